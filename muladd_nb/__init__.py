@@ -1,0 +1,18 @@
+"""PyTorch operators around a fused multiply-add, ``a * b + c``.
+
+Importing the package loads the C++ and CUDA kernels, which registers the operators under
+``torch.ops.muladd_nb``, and adds what Python registers: fake kernels, derivatives and batching rules.
+"""
+
+from ._load import load
+
+load()
+
+from . import _register  # noqa: E402 (registers with the operators that load() defines)
+from ._build_info import VERSION as __version__  # noqa: E402
+from .info import build_info  # noqa: E402
+from .ops import myadd_out, mymul, mymuladd  # noqa: E402
+
+__all__ = ["__version__", "build_info", "myadd_out", "mymul", "mymuladd", "ops"]
+
+del _register, load

@@ -1,0 +1,117 @@
+"""The checks of ``muladd-nb check``: is what was installed right, on this machine, with this torch?"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import muladd_nb
+
+from . import _contract
+
+_SHAPE = (67, 129)
+_C = 0.1
+
+
+def run() -> Iterator[dict[str, Any]]:
+    """Yield one result a check: its name, device, whether it is ok, and a detail."""
+    for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
+        for dtype in _contract.DTYPES:
+            for name, function, reference in _operators():
+                yield _result(f"{name} {_contract.name(dtype)}", device, _values, function, reference, device, dtype)
+        yield _result("gradients of mymuladd and mymul", device, _gradients, device)
+        for op, sample in _samples():
+            yield _result(f"opcheck {op}", device, _opcheck, op, sample, device)
+        yield _result("torch.compile, fullgraph", device, _compile, device)
+
+
+def _result(name: str, device: str, check: Callable[..., str], *args: Any) -> dict[str, Any]:
+    try:
+        return {"name": name, "device": device, "ok": True, "detail": check(*args)}
+    except Exception as error:  # a check that breaks has failed, and the next one still runs
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return {"name": name, "device": device, "ok": False, "detail": text}
+
+
+def _operators() -> list[tuple[str, Callable[..., Any], Callable[..., Tensor]]]:
+    ops = torch.ops.muladd_nb
+
+    def into(op: Callable[..., Any], *c: float) -> Callable[..., Tensor]:
+        def call(a: Tensor, b: Tensor) -> Tensor:
+            out = torch.empty_like(a)
+            op(a, b, *c, out)
+            return out
+
+        return call
+
+    return [
+        ("mymuladd", lambda a, b: ops.mymuladd(a, b, _C), lambda a, b, c: a * b + c),
+        ("mymul", ops.mymul, lambda a, b, c: a * b),
+        ("myadd_out", into(ops.myadd_out), lambda a, b, c: a + b),
+        ("mymuladd_out", into(ops.mymuladd_out, _C), lambda a, b, c: a * b + c),
+        ("mymuladd.out", into(lambda a, b, c, out: ops.mymuladd.out(a, b, c, out=out), _C), lambda a, b, c: a * b + c),
+        ("mymul.out", into(lambda a, b, out: ops.mymul.out(a, b, out=out)), lambda a, b, c: a * b),
+    ]
+
+
+def _values(function: Any, reference: Any, device: str, dtype: torch.dtype) -> str:
+    """Compare with float64, in contiguous and in transposed memory."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(_SHAPE, generator=generator, dtype=torch.float64).to(device, dtype) for _ in range(2))
+    b_transposed = b.t().contiguous().t()
+    c = _C if dtype == torch.float64 else float(torch.tensor(_C, dtype=torch.float32))
+    exact = reference(a.double(), b.double(), c)
+    scale = torch.finfo(dtype).eps * ((a.double() * b.double()).abs() + a.double().abs() + b.double().abs() + c)
+    results = [function(a, b), function(a, b_transposed)]
+    if not torch.equal(*results):
+        raise AssertionError("contiguous and transposed inputs give different bits")
+    error = float(((results[0].double() - exact).abs() / scale).max())
+    if not error <= 1:
+        raise AssertionError(f"{error:.2f} eps from the float64 reference")
+    return f"{error:.2f} eps from float64"
+
+
+def _gradients(device: str) -> str:
+    a, b = (torch.randn(3, 4, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+    for function in (lambda a, b: muladd_nb.mymuladd(a, b, _C), muladd_nb.mymul):
+        torch.autograd.gradcheck(function, (a, b), check_forward_ad=True)
+        torch.autograd.gradgradcheck(function, (a, b))
+    return "gradcheck in reverse and forward mode, gradgradcheck"
+
+
+def _samples() -> list[tuple[str, Callable[..., tuple[Any, ...]]]]:
+    return [
+        ("mymuladd", lambda a, b, _: (a, b, _C)),
+        ("mymul", lambda a, b, _: (a, b)),
+        ("myadd_out", lambda a, b, out: (a, b, out)),
+        ("mymuladd_out", lambda a, b, out: (a, b, _C, out)),
+    ]
+
+
+def _opcheck(name: str, sample: Any, device: str) -> str:
+    tensors = [torch.randn(2, 3, device=device) for _ in range(3)]
+    torch.library.opcheck(getattr(torch.ops.muladd_nb, name).default, sample(*tensors))
+    return "schema, autograd registration, fake kernel, AOT dispatch"
+
+
+def _compile(device: str) -> str:
+    backend = "inductor" if device != "cpu" or cxx_compiler() else "aot_eager"
+
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        return muladd_nb.mymuladd(a.sin(), b, _C).cos().sum()
+
+    a, b = (torch.randn(8, device=device, requires_grad=True) for _ in range(2))
+    compiled = torch.compile(function, fullgraph=True, backend=backend)
+    expected = torch.autograd.grad(function(a, b), (a, b))
+    torch.testing.assert_close(torch.autograd.grad(compiled(a, b), (a, b)), expected)
+    return f"forward and backward, backend {backend}"
+
+
+def cxx_compiler() -> bool:
+    """Is there what Inductor needs to compile for the CPU?"""
+    return sys.platform == "linux" and shutil.which("g++") is not None

@@ -1,0 +1,42 @@
+"""Loading the compiled module, and saying in one sentence why it cannot be."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pathlib
+
+TORCH_AT_LEAST = (2, 10)
+
+
+def load() -> None:
+    """Import ``muladd_nb._C``, whose static initializers register the operators with the dispatcher.
+
+    Raises
+    ------
+    ImportError
+        With what to do, if torch is missing or too old, if nanobind-backend is missing, or if this is the
+        source folder, which holds no compiled module.
+    """
+    needed = "{}.{}".format(*TORCH_AT_LEAST)
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError(f"muladd_nb needs torch {needed} or newer: run 'pip install torch'.")
+    import torch  # before _C, so that the loader finds libtorch
+
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TORCH_AT_LEAST:
+        raise ImportError(
+            f"muladd_nb needs torch {needed} or newer, but torch {torch.__version__} is installed: "
+            f"run 'pip install --upgrade torch'."
+        )
+    if importlib.util.find_spec("nanobind_backend") is None:
+        raise ImportError("muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'.")
+    if importlib.util.find_spec("muladd_nb._C") is None:
+        raise ImportError(
+            f"{_folder()} holds the sources of muladd_nb, which are not compiled: run 'pip install .' "
+            "there and start Python in another folder."
+        )
+    importlib.import_module("muladd_nb._C")
+
+
+def _folder() -> str:
+    return str(pathlib.Path(__file__).parent)

@@ -1,0 +1,42 @@
+"""Fake kernels: shape, strides, dtype and device of a result, for tracing and the meta device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _contract
+
+
+@torch.library.register_fake("muladd_nb::mymuladd")
+def mymuladd(a: Tensor, b: Tensor, c: float) -> Tensor:
+    _contract.check("mymuladd", a, b)
+    return torch.empty_like(a)
+
+
+@torch.library.register_fake("muladd_nb::mymul")
+def mymul(a: Tensor, b: Tensor) -> Tensor:
+    _contract.check("mymul", a, b)
+    return torch.empty_like(a)
+
+
+@torch.library.register_fake("muladd_nb::myadd_out")
+def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
+    _contract.check("myadd_out", a, b, out)
+
+
+@torch.library.register_fake("muladd_nb::mymuladd_out")
+def mymuladd_out(a: Tensor, b: Tensor, c: float, out: Tensor) -> None:
+    _contract.check("mymuladd_out", a, b, out)
+
+
+@torch.library.register_fake("muladd_nb::mymuladd.out")
+def mymuladd_dot_out(a: Tensor, b: Tensor, c: float, *, out: Tensor) -> Tensor:
+    _contract.check("mymuladd.out", a, b, out)
+    return out
+
+
+@torch.library.register_fake("muladd_nb::mymul.out")
+def mymul_dot_out(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
+    _contract.check("mymul.out", a, b, out)
+    return out

@@ -1,0 +1,60 @@
+"""What a write into ``out`` means to autograd: no gradient is recorded, and ``out`` has a new version."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from .. import _torch_private as private
+from ._library import library
+
+_warned: set[str] = set()
+
+
+def _name(op: Any) -> str:
+    return str(op).removeprefix("muladd_nb.").removesuffix(".default")
+
+
+def _refuse_or_warn(op: Any, tensors: tuple[Tensor, ...]) -> None:
+    advice = "use the operator that returns its result"
+    if private.may_be_dual() and any(private.has_tangent(tensor) for tensor in tensors):
+        raise RuntimeError(f"{_name(op)}: tangents do not pass through out; {advice}")
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        return
+    if private.transforms_active():
+        raise RuntimeError(f"{_name(op)}: gradients do not pass through out; {advice}")
+    if _name(op) not in _warned or torch.is_warn_always_enabled():
+        _warned.add(_name(op))
+        message = f"{_name(op)}: no gradient is recorded through out, but an argument requires grad; {advice}"
+        warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+    return tuple(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+
+
+def _register(op: Any) -> None:
+    def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        _refuse_or_warn(op, _tensors(args, kwargs))
+        return op.redispatch(keyset & private.after_autograd, *args, **kwargs)
+
+    def version(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        # A later backward through a saved tensor that was overwritten here raises, as it must.
+        result = op.redispatch(keyset & private.after_ad_inplace_or_view, *args, **kwargs)
+        increment_version(_tensors(args, kwargs)[-1])
+        return result
+
+    name = op.name().removeprefix("muladd_nb::")
+    library.impl(name, autograd, "Autograd", with_keyset=True)
+    library.impl(name, version, "ADInplaceOrView", with_keyset=True)
+
+
+_ops = torch.ops.muladd_nb
+_register(_ops.myadd_out.default)
+_register(_ops.mymuladd_out.default)
+_register(_ops.mymuladd.out)
+_register(_ops.mymul.out)

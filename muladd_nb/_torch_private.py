@@ -1,0 +1,78 @@
+"""Every private name of torch that this package uses, in one place.
+
+None has a public counterpart in every torch of the supported range. A torch that drops one fails here, at
+import, with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from torch import _C, Tensor
+from torch._functorch.autograd_function import custom_function_call_vmap_helper
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+from torch._functorch.utils import enable_single_level_autograd_function as record_at_this_level
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+
+__all__ = [
+    "SingleLevelFunction",
+    "after_ad_inplace_or_view",
+    "after_autograd",
+    "has_tangent",
+    "may_be_dual",
+    "primal",
+    "record_at_lower_levels",
+    "record_at_this_level",
+    "transforms_active",
+    "vmap_kernel",
+]
+
+# The dispatch keys below autograd, and those below the key that counts versions.
+after_autograd = _C._after_autograd_keyset
+after_ad_inplace_or_view = _C._after_ADInplaceOrView_keyset
+
+# Is a torch.func transform (grad, jvp, vmap ...) running?
+transforms_active = _C._are_functorch_transforms_active
+
+_unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
+
+
+def may_be_dual() -> bool:
+    """Can a tensor be a dual one, of ``torch.autograd.forward_ad`` or ``torch.func.jvp``?
+
+    A graph that torch.compile captured opens its level in C++, which Python cannot ask; but it runs under
+    a dispatch mode then.
+    """
+    return forward_ad._current_level >= 0 or transforms_active() or _C._len_torch_dispatch_stack() > 0
+
+
+def primal(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` without its tangent of this level of forward-mode AD."""
+    value: Tensor = _unpack_dual(tensor, level=0)[0]
+    return value
+
+
+def has_tangent(tensor: Tensor) -> bool:
+    """Return whether ``tensor`` is dual at this level of forward-mode AD."""
+    return _unpack_dual(tensor, level=0)[1] is not None
+
+
+def record_at_lower_levels() -> AbstractContextManager[object]:
+    """Let the levels below record, although this one runs inside an ``autograd.Function``."""
+    stack = ExitStack()
+    stack.enter_context(torch.enable_grad())
+    stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
+    return stack
+
+
+def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
+
+    def kernel(*args: Any) -> Any:
+        return custom_function_call_vmap_helper(retrieve_current_functorch_interpreter(), rule, op, *args)
+
+    return kernel

@@ -1,0 +1,146 @@
+"""The public functions: what ``torch.ops.muladd_nb`` offers, with checked arguments and ``out=``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["myadd_out", "mymul", "mymuladd"]
+
+_ops = torch.ops.muladd_nb
+_mymuladd = _ops.mymuladd.default
+_mymul = _ops.mymul.default
+_myadd_out = _ops.myadd_out.default
+_mymuladd_out = _ops.mymuladd_out.default
+_mymul_dot_out = _ops.mymul.out
+
+
+def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Tensor:
+    """Return ``a * b + c``, rounded once.
+
+    float32 and float64 results are the correctly rounded fused multiply-add, bit for bit the same on every
+    device, in every layout and number of threads. float16 and bfloat16 are computed in float32 and
+    rounded once more, to nearest even.
+
+    Parameters
+    ----------
+    a, b
+        Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
+        device. Any strides are read in place.
+    c
+        A number. It is rounded to the dtype that is computed in, and has no gradient.
+    out
+        Where to write the result: a tensor of the same shape, dtype and device, which may be ``a`` or ``b``
+        itself. It is never resized, and no gradient is recorded through it.
+
+    Returns
+    -------
+    Tensor
+        A new tensor with the strides of ``torch.empty_like(a)``, or ``out``.
+
+    Raises
+    ------
+    TypeError
+        If ``c`` is a tensor.
+    RuntimeError
+        If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
+        and an argument requires grad.
+
+    Examples
+    --------
+    >>> a = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> b = torch.tensor([4.0, 5.0, 6.0])
+    >>> muladd_nb.mymuladd(a, b, 0.5)
+    tensor([ 4.5000, 10.5000, 18.5000], grad_fn=<MyMulAddBackward>)
+    >>> with torch.no_grad():
+    ...     muladd_nb.mymuladd(a, b, 0.5, out=b)
+    tensor([ 4.5000, 10.5000, 18.5000])
+    """
+    if isinstance(c, Tensor):
+        raise TypeError(
+            "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
+        )
+    if out is None:
+        return _mymuladd(a, b, c)  # type: ignore[no-any-return]
+    _refuse_gradients("mymuladd", a=a, b=b, out=out)
+    _mymuladd_out(a, b, c, out)
+    return out
+
+
+def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Return ``a * b``, which the gradients of :func:`mymuladd` are made of.
+
+    Parameters
+    ----------
+    a, b
+        Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
+        device. Any strides are read in place.
+    out
+        Where to write the result: a tensor of the same shape, dtype and device, which may be ``a`` or ``b``
+        itself. It is never resized, and no gradient is recorded through it.
+
+    Returns
+    -------
+    Tensor
+        A new tensor with the strides of ``torch.empty_like(a)``, or ``out``.
+
+    Raises
+    ------
+    RuntimeError
+        If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
+        and an argument requires grad.
+
+    Examples
+    --------
+    >>> muladd_nb.mymul(torch.tensor([1.0, 2.0]), torch.tensor([3.0, -4.0]))
+    tensor([ 3., -8.])
+    """
+    if out is None:
+        return _mymul(a, b)  # type: ignore[no-any-return]
+    _refuse_gradients("mymul", a=a, b=b, out=out)
+    if torch.compiler.is_compiling():
+        # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.
+        _mymuladd_out(a, b, -0.0, out)
+    else:
+        _mymul_dot_out(a, b, out=out)
+    return out
+
+
+def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Write ``a + b`` to ``out``.
+
+    Parameters
+    ----------
+    a, b
+        Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
+        device. Any strides are read in place.
+    out
+        A tensor of the same shape, dtype and device, which may be ``a`` or ``b`` itself. It is never resized,
+        and no gradient is recorded through it.
+
+    Raises
+    ------
+    RuntimeError
+        If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if an argument
+        requires grad.
+
+    Examples
+    --------
+    >>> out = torch.empty(2)
+    >>> muladd_nb.myadd_out(torch.tensor([1.0, 2.0]), torch.tensor([3.0, -4.0]), out)
+    >>> out
+    tensor([ 4., -2.])
+    """
+    _refuse_gradients("myadd_out", a=a, b=b, out=out)
+    _myadd_out(a, b, out)
+
+
+def _refuse_gradients(op: str, **tensors: Tensor) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor.requires_grad:
+            raise RuntimeError(
+                f"{op}: no gradient is recorded through out, but {name} requires grad; leave out= away, "
+                f"or call it under torch.no_grad()"
+            )

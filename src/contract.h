@@ -1,0 +1,131 @@
+// The contract of the operators: what every kernel checks before it reads or writes anything, and the
+// sentences its callers get to read. muladd_nb/_contract.py says the same for fake and meta tensors.
+#pragma once
+
+#include <cstddef>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <torch/csrc/stable/tensor.h>
+
+#include "elementwise.h"
+#include "overlap.h"
+
+namespace muladd_nb {
+
+// A tensor's metadata, read once; sizes and strides are borrowed from the tensor.
+struct Operand {
+  Operand(const char* name, const torch::stable::Tensor& tensor)
+      : name(name), dim(tensor.dim()), sizes(tensor.sizes().data()), strides(tensor.strides().data()) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor.get(), &device_index));
+  }
+
+  const char* name;
+  int64_t dim;
+  const int64_t* sizes;
+  const int64_t* strides;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_index;
+};
+
+namespace contract {
+
+// STD_TORCH_CHECK would put function, file and line before the sentence.
+template <class... Parts>
+[[noreturn]] void fail(const char* op, const Parts&... parts) {
+  std::ostringstream text;
+  text << op << ": ";
+  (text << ... << parts);
+  throw std::runtime_error(text.str());
+}
+
+inline std::string list(const int64_t* values, int64_t n) {
+  std::string text = "[";
+  for (int64_t i = 0; i < n; i++) text += (i ? ", " : "") + std::to_string(values[i]);
+  return text + "]";
+}
+
+inline std::string device_name(const Operand& x) {
+  const int32_t type = x.device_type;
+  const std::string name = type == aoti_torch_device_type_cpu() ? "cpu"
+      : type == aoti_torch_device_type_cuda()                   ? "cuda"
+      : type == aoti_torch_device_type_meta()                   ? "meta"
+      : type == aoti_torch_device_type_xpu()                    ? "xpu"
+      : type == aoti_torch_device_type_mps()                    ? "mps"
+                                                                : "device type " + std::to_string(type);
+  return x.device_index < 0 || type == aoti_torch_device_type_cpu()
+      ? name
+      : name + ":" + std::to_string(x.device_index);
+}
+
+// torch's names by ordinal, which serialized models have frozen. Used in error messages only.
+inline std::string dtype_name(int32_t dtype) {
+  static const char* const names[] = {
+      "uint8",       "int8",          "int16",           "int32",      "int64",      "float16",
+      "float32",     "float64",       "complex32",       "complex64",  "complex128", "bool",
+      "qint8",       "quint8",        "qint32",          "bfloat16",   "quint4x2",   "quint2x4",
+      "bits1x8",     "bits2x4",       "bits4x2",         "bits8",      "bits16",     "float8_e5m2",
+      "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32",     "uint64"};
+  return static_cast<size_t>(dtype) < std::size(names) ? names[dtype] : "dtype " + std::to_string(dtype);
+}
+
+inline bool same_shape(const Operand& x, const Operand& y) {
+  return x.dim == y.dim && std::equal(x.sizes, x.sizes + x.dim, y.sizes);
+}
+
+inline Dtype check_dtype(const char* op, const Operand& a) {
+  if (a.dtype == aoti_torch_dtype_float32()) return Dtype::float32;
+  if (a.dtype == aoti_torch_dtype_bfloat16()) return Dtype::bfloat16;
+  if (a.dtype == aoti_torch_dtype_float16()) return Dtype::float16;
+  if (a.dtype == aoti_torch_dtype_float64()) return Dtype::float64;
+  fail(op, a.name, " must be float16, bfloat16, float32 or float64, got ", dtype_name(a.dtype));
+}
+
+// The checks of a pair, in the order of the contract: device, dtype, shape.
+inline void check_same(const char* op, const Operand& a, const Operand& x) {
+  if (a.device_type != x.device_type || a.device_index != x.device_index)
+    fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ",
+         device_name(x));
+  if (a.dtype != x.dtype)
+    fail(op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
+         dtype_name(x.dtype));
+  if (!same_shape(a, x))
+    fail(op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
+         list(x.sizes, x.dim));
+}
+
+inline void check_not_self_overlapping(const char* op, const Operand& out) {
+  if (overlaps_itself(out.dim, out.sizes, out.strides))
+    fail(op, out.name, " must not overlap itself, got shape ", list(out.sizes, out.dim), " and strides ",
+         list(out.strides, out.dim));
+}
+
+// `out` may be an input itself; any other common element would be read after it was written.
+inline void check_apart_or_same(
+    const char* op,
+    const Operand& out,
+    const void* out_data,
+    const Operand& x,
+    const void* x_data,
+    size_t element_size) {
+  int64_t out_extent = 1, x_extent = 1;
+  bool same = out_data == x_data;
+  for (int64_t d = 0; d < out.dim; d++) {
+    if (out.sizes[d] == 0) return;
+    out_extent += out.strides[d] * (out.sizes[d] - 1);
+    x_extent += x.strides[d] * (out.sizes[d] - 1);
+    same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
+  }
+  const int64_t size = static_cast<int64_t>(element_size);
+  const int64_t distance = static_cast<const char*>(x_data) - static_cast<const char*>(out_data);
+  if (same || distance >= out_extent * size || -distance >= x_extent * size) return;
+  if (distance % size != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / size))
+    fail(op, out.name, " must be ", x.name, " itself or share no memory with it, got a partial overlap");
+}
+
+} // namespace contract
+} // namespace muladd_nb

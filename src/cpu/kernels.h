@@ -1,0 +1,67 @@
+// What a CPU kernel is, seen from the outside. The body is in kernels.cpp, compiled once for each
+// instruction set into a namespace of its own; `Tiles` cuts the work and `backend.cpp` hands it out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../elementwise.h"
+#include "../strided.h"
+
+namespace muladd_nb::cpu {
+
+// The two innermost dimensions are cut into tiles of at most kTile elements, which fit the first-level
+// cache together with their conversions.
+struct Tiles {
+  static constexpr int64_t kTile = 1024;
+
+  explicit Tiles(const Plan& plan) {
+    size[0] = plan.dims > 0 ? plan.size[0] : 1;
+    size[1] = plan.dims > 1 ? plan.size[1] : 1;
+    // An input that runs along the other dimension (a transposed one) is read 64 elements at a time
+    // in its own direction, so that each of its cache lines is fetched once.
+    bool transposed = false;
+    for (int operand = 1; operand < kOperands && plan.dims > 1; operand++) {
+      const int64_t inner = plan.stride[operand][0], outer = plan.stride[operand][1];
+      transposed |= outer != 0 && outer < inner;
+    }
+    extent[0] = std::min(size[0], transposed ? kTile / 64 : kTile);
+    extent[1] = std::min(size[1], kTile / extent[0]);
+    count[0] = (size[0] + extent[0] - 1) / extent[0];
+    count[1] = (size[1] + extent[1] - 1) / extent[1];
+    total = count[0] * count[1];
+    for (int d = 2; d < plan.dims; d++) total *= plan.size[d];
+  }
+
+  int64_t size[2];
+  int64_t extent[2];
+  int64_t count[2];
+  int64_t total;
+};
+
+struct Work {
+  Function function;
+  double c;
+  Dtype dtype;
+  const Plan& plan;
+  const Tiles& tiles;
+  void* out;
+  const void* a;
+  const void* b;
+  bool stream; // write past the cache
+};
+
+// Computes the tiles from begin to end.
+using Kernel = void (*)(const Work& work, int64_t begin, int64_t end);
+
+namespace avx512 {
+void kernel(const Work&, int64_t begin, int64_t end);
+}
+namespace avx2 {
+void kernel(const Work&, int64_t begin, int64_t end);
+}
+namespace baseline {
+void kernel(const Work&, int64_t begin, int64_t end);
+}
+
+} // namespace muladd_nb::cpu

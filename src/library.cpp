@@ -1,0 +1,15 @@
+// The operators of the namespace muladd_nb: every schema, and nothing else.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(muladd_nb, m) {
+  m.def("mymuladd(Tensor a, Tensor b, float c) -> Tensor");
+  m.def("mymul(Tensor a, Tensor b) -> Tensor");
+
+  // Mutating operators that torch.compile, export and AOTInductor accept: they return nothing.
+  m.def("myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()");
+  m.def("mymuladd_out(Tensor a, Tensor b, float c, Tensor(a!) out) -> ()");
+
+  // The out variants ExecuTorch maps the functional operators to: they return `out`.
+  m.def("mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)");
+  m.def("mymul.out(Tensor a, Tensor b, *, Tensor(a!) out) -> Tensor(a!)");
+}
