@@ -113,5 +113,5 @@ def _compile(device: str) -> str:
 
 
 def cxx_compiler() -> bool:
-    """Is there what Inductor needs to compile for the CPU?"""
+    """Return whether there is what Inductor needs to compile for the CPU."""
     return sys.platform == "linux" and shutil.which("g++") is not None

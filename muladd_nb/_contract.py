@@ -30,13 +30,9 @@ def _check_same(op: str, a: Tensor, x_name: str, x: Tensor) -> None:
     if a.dtype != x.dtype:
         raise RuntimeError(f"{pair} have the same dtype, got {name(a.dtype)} and {name(x.dtype)}")
     # torch._check, not `if`: a symbolic size becomes a runtime assertion of the compiled program.
-    torch._check(
-        a.dim() == x.dim(), lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}"
-    )
+    torch._check(a.dim() == x.dim(), lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")
     for of_a, of_x in zip(a.shape, x.shape, strict=True):
-        torch._check(
-            of_a == of_x, lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}"
-        )
+        torch._check(of_a == of_x, lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")
 
 
 def _check_not_self_overlapping(op: str, out: Tensor) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "SingleLevelFunction",
     "after_ad_inplace_or_view",
     "after_autograd",
+    "differentiating",
     "has_tangent",
     "may_be_dual",
     "primal",
@@ -41,13 +42,18 @@ transforms_active = _C._are_functorch_transforms_active
 _unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
 
 
-def may_be_dual() -> bool:
-    """Can a tensor be a dual one, of ``torch.autograd.forward_ad`` or ``torch.func.jvp``?
+def differentiating() -> bool:
+    """Return whether a torch.func transform is running, or a level of ``torch.autograd.forward_ad`` is open."""
+    return transforms_active() or forward_ad._current_level >= 0
 
-    A graph that torch.compile captured opens its level in C++, which Python cannot ask; but it runs under
-    a dispatch mode then.
+
+def may_be_dual() -> bool:
+    """Return whether a tensor can be a dual one.
+
+    A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
+    but it runs under a dispatch mode then.
     """
-    return forward_ad._current_level >= 0 or transforms_active() or _C._len_torch_dispatch_stack() > 0
+    return differentiating() or _C._len_torch_dispatch_stack() > 0
 
 
 def primal(tensor: Tensor) -> Tensor:
@@ -57,7 +63,7 @@ def primal(tensor: Tensor) -> Tensor:
 
 
 def has_tangent(tensor: Tensor) -> bool:
-    """Return whether ``tensor`` is dual at this level of forward-mode AD."""
+    """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
     return _unpack_dual(tensor, level=0)[1] is not None
 
 
@@ -73,6 +79,7 @@ def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..
     """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
 
     def kernel(*args: Any) -> Any:
-        return custom_function_call_vmap_helper(retrieve_current_functorch_interpreter(), rule, op, *args)
+        interpreter: Any = retrieve_current_functorch_interpreter()
+        return custom_function_call_vmap_helper(interpreter, rule, op, *args)
 
     return kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _build_info, _C
+from . import _C, _build_info
 
 __all__ = ["build_info"]
 

@@ -61,7 +61,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
             "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
         )
     if out is None:
-        return _mymuladd(a, b, c)  # type: ignore[no-any-return]
+        return _mymuladd(a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
     _mymuladd_out(a, b, c, out)
     return out
@@ -96,7 +96,7 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 3., -8.])
     """
     if out is None:
-        return _mymul(a, b)  # type: ignore[no-any-return]
+        return _mymul(a, b)
     _refuse_gradients("mymul", a=a, b=b, out=out)
     if torch.compiler.is_compiling():
         # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.

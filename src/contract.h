@@ -2,12 +2,12 @@
 // sentences its callers get to read. muladd_nb/_contract.py says the same for fake and meta tensors.
 #pragma once
 
+#include <torch/csrc/stable/tensor.h>
+
 #include <cstddef>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-
-#include <torch/csrc/stable/tensor.h>
 
 #include "elementwise.h"
 #include "overlap.h"
@@ -51,25 +51,33 @@ inline std::string list(const int64_t* values, int64_t n) {
 
 inline std::string device_name(const Operand& x) {
   const int32_t type = x.device_type;
-  const std::string name = type == aoti_torch_device_type_cpu() ? "cpu"
-      : type == aoti_torch_device_type_cuda()                   ? "cuda"
-      : type == aoti_torch_device_type_meta()                   ? "meta"
-      : type == aoti_torch_device_type_xpu()                    ? "xpu"
-      : type == aoti_torch_device_type_mps()                    ? "mps"
-                                                                : "device type " + std::to_string(type);
-  return x.device_index < 0 || type == aoti_torch_device_type_cpu()
-      ? name
-      : name + ":" + std::to_string(x.device_index);
+  const std::string name = type == aoti_torch_device_type_cpu()    ? "cpu"
+                           : type == aoti_torch_device_type_cuda() ? "cuda"
+                           : type == aoti_torch_device_type_meta() ? "meta"
+                           : type == aoti_torch_device_type_xpu()  ? "xpu"
+                           : type == aoti_torch_device_type_mps()  ? "mps"
+                                                                   : "device type " + std::to_string(type);
+  return x.device_index < 0 || type == aoti_torch_device_type_cpu() ? name
+                                                                    : name + ":" + std::to_string(x.device_index);
 }
 
 // torch's names by ordinal, which serialized models have frozen. Used in error messages only.
 inline std::string dtype_name(int32_t dtype) {
-  static const char* const names[] = {
-      "uint8",       "int8",          "int16",           "int32",      "int64",      "float16",
-      "float32",     "float64",       "complex32",       "complex64",  "complex128", "bool",
-      "qint8",       "quint8",        "qint32",          "bfloat16",   "quint4x2",   "quint2x4",
-      "bits1x8",     "bits2x4",       "bits4x2",         "bits8",      "bits16",     "float8_e5m2",
-      "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32",     "uint64"};
+  static const char* const names[] = {"uint8",           "int8",
+                                      "int16",           "int32",
+                                      "int64",           "float16",
+                                      "float32",         "float64",
+                                      "complex32",       "complex64",
+                                      "complex128",      "bool",
+                                      "qint8",           "quint8",
+                                      "qint32",          "bfloat16",
+                                      "quint4x2",        "quint2x4",
+                                      "bits1x8",         "bits2x4",
+                                      "bits4x2",         "bits8",
+                                      "bits16",          "float8_e5m2",
+                                      "float8_e4m3fn",   "float8_e5m2fnuz",
+                                      "float8_e4m3fnuz", "uint16",
+                                      "uint32",          "uint64"};
   return static_cast<size_t>(dtype) < std::size(names) ? names[dtype] : "dtype " + std::to_string(dtype);
 }
 
@@ -88,29 +96,27 @@ inline Dtype check_dtype(const char* op, const Operand& a) {
 // The checks of a pair, in the order of the contract: device, dtype, shape.
 inline void check_same(const char* op, const Operand& a, const Operand& x) {
   if (a.device_type != x.device_type || a.device_index != x.device_index)
-    fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ",
-         device_name(x));
+    fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ", device_name(x));
   if (a.dtype != x.dtype)
-    fail(op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
-         dtype_name(x.dtype));
+    fail(
+        op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
+        dtype_name(x.dtype));
   if (!same_shape(a, x))
-    fail(op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
-         list(x.sizes, x.dim));
+    fail(
+        op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
+        list(x.sizes, x.dim));
 }
 
 inline void check_not_self_overlapping(const char* op, const Operand& out) {
   if (overlaps_itself(out.dim, out.sizes, out.strides))
-    fail(op, out.name, " must not overlap itself, got shape ", list(out.sizes, out.dim), " and strides ",
-         list(out.strides, out.dim));
+    fail(
+        op, out.name, " must not overlap itself, got shape ", list(out.sizes, out.dim), " and strides ",
+        list(out.strides, out.dim));
 }
 
 // `out` may be an input itself; any other common element would be read after it was written.
 inline void check_apart_or_same(
-    const char* op,
-    const Operand& out,
-    const void* out_data,
-    const Operand& x,
-    const void* x_data,
+    const char* op, const Operand& out, const void* out_data, const Operand& x, const void* x_data,
     size_t element_size) {
   int64_t out_extent = 1, x_extent = 1;
   bool same = out_data == x_data;

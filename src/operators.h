@@ -60,8 +60,7 @@ struct Operators {
     return out;
   }
 
-  static void into(
-      const char* op, Function function, const Tensor& a, const Tensor& b, double c, const Tensor& out) {
+  static void into(const char* op, Function function, const Tensor& a, const Tensor& b, double c, const Tensor& out) {
     const Operand x("a", a), y("b", b), z("out", out);
     const Dtype dtype = check_inputs(op, x, y);
     contract::check_same(op, x, z);
@@ -85,14 +84,14 @@ struct Operators {
   static Tensor empty_like(const Tensor& a, const Operand& x) {
     if (!a.is_contiguous()) return torch::stable::empty_like(a);
     AtenTensorHandle out;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-        x.dim, x.sizes, x.strides, x.dtype, x.device_type, x.device_index, &out));
+    TORCH_ERROR_CODE_CHECK(
+        aoti_torch_empty_strided(x.dim, x.sizes, x.strides, x.dtype, x.device_type, x.device_index, &out));
     return Tensor(out);
   }
 
   static void run(
-      const char* op, Function function, double c, Dtype dtype, const Operand& out, void* out_data,
-      const Operand& a, const void* a_data, const Operand& b, const void* b_data) {
+      const char* op, Function function, double c, Dtype dtype, const Operand& out, void* out_data, const Operand& a,
+      const void* a_data, const Operand& b, const void* b_data) {
     const Plan plan = make_plan(out.dim, out.sizes, out.strides, a.strides, b.strides);
     Backend::launch(op, function, c, dtype, plan, out_data, a_data, b_data, out.device_index);
   }
@@ -105,13 +104,13 @@ struct Operators {
 } // namespace muladd_nb
 
 // The block that registers a backend's kernels, the same list for each.
-#define MULADD_NB_REGISTER(dispatch_key, Backend)                                \
-  STABLE_TORCH_LIBRARY_IMPL(muladd_nb, dispatch_key, m) {                        \
-    using Operators = muladd_nb::Operators<Backend>;                             \
-    m.impl("mymuladd", TORCH_BOX(&Operators::mymuladd));                         \
-    m.impl("mymul", TORCH_BOX(&Operators::mymul));                               \
-    m.impl("myadd_out", TORCH_BOX(&Operators::myadd_out));                       \
-    m.impl("mymuladd_out", TORCH_BOX(&Operators::mymuladd_out));                 \
-    m.impl("mymuladd.out", TORCH_BOX(&Operators::mymuladd_dot_out));             \
-    m.impl("mymul.out", TORCH_BOX(&Operators::mymul_dot_out));                   \
+#define MULADD_NB_REGISTER(dispatch_key, Backend)                    \
+  STABLE_TORCH_LIBRARY_IMPL(muladd_nb, dispatch_key, m) {            \
+    using Operators = muladd_nb::Operators<Backend>;                 \
+    m.impl("mymuladd", TORCH_BOX(&Operators::mymuladd));             \
+    m.impl("mymul", TORCH_BOX(&Operators::mymul));                   \
+    m.impl("myadd_out", TORCH_BOX(&Operators::myadd_out));           \
+    m.impl("mymuladd_out", TORCH_BOX(&Operators::mymuladd_out));     \
+    m.impl("mymuladd.out", TORCH_BOX(&Operators::mymuladd_dot_out)); \
+    m.impl("mymul.out", TORCH_BOX(&Operators::mymul_dot_out));       \
   }

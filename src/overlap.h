@@ -91,11 +91,7 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
 
 // Do two tensors of the same shape, `distance` elements from x's first to y's first, share an element?
 inline bool overlaps(
-    int64_t dim,
-    const int64_t* sizes,
-    const int64_t* x_strides,
-    const int64_t* y_strides,
-    int64_t distance) {
+    int64_t dim, const int64_t* sizes, const int64_t* x_strides, const int64_t* y_strides, int64_t distance) {
   // x + sum(xs * i) == y + sum(ys * j); with j counted from its far end both sums are added.
   StrideSum sum;
   int64_t y_extent = 0;

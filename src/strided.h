@@ -28,12 +28,7 @@ struct Plan {
   }
 };
 
-inline Plan make_plan(
-    int64_t dim,
-    const int64_t* sizes,
-    const int64_t* out,
-    const int64_t* a,
-    const int64_t* b) {
+inline Plan make_plan(int64_t dim, const int64_t* sizes, const int64_t* out, const int64_t* a, const int64_t* b) {
   Plan plan;
   // Insertion sort by out's stride; tensors mostly come sorted, with the last dimension innermost.
   for (int64_t d = dim - 1; d >= 0; d--) {

@@ -13,7 +13,7 @@ NANOBIND_AT_LEAST = (3, 0)
 
 
 def find(package: str, at_least: tuple[int, int]) -> tuple[str, pathlib.Path]:
-    """The version and folder of an installed package, which is not imported: torch takes seconds."""
+    """Return the version and folder of an installed package, which is not imported: torch takes seconds."""
     requirement = f"{package}>={at_least[0]}.{at_least[1]}"
     advice = f"run 'pip install \"{requirement}\"' with {sys.executable} and configure again"
     spec = importlib.util.find_spec(package)
@@ -26,7 +26,7 @@ def find(package: str, at_least: tuple[int, int]) -> tuple[str, pathlib.Path]:
 
 
 def require(path: pathlib.Path, package: str) -> pathlib.Path:
-    """`path`, if it is there."""
+    """Return `path`, if it is there."""
     if not path.exists():
         sys.exit(f"muladd_nb needs {path} to build, which this {package} lacks: reinstall {package}.")
     return path

@@ -21,7 +21,7 @@ def _name(op: Any) -> str:
 
 def _refuse_or_warn(op: Any, tensors: tuple[Tensor, ...]) -> None:
     advice = "use the operator that returns its result"
-    if private.may_be_dual() and any(private.has_tangent(tensor) for tensor in tensors):
+    if private.differentiating() and any(private.has_tangent(tensor) for tensor in tensors):
         raise RuntimeError(f"{_name(op)}: tangents do not pass through out; {advice}")
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
         return

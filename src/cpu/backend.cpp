@@ -1,13 +1,13 @@
 // The CPU backend: which instruction set, how many threads, what to do about large memory; and the
 // registration of the CPU kernels.
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
 #include "../operators.h"
 #include "cache.h"
 #include "kernels.h"
 #include "simd.h"
-
-#include <cstdlib>
-#include <cstring>
-#include <string>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -38,8 +38,7 @@ Isa choose_isa() {
     if (!wanted || !*wanted || std::strcmp(wanted, isa.name) == 0) return isa;
     known += known.empty() ? isa.name : std::string(", ") + isa.name;
   }
-  throw std::runtime_error(
-      "muladd_nb: MULADD_NB_SIMD must be one of " + known + " on this machine, got " + wanted);
+  throw std::runtime_error("muladd_nb: MULADD_NB_SIMD must be one of " + known + " on this machine, got " + wanted);
 }
 
 const Isa& isa() {
@@ -67,8 +66,8 @@ struct Cpu {
   }
 
   static void launch(
-      const char*, Function function, double c, Dtype dtype, const Plan& plan, void* out, const void* a,
-      const void* b, int32_t) {
+      const char*, Function function, double c, Dtype dtype, const Plan& plan, void* out, const void* a, const void* b,
+      int32_t) {
     const Tiles tiles(plan);
     const int64_t numel = plan.numel();
     const int64_t element = dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : 2;
@@ -79,9 +78,8 @@ struct Cpu {
     constexpr int64_t kGrain = 32 * 1024;
     if (numel <= kGrain) return kernel(work, 0, tiles.total);
     const int64_t elements_per_tile = std::max<int64_t>(1, numel / tiles.total);
-    torch::stable::parallel_for(0, tiles.total, kGrain / elements_per_tile, [&](int64_t begin, int64_t end) {
-      kernel(work, begin, end);
-    });
+    torch::stable::parallel_for(
+        0, tiles.total, kGrain / elements_per_tile, [&](int64_t begin, int64_t end) { kernel(work, begin, end); });
   }
 };
 

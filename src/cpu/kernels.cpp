@@ -126,8 +126,7 @@ void narrow_row(const float* from, float16* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
     _mm_storeu_si128(
-        reinterpret_cast<__m128i*>(to + i),
-        _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+        reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
   for (; i < n; i++) narrow(from[i], to[i]);
 }
 
@@ -143,8 +142,7 @@ void stream_row(const T* from, T* to, int64_t n) {
   std::memcpy(to, from, head * sizeof(T));
   int64_t i = head;
   for (; i + kVector <= n; i += kVector)
-    _mm_stream_si128(
-        reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
   std::memcpy(to + i, from + i, (n - i) * sizeof(T));
 #else
   std::memcpy(to, from, n * sizeof(T));
@@ -186,7 +184,8 @@ Rows<compute_t<T>> rows_of(const T* from, const int64_t s[2], const int64_t n[2]
 }
 
 template <class T, class F>
-void tile(T* out, const T* a, const T* b, const F& f, const int64_t (&s)[kOperands][2], const int64_t n[2], bool stream) {
+void tile(
+    T* out, const T* a, const T* b, const F& f, const int64_t (&s)[kOperands][2], const int64_t n[2], bool stream) {
   using C = compute_t<T>;
   alignas(64) C a_buffer[Tiles::kTile], b_buffer[Tiles::kTile], result[Tiles::kTile];
   alignas(64) T stored[Tiles::kTile];
@@ -244,10 +243,10 @@ void run(const Work& work, const F& f, int64_t begin, int64_t end) {
       for (int operand = 0; operand < kOperands; operand++) offset[operand] += first * s[operand][d];
     }
     for (int d = 2; d < plan.dims; d++)
-      for (int operand = 0; operand < kOperands; operand++)
-        offset[operand] += digit[d] * plan.stride[operand][d];
-    tile(static_cast<T*>(work.out) + offset[0], static_cast<const T*>(work.a) + offset[1],
-         static_cast<const T*>(work.b) + offset[2], f, s, n, work.stream);
+      for (int operand = 0; operand < kOperands; operand++) offset[operand] += digit[d] * plan.stride[operand][d];
+    tile(
+        static_cast<T*>(work.out) + offset[0], static_cast<const T*>(work.a) + offset[1],
+        static_cast<const T*>(work.b) + offset[2], f, s, n, work.stream);
     for (int d = 0; d < digits && ++digit[d] == base[d]; d++) digit[d] = 0;
   }
 #ifdef __SSE2__

@@ -1,9 +1,9 @@
 // The CUDA backend: the tensor's device, the current stream, the launch check; and the registration of
 // the CUDA kernels. It is built against any torch, with CUDA or without, and loads in both.
+#include <torch/csrc/stable/accelerator.h>
+
 #include "../operators.h"
 #include "kernels.h"
-
-#include <torch/csrc/stable/accelerator.h>
 
 // Of libtorch_cuda, which a torch without CUDA does not have: a weak symbol is null there and does not
 // stop the module from loading. (Stream::nativeHandle(), its successor, came with torch 2.13.)
@@ -16,8 +16,8 @@ struct Cuda {
   static void on_fresh_output(void*, size_t) {}
 
   static void launch(
-      const char* op, muladd_nb::Function function, double c, muladd_nb::Dtype dtype,
-      const muladd_nb::Plan& plan, void* out, const void* a, const void* b, int32_t device_index) {
+      const char* op, muladd_nb::Function function, double c, muladd_nb::Dtype dtype, const muladd_nb::Plan& plan,
+      void* out, const void* a, const void* b, int32_t device_index) {
     const torch::stable::accelerator::DeviceGuard guard(device_index);
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));

@@ -1,11 +1,11 @@
 // The CUDA kernels: one for adjacent elements, one for strided ones.
-#include "kernels.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
 #include <limits>
+
+#include "kernels.h"
 
 namespace muladd_nb::cuda {
 namespace {
@@ -44,8 +44,7 @@ constexpr int kInFlight = 4; // vectors of each input that a thread loads before
 
 // The n elements of each operand lie side by side and all three pointers are multiples of 16 bytes.
 template <class T, class F>
-__global__ void __launch_bounds__(kThreads)
-    adjacent(T* __restrict__ out, const T* a, const T* b, F f, int64_t n) {
+__global__ void __launch_bounds__(kThreads) adjacent(T* __restrict__ out, const T* a, const T* b, F f, int64_t n) {
   using V = Vector<T>;
   const int64_t vectors = n / V::kSize;
   const int64_t step = int64_t{gridDim.x} * kThreads * kInFlight;
@@ -145,13 +144,13 @@ void launch_one(const Plan& plan, T* out, const T* a, const T* b, const F& f, cu
 } // namespace
 
 const char* launch(
-    Function function, double c, Dtype dtype, const Plan& plan, void* out, const void* a, const void* b,
-    void* stream) {
+    Function function, double c, Dtype dtype, const Plan& plan, void* out, const void* a, const void* b, void* stream) {
   with_dtype(dtype, [&](auto storage) {
     using T = decltype(storage);
     with_functor<compute_t<T>>(function, c, [&](const auto& f) {
-      launch_one(plan, static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b), f,
-                 static_cast<cudaStream_t>(stream));
+      launch_one(
+          plan, static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b), f,
+          static_cast<cudaStream_t>(stream));
     });
   });
   const cudaError_t error = cudaGetLastError();

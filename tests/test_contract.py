@@ -1,0 +1,173 @@
+"""Shapes, dtypes, devices and sizes: what is taken, and what is refused with which words."""
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+ops = torch.ops.muladd_nb
+
+SCHEMAS = {
+    "mymuladd(Tensor a, Tensor b, float c) -> Tensor",
+    "mymul(Tensor a, Tensor b) -> Tensor",
+    "myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
+    "mymuladd_out(Tensor a, Tensor b, float c, Tensor(a!) out) -> ()",
+    "mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)",
+    "mymul.out(Tensor a, Tensor b, *, Tensor(a!) out) -> Tensor(a!)",
+}
+
+CALLS = {
+    "mymuladd": lambda a, b, out: ops.mymuladd(a, b, 0.5),
+    "mymul": lambda a, b, out: ops.mymul(a, b),
+    "myadd_out": lambda a, b, out: ops.myadd_out(a, b, out),
+    "mymuladd_out": lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
+    "mymuladd.out": lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
+    "mymul.out": lambda a, b, out: ops.mymul.out(a, b, out=out),
+}
+MUTATING = [name for name in CALLS if "out" in name]
+
+call = pytest.mark.parametrize("name", CALLS)
+mutating_call = pytest.mark.parametrize("name", MUTATING)
+
+
+def test_the_schemas_are_these_six():
+    registered = {
+        str(schema).removeprefix("muladd_nb::")
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("muladd_nb::")
+    }
+    assert registered == SCHEMAS
+
+
+def message(function, *args):
+    with pytest.raises(RuntimeError) as error:
+        function(*args)
+    return str(error.value).splitlines()[0]
+
+
+def messages(name, device, *tensors):
+    """What the real kernel says, and what the fake one and the meta device say of the same arguments."""
+    real = message(CALLS[name], *tensors)
+    with FakeTensorMode() as mode:
+        fake = message(CALLS[name], *(mode.from_tensor(tensor) for tensor in tensors))
+    meta = message(
+        CALLS[name], *(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors)
+    )
+    return real, fake, meta
+
+
+@call
+@pytest.mark.parametrize(
+    ("of_a", "of_b"), [((2, 3), (3,)), ((2, 3), (2, 1)), ((), (1,)), ((2, 3), (3, 2)), ((0,), (1,)), ((4,), (5,))]
+)
+def test_shapes_must_be_equal(name, device, of_a, of_b):
+    a, b = torch.zeros(of_a, device=device), torch.zeros(of_b, device=device)
+    expected = f"{name}: a and b must have the same shape, got {list(of_a)} and {list(of_b)}"
+    assert messages(name, device, a, b, torch.zeros_like(a)) == (expected,) * 3
+
+
+@call
+def test_dtypes_must_be_equal(name, device):
+    a, b = torch.zeros(3, device=device), torch.zeros(3, device=device, dtype=torch.float64)
+    expected = f"{name}: a and b must have the same dtype, got float32 and float64"
+    assert messages(name, device, a, b, a) == (expected,) * 3
+
+
+@call
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16],
+    ids=str,
+)
+def test_other_dtypes_are_refused(name, device, dtype):
+    a = torch.zeros(3, device=device, dtype=dtype)
+    came = str(dtype).removeprefix("torch.")
+    expected = f"{name}: a must be float16, bfloat16, float32 or float64, got {came}"
+    assert messages(name, device, a, a, a) == (expected,) * 3
+
+
+@mutating_call
+def test_out_must_match(name, device):
+    a = torch.zeros(2, 3, device=device)
+    of_shape = f"{name}: a and out must have the same shape, got [2, 3] and [3, 2]"
+    assert messages(name, device, a, a, torch.zeros(3, 2, device=device)) == (of_shape,) * 3
+    of_dtype = f"{name}: a and out must have the same dtype, got float32 and float16"
+    assert messages(name, device, a, a, a.half()) == (of_dtype,) * 3
+
+
+@call
+def test_devices_must_be_equal(name):
+    a, b = torch.zeros(3, device="meta"), torch.zeros(3)
+    expected = f"{name}: a and b must be on the same device, got meta and cpu"
+    assert message(CALLS[name], a, b, a) == expected
+
+
+@call
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_cpu_and_cuda_do_not_mix(name):
+    a, b = torch.zeros(3, device="cuda"), torch.zeros(3)
+    got = message(CALLS[name], a, b, a)
+    assert got == f"{name}: a and b must be on the same device, got cuda:0 and cpu"
+
+
+@mutating_call
+def test_out_that_overlaps_itself_is_refused(name, device):
+    a = torch.zeros(2, 3, device=device)
+    out = torch.zeros(3, device=device).expand(2, 3)
+    expected = f"{name}: out must not overlap itself, got shape [2, 3] and strides [0, 1]"
+    assert messages(name, device, a, a, out) == (expected,) * 3
+    window = torch.zeros(4, device=device).as_strided((2, 3), (1, 1))
+    assert message(CALLS[name], a, a, window).startswith(f"{name}: out must not overlap itself")
+
+
+@call
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3, 2), ()])
+def test_no_elements_and_no_dimensions(name, device, dtype, shape):
+    a, b, out = (torch.randn(shape, device=device).to(dtype) for _ in range(3))
+    result = CALLS[name](a, b, out)
+    result = out if result is None else result
+    assert result.shape == shape
+    assert result.dtype == dtype
+
+
+def test_nothing_is_written_when_refused(device):
+    a, b, out = torch.ones(3, device=device), torch.ones(4, device=device), torch.zeros(3, device=device)
+    version = out._version
+    for name in MUTATING:
+        message(CALLS[name], a, b, out)
+    assert not out.any()
+    assert out._version == version
+
+
+def test_many_dimensions(device):
+    a, b = torch.randn([1, 2] * 10, device=device), torch.randn([1, 2] * 10, device=device).permute(*range(19, -1, -1))
+    b = b.reshape(a.shape)
+    torch.testing.assert_close(ops.mymuladd(a, b, 0.5), a * b + 0.5)
+    wide = torch.randn([1] * 70 + [3], device=device)
+    assert torch.equal(ops.mymul(wide, wide).flatten(), wide.flatten() ** 2)  # ATen stops at 64 dimensions
+
+
+def _free_memory(device):
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    with open("/proc/meminfo") as file:  # noqa: PTH123
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+
+
+@pytest.mark.parametrize("layout", ["flat", "strided"])
+def test_more_than_2_to_the_31_elements(device, layout):
+    if _free_memory(device) < 12 << 30:
+        pytest.skip("needs 12 GiB of free memory")
+    n = (1 << 31) + 5
+    # Expanded inputs cost nothing; the last element is at an offset that 32 bits cannot hold.
+    a = torch.tensor([1.5], device=device, dtype=torch.bfloat16).expand(n)
+    if layout == "flat":
+        b = torch.zeros(n, device=device, dtype=torch.bfloat16)
+        b[-1] = 2
+        out = ops.mymuladd(a, b, 1.0)
+    else:
+        b = torch.tensor([0.0], device=device, dtype=torch.bfloat16).expand(n).clone()[: n - 1].view(2, -1).t()
+        b[-1, -1] = 2
+        out = torch.empty_like(b)
+        ops.mymuladd_out(a[: n - 1].view(-1, 2), b, 1.0, out)
+    assert out.reshape(-1)[-1].item() == 4 if layout == "flat" else out[-1, -1].item() == 4
+    assert out.amin().item() == 1

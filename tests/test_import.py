@@ -1,0 +1,102 @@
+"""Importing the package: what it says when it cannot, and what it does not import."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import muladd_nb
+
+ROOT = Path(__file__).parent.parent
+
+
+def python(code, cwd="/"):
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def last_line(code, cwd="/"):
+    run = python(code, cwd)
+    assert run.returncode != 0
+    return run.stderr.strip().splitlines()[-1]
+
+
+def test_an_old_torch_is_refused():
+    code = "import torch; torch.__version__ = '2.9.1'; import muladd_nb"
+    assert last_line(code) == (
+        "ImportError: muladd_nb needs torch 2.10 or newer, but torch 2.9.1 is installed: "
+        "run 'pip install --upgrade torch'."
+    )
+
+
+def _without(module):
+    return f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == {module!r} else find_spec(name, *rest)
+sys.meta_path.insert(0, Missing())
+import muladd_nb
+"""
+
+
+def test_a_missing_torch_or_backend_is_named():
+    assert last_line(_without("torch")) == (
+        "ImportError: muladd_nb needs torch 2.10 or newer: run 'pip install torch'."
+    )
+    assert last_line(_without("nanobind_backend")) == (
+        "ImportError: muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'."
+    )
+
+
+def test_the_bare_sources_say_what_to_do():
+    assert re.fullmatch(
+        r"ImportError: .*muladd_nb holds the sources of muladd_nb, which are not compiled: "
+        r"run 'pip install \.' there and start Python in another folder\.",
+        last_line(f"import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'esonpy' not in repr(f)]; "
+                  f"sys.path.insert(0, {str(ROOT)!r}); import muladd_nb"),
+    )  # fmt: skip
+
+
+def test_importing_is_lean():
+    code = """
+import sys, torch
+before = set(sys.modules)
+import muladd_nb
+print(sorted(m for m in set(sys.modules) - before
+             if m.startswith(("torch._dynamo", "torch._inductor", "torch.distributed", "numpy", "torch.onnx"))))
+"""
+    run = python(code)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_versions_agree():
+    assert muladd_nb.__version__ == version("muladd_nb") == muladd_nb.build_info()["version"]
+    (declared,) = re.findall(r"^  version: '([^']+)'", (ROOT / "meson.build").read_text(), re.MULTILINE)
+    assert muladd_nb.__version__ == declared
+
+
+def test_build_info():
+    info = muladd_nb.build_info()
+    assert list(info) == [
+        "version", "compiler", "torch_built_with", "torch_target", "cuda_version", "cuda_architectures", "simd",
+    ]  # fmt: skip
+    assert info["torch_target"] == "2.10"
+    assert bool(info["cuda_version"]) == bool(info["cuda_architectures"])
+    assert info["simd"] in ("avx512", "avx2", "baseline")
+
+
+def test_dispatch_table_has_every_kernel():
+    for name in ("mymuladd", "mymul", "myadd_out", "mymuladd_out", "mymuladd.out", "mymul.out"):
+        for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):
+            registered = torch._C._dispatch_has_kernel_for_dispatch_key(f"muladd_nb::{name}", key)
+            assert registered, (name, key)
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"muladd_nb::{name}", "CUDA") == bool(
+            muladd_nb.build_info()["cuda_version"]
+        )

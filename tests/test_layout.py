@@ -1,0 +1,61 @@
+"""The result has the strides of torch.empty_like(a), and no input is copied to be read."""
+
+import layouts
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.profiler import ProfilerActivity, profile
+
+ops = torch.ops.muladd_nb
+
+EXPANDED = [
+    lambda x: x[:1].expand_as(x),
+    lambda x: x[..., :1].expand_as(x),
+    lambda x: x[:1, :, :1].expand_as(x),
+    lambda x: x.narrow(0, 0, 1),
+    lambda x: x[:0],
+]
+
+
+@pytest.mark.parametrize("of_a", [*layouts.ALL, *EXPANDED])
+def test_strides_are_those_of_empty_like(device, dtype, of_a):
+    a = of_a(torch.randn(4, 3, 5, 6, device=device).to(dtype))
+    b = torch.randn(a.shape, device=device).to(dtype)
+    expected = torch.empty_like(a).stride()
+    for call in (lambda x, y: ops.mymuladd(x, y, 0.5), ops.mymul):
+        assert call(a, b).stride() == expected
+        assert call(a.to("meta"), b.to("meta")).stride() == torch.empty_like(a.to("meta")).stride()
+        with FakeTensorMode() as mode:
+            assert call(mode.from_tensor(a), mode.from_tensor(b)).stride() == expected
+
+
+@pytest.mark.parametrize("of_a", [*layouts.ALL, *EXPANDED[:3]])
+@pytest.mark.parametrize("of_b", EXPANDED[:3])
+def test_expanded_inputs(device, dtype, of_a, of_b):
+    x, y = (torch.randn(4, 3, 5, 66, device=device).to(dtype) for _ in range(2))
+    a, b = of_a(x), of_b(y)
+    assert torch.equal(ops.mymuladd(a, b, 0.5), ops.mymuladd(a.contiguous(), b.contiguous(), 0.5))
+    assert torch.equal(ops.mymul(b, a), ops.mymul(a.contiguous(), b.contiguous()))
+
+
+@pytest.mark.parametrize("of_b", [*layouts.ALL, *EXPANDED[:3]])
+def test_inputs_are_read_in_place(device, of_b):
+    a = torch.randn(4, 3, 5, 6, device=device)
+    b = of_b(torch.randn(4, 3, 5, 6, device=device))
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        ops.mymuladd(a, b, 0.5)
+    names = {event.name for event in profiler.events()}
+    assert "muladd_nb::mymuladd" in names
+    assert not {name for name in names if name.startswith("aten::") and "empty" not in name}
+
+
+@pytest.mark.parametrize("shape", [(129, 257), (1000, 3), (3, 1000), (2, 300, 5), (64, 64), (1, 70)])
+def test_transposed_against_contiguous(device, dtype, shape):
+    a = torch.randn(shape, device=device).to(dtype)
+    b = torch.randn(shape[::-1], device=device).to(dtype).permute(*range(len(shape) - 1, -1, -1))
+    expected = ops.mymuladd(a, b.contiguous(), 0.5)
+    assert torch.equal(ops.mymuladd(a, b, 0.5), expected)
+    assert torch.equal(ops.mymuladd(b, a, 0.5), expected)
+    out = torch.empty_like(b)
+    ops.mymuladd_out(a, a, 0.5, out)
+    assert torch.equal(out, ops.mymuladd(a, a, 0.5))

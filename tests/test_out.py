@@ -1,0 +1,179 @@
+"""Writing into `out`: in place, never past it, never half, and autograd is told."""
+
+import warnings
+
+import pytest
+import torch
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+WRITES = {
+    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), lambda a, b: a + b),
+    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: ops.mymuladd(a, b, 0.5)),
+    "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: ops.mymuladd(a, b, 0.5)),
+    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), lambda a, b: ops.mymul(a, b)),
+}
+write = pytest.mark.parametrize("name", WRITES)
+
+
+@write
+def test_written_in_place(name, device, dtype):
+    call, reference = WRITES[name]
+    a, b, out = (torch.randn(5, 7, device=device).to(dtype) for _ in range(3))
+    pointer, version = out.data_ptr(), out._version
+    result = call(a, b, out)
+    assert torch.equal(out, reference(a, b))
+    assert out.data_ptr() == pointer
+    assert out._version == version + 1
+    assert result is (out if "." in name else None)
+
+
+@write
+@pytest.mark.parametrize("n", [7, 1 << 17])
+def test_out_may_be_an_input_itself(name, device, dtype, n):
+    call, reference = WRITES[name]
+    for which in (0, 1):
+        inputs = [torch.randn(n, device=device).to(dtype) for _ in range(2)]
+        expected = reference(*inputs)
+        call(*inputs, inputs[which])
+        assert torch.equal(inputs[which], expected)
+    both = torch.randn(n, device=device).to(dtype)
+    expected = reference(both, both)
+    call(both, both, both)
+    assert torch.equal(both, expected)
+
+
+OVERLAPPING = {
+    "shifted": lambda m: (m[:50], m[1:51]),
+    "half": lambda m: (m[:50], m[25:75]),
+    "even_steps": lambda m: (m[2:42:2], m[0:40:2]),
+    "transposed": lambda m: (m.view(10, 10), m.view(10, 10).t()),
+    "crossing_slices": lambda m: (m.view(10, 10)[2], m.view(10, 10)[:, 3]),
+    "expanded": lambda m: (m[:10].view(2, 5), m[3:4].expand(2, 5)),
+}
+APART = {
+    "neighbours": lambda m: (m[:50], m[50:]),
+    "interleaved": lambda m: (m[::2], m[1::2]),
+    "columns": lambda m: (m.view(10, 10)[:, ::2], m.view(10, 10)[:, 1::2]),
+    "blocks": lambda m: (m.view(10, 10)[:, :5], m.view(10, 10)[:, 5:]),
+    "rows_and_columns": lambda m: (m.view(10, 10)[:5, :5], m.view(10, 10)[5:, 5:].t()),
+}
+
+
+@write
+@pytest.mark.parametrize("case", OVERLAPPING)
+def test_partial_overlap_is_refused(name, device, case):
+    call, _ = WRITES[name]
+    memory = torch.randn(100, device=device)
+    before = memory.clone()
+    out, x = OVERLAPPING[case](memory)
+    other = torch.zeros(x.shape, device=device)
+    with pytest.raises(RuntimeError, match=f"^{name}: out must be a itself or share no memory with it"):
+        call(x, other, out)
+    with pytest.raises(RuntimeError, match=f"^{name}: out must be b itself or share no memory with it"):
+        call(other, x, out)
+    assert torch.equal(memory, before)
+
+
+@write
+@pytest.mark.parametrize("case", APART)
+def test_views_that_share_no_element_are_taken(name, device, case):
+    call, reference = WRITES[name]
+    memory = torch.randn(100, device=device)
+    out, x = APART[case](memory)
+    expected = reference(x, x)
+    call(x, x, out)
+    assert torch.equal(out, expected)
+
+
+def test_overlap_is_decided_as_numpy_decides():
+    """Random views of one memory against numpy.shares_memory."""
+    numpy = pytest.importorskip("numpy")
+    generator = torch.Generator().manual_seed(3)
+
+    def random(low, high, size):
+        return torch.randint(low, high, size, generator=generator).tolist()
+
+    decided = {True: 0, False: 0}
+    for _ in range(2000):
+        memory = torch.zeros(200)
+        shape = random(1, 4, (3,))
+        strides = [random(1, 20, (3,)) for _ in range(2)]
+        offsets = random(0, 60, (2,))
+        out, x = (memory.as_strided(shape, s, o) for s, o in zip(strides, offsets, strict=True))
+        itself = (
+            len({int(i) for i in torch.arange(200).as_strided(shape, strides[0], offsets[0]).flatten()}) < out.numel()
+        )
+        same = offsets[0] == offsets[1] and all(size == 1 or s == t for size, s, t in zip(shape, *strides, strict=True))
+        refused = itself or (not same and numpy.shares_memory(out.numpy(), x.numpy()))
+        decided[bool(refused)] += 1
+        try:
+            ops.myadd_out(x, torch.ones(shape), out)
+            assert not refused, (shape, strides, offsets)
+        except RuntimeError:
+            assert refused, (shape, strides, offsets)
+    assert min(decided.values()) > 100
+
+
+@write
+def test_a_backward_through_an_overwritten_tensor_raises(name, device):
+    call, _ = WRITES[name]
+    x = torch.randn(3, device=device, requires_grad=True)
+    y = x * 2
+    z = y.sin()
+    with torch.no_grad():
+        call(y, y, y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_inference_tensors_have_no_version_and_are_written(device):
+    with torch.inference_mode():
+        a, out = torch.randn(3, device=device), torch.zeros(3, device=device)
+        ops.myadd_out(a, a, out)
+        assert torch.equal(out, a + a)
+
+
+@pytest.mark.parametrize("which", ["a", "b", "out"])
+def test_public_functions_refuse_gradients_through_out(device, which):
+    tensors = {name: torch.randn(3, device=device, requires_grad=name == which) for name in ("a", "b", "out")}
+    a, b, out = tensors.values()
+    for name, call in {
+        "mymuladd": lambda: muladd_nb.mymuladd(a, b, 1, out=out),
+        "mymul": lambda: muladd_nb.mymul(a, b, out=out),
+        "myadd_out": lambda: muladd_nb.myadd_out(a, b, out),
+    }.items():
+        with pytest.raises(RuntimeError, match=f"^{name}: no gradient is recorded through out, but {which} requires"):
+            call()
+        with torch.no_grad():
+            call()
+
+
+@write
+def test_raw_operators_warn_once_and_do_not_record(name, device, monkeypatch):
+    from muladd_nb._register import mutation
+
+    monkeypatch.setattr(mutation, "_warned", set())
+    call, reference = WRITES[name]
+    a, b = (torch.randn(3, device=device, requires_grad=True) for _ in range(2))
+    out = torch.zeros(3, device=device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(a, b, out)
+        call(a, b, out)
+    assert [str(w.message).split(":")[0] for w in caught] == [name]
+    assert caught[0].filename == __file__
+    assert not out.requires_grad
+    assert torch.equal(out, reference(a, b))
+
+
+def test_public_functions_return_out(device, dtype):
+    a, b, out = (torch.randn(3, 4, device=device).to(dtype) for _ in range(3))
+    assert muladd_nb.mymuladd(a, b, 0.5, out=out) is out
+    assert torch.equal(out, muladd_nb.mymuladd(a, b, 0.5))
+    assert muladd_nb.mymul(a, b, out=out) is out
+    assert torch.equal(out, muladd_nb.mymul(a, b))
+    assert muladd_nb.myadd_out(a, b, out) is None
+    assert torch.equal(out, a + b)

@@ -1,0 +1,225 @@
+"""One rounding, bit for bit the same everywhere."""
+
+import itertools
+import os
+import subprocess
+import sys
+from fractions import Fraction
+
+import layouts
+import pytest
+import torch
+
+ops = torch.ops.muladd_nb
+
+# significand bits, exponent of the smallest normal number
+FORMATS = {
+    torch.float16: (11, -14),
+    torch.bfloat16: (8, -126),
+    torch.float32: (24, -126),
+    torch.float64: (53, -1022),
+}
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def nearest(x, dtype):
+    """The number of `dtype` nearest to the exact `x`, ties to even; infinite past the largest."""
+    digits, smallest = FORMATS[dtype]
+    if x == 0:
+        return x
+    exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
+    exponent -= abs(x) < Fraction(2) ** exponent
+    unit = Fraction(2) ** (max(exponent, smallest) - digits + 1)
+    rounded = round(x / unit) * unit
+    if abs(rounded) > Fraction(torch.finfo(dtype).max):
+        return float("inf") if x > 0 else float("-inf")
+    return rounded
+
+
+def expected(function, a, b, c, dtype):
+    compute = torch.float64 if dtype == torch.float64 else torch.float32
+    c = nearest(Fraction(c), compute)
+    once = nearest({"muladd": a * b + c, "mul": a * b, "add": a + b}[function], compute)
+    if dtype in (torch.float16, torch.bfloat16) and isinstance(once, Fraction):
+        once = nearest(once, dtype)
+    return float(once)
+
+
+def bits(x):
+    return x.view(BITS[x.element_size()])
+
+
+def hard_values(dtype):
+    """Numbers of every exponent, and of the significands that make ties, carries and cancellation."""
+    digits, smallest = FORMATS[dtype]
+    generator = torch.Generator().manual_seed(7)
+    ones = [1 + 2.0**-k for k in (1, digits // 2, digits - 1)] + [2 - 2.0 ** (1 - digits), 1.0]
+    special = torch.tensor([s * x for x in ones for s in (1, -1)], dtype=torch.float64)
+    tiny = torch.tensor([1, 3, 5, 2 ** (digits - 1) - 1], dtype=torch.float64) * 2.0 ** (smallest - digits + 1)
+    largest = torch.tensor([torch.finfo(dtype).max, torch.finfo(dtype).max / 2], dtype=torch.float64)
+    spread = torch.randn(200, generator=generator, dtype=torch.float64)
+    spread = torch.ldexp(spread, torch.randint(smallest, -smallest, (200,), generator=generator))
+    return torch.cat([special, tiny, largest, spread]).to(dtype)
+
+
+@pytest.mark.parametrize("c", [0.0, 0.1, -1.0, 2.0**-130, 1e-8, 1e300])
+def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
+    values = hard_values(dtype)
+    values = values[values.isfinite()]
+    a = values.repeat(2)
+    b = torch.cat([values.flip(0), values.roll(3)])
+    a, b = a.to(device), b.to(device)
+    results = {
+        "muladd": ops.mymuladd(a, b, c),
+        "mul": ops.mymul(a, b),
+        "add": torch.empty_like(a),
+    }
+    ops.myadd_out(a, b, results["add"])
+    exact_a, exact_b = ([Fraction(x) for x in t.double().tolist()] for t in (a, b))
+    if c == 1e300 and dtype != torch.float64:
+        assert torch.equal(results["muladd"], torch.full_like(a, float("inf")))
+        return
+    for function, result in results.items():
+        exact = [expected(function, x, y, c, dtype) for x, y in zip(exact_a, exact_b, strict=True)]
+        assert result.double().tolist() == exact, function
+
+
+def test_c_is_rounded_to_the_compute_type_first(device):
+    a = b = torch.zeros(1, device=device)
+    assert ops.mymuladd(a, b, 0.1).item() == torch.tensor(0.1, dtype=torch.float32).item()
+    assert ops.mymuladd(a, b, 1e300).item() == float("inf")
+
+
+@pytest.mark.parametrize(("dtype", "u"), [(torch.float32, 2.0**-12), (torch.float64, 2.0**-27)])
+def test_one_rounding_where_two_would_show(device, dtype, u):
+    # (1 + u)^2 - (1 + 2u) is u^2; rounding the product first would give zero.
+    a = torch.tensor([1 + u], device=device, dtype=dtype)
+    assert ops.mymuladd(a, a, -(1 + 2 * u)).item() == u * u
+
+
+inf, nan = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "result"),
+    [
+        (inf, 2.0, 1.0, inf),
+        (inf, -2.0, 1.0, -inf),
+        (inf, 0.0, 1.0, nan),
+        (inf, 1.0, -inf, nan),
+        (nan, 1.0, 1.0, nan),
+        (1.0, nan, inf, nan),
+        (1.0, 1.0, nan, nan),
+        (0.0, -1.0, 0.0, 0.0),
+        (0.0, -1.0, -0.0, -0.0),
+        (-0.0, -1.0, -0.0, 0.0),
+        (1.0, -1.0, 1.0, 0.0),
+    ],
+)
+def test_infinities_nan_and_signed_zeros(device, dtype, a, b, c, result):
+    for n in (1, 37):  # the vector path and its tail
+        x, y = (torch.full((n,), value, device=device, dtype=dtype) for value in (a, b))
+        got = ops.mymuladd(x, y, c)
+        want = torch.full((n,), result, device=device, dtype=dtype)
+        assert torch.equal(got.isnan(), want.isnan())
+        assert result != result or torch.equal(bits(got), bits(want))
+
+
+def test_every_16_bit_number_survives(device):
+    for dtype in (torch.float16, torch.bfloat16):
+        every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype).to(device)
+        product = ops.mymul(every, torch.ones_like(every))
+        same = bits(product) == bits(every)
+        assert (same | every.isnan()).all()
+        assert product[every.isnan()].isnan().all()
+
+
+def test_bits_do_not_depend_on_position(device, dtype):
+    a, b = torch.randn(300, device=device).to(dtype), torch.randn(300, device=device).to(dtype)
+    whole = ops.mymuladd(a, b, 0.3)
+    for start, stop in itertools.product(range(9), range(280, 300)):
+        assert torch.equal(bits(ops.mymuladd(a[start:stop], b[start:stop], 0.3)), bits(whole[start:stop]))
+
+
+@pytest.mark.parametrize("of_a", layouts.ALL, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("of_b", layouts.ALL, ids=lambda f: f.__name__)
+def test_bits_do_not_depend_on_layout(device, dtype, of_a, of_b):
+    a, b = (torch.randn(3, 5, 35, 17, device=device).to(dtype) for _ in range(2))
+    reference = bits(ops.mymuladd(a, b, 0.3))
+    assert torch.equal(bits(ops.mymuladd(of_a(a), of_b(b), 0.3).contiguous()), reference)
+    out = of_b(torch.zeros_like(a))
+    ops.mymuladd_out(of_a(a), b, 0.3, out)
+    assert torch.equal(bits(out.contiguous()), reference)
+
+
+def test_bits_do_not_depend_on_size(dtype):
+    """Below and above the sizes at which threads, huge pages and streaming stores come in."""
+    a, b = (torch.randn(1 << 12).to(dtype) for _ in range(2))
+    small = bits(ops.mymuladd(a, b, 0.3))
+    large = bits(ops.mymuladd(a.repeat(1 << 12), b.repeat(1 << 12), 0.3))
+    assert torch.equal(large, small.repeat(1 << 12))
+    offset = bits(ops.mymuladd(a.repeat(1 << 12)[3:], b.repeat(1 << 12)[3:], 0.3))
+    assert torch.equal(offset, large[3:])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_bits_are_those_of_the_cpu(dtype):
+    values = hard_values(dtype)
+    a, b = values.repeat(len(values)), values.repeat_interleave(len(values))
+    cpu, cuda = ops.mymuladd(a, b, 0.3), ops.mymuladd(a.cuda(), b.cuda(), 0.3).cpu()
+    assert (cpu.isnan() == cuda.isnan()).all()
+    assert torch.equal(bits(cpu)[~cpu.isnan()], bits(cuda)[~cpu.isnan()])
+
+
+DIGEST = """
+import hashlib, sys, torch, muladd_nb
+if len(sys.argv) > 1:
+    torch.set_num_threads(int(sys.argv[1]))
+digest = hashlib.sha256()
+generator = torch.Generator().manual_seed(0)
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    for shape in ((1 << 20,), (1031, 517), (3, 5, 7, 11)):
+        a, b = (torch.ldexp(torch.randn(shape, generator=generator, dtype=torch.float64),
+                            torch.randint(-30, 16, shape, generator=generator)).to(dtype) for _ in range(2))
+        for x, y in ((a, b), (a.transpose(0, -1), b.transpose(0, -1).contiguous())):
+            digest.update(muladd_nb.mymuladd(x, y, 0.3).contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(muladd_nb.mymul(x, y).contiguous().view(torch.uint8).numpy().tobytes())
+print(muladd_nb.build_info()["simd"], digest.hexdigest())
+"""
+
+
+def _digest(*args, **environment):
+    run = subprocess.run(
+        [sys.executable, "-c", DIGEST, *args],
+        env=os.environ | environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return run.stdout.split()
+
+
+def test_bits_do_not_depend_on_instruction_set_or_threads():
+    baseline = _digest(MULADD_NB_SIMD="baseline")
+    assert baseline[0] == "baseline"
+    best = _digest()
+    assert best[1] == baseline[1]
+    if best[0] == "avx512":
+        assert _digest(MULADD_NB_SIMD="avx2") == ["avx2", baseline[1]]
+    for threads in ("1", "3"):
+        assert _digest(threads)[1] == baseline[1]
+
+
+def test_an_unknown_instruction_set_is_refused():
+    run = subprocess.run(
+        [sys.executable, "-c", "import muladd_nb; muladd_nb.build_info()"],
+        env=os.environ | {"MULADD_NB_SIMD": "mmx"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "muladd_nb: MULADD_NB_SIMD must be one of" in run.stderr
+    assert "got mmx" in run.stderr
