@@ -66,7 +66,7 @@ def _info() -> dict[str, Any]:
     return build_info() | {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "threads": str(torch.get_num_threads()),
+        "threads": torch.get_num_threads(),
         "cuda_device": device,
     }
 

@@ -16,7 +16,7 @@ from torch.utils.benchmark import Timer
 
 import muladd_nb
 
-from ._check import cxx_compiler
+from ._check import cxx_compiler, devices
 
 _C = 0.5
 
@@ -36,7 +36,7 @@ def measure(sides: Mapping[str, Callable[[], Any]], *, rounds: int = 9, seconds:
 
 def run(*, brief: bool = False) -> Iterator[dict[str, Any]]:
     """Yield a row for each size: the time of ``mymuladd`` and of each alternative."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = devices()[-1]
 
     compiled = torch.compile(_eager, dynamic=True) if device == "cuda" or cxx_compiler() else None
     c = torch.full((1,), _C, device=device)

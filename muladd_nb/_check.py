@@ -13,6 +13,7 @@ from torch import Tensor
 import muladd_nb
 
 from . import _contract
+from .info import build_info
 
 _SHAPE = (67, 129)
 _C = 0.1
@@ -20,7 +21,7 @@ _C = 0.1
 
 def run() -> Iterator[dict[str, Any]]:
     """Yield one result a check: its name, device, whether it is ok, and a detail."""
-    for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
+    for device in devices():
         for dtype in _contract.DTYPES:
             for name, function, reference in _operators():
                 yield _result(f"{name} {_contract.name(dtype)}", device, _values, function, reference, device, dtype)
@@ -90,13 +91,22 @@ def _samples() -> list[tuple[str, Callable[..., tuple[Any, ...]]]]:
         ("mymul", lambda a, b, _: (a, b)),
         ("myadd_out", lambda a, b, out: (a, b, out)),
         ("mymuladd_out", lambda a, b, out: (a, b, _C, out)),
+        ("mymuladd.out", lambda a, b, out: (a, b, _C)),
+        ("mymul.out", lambda a, b, out: (a, b)),
     ]
 
 
 def _opcheck(name: str, sample: Any, device: str) -> str:
     tensors = [torch.randn(2, 3, device=device) for _ in range(3)]
-    torch.library.opcheck(getattr(torch.ops.muladd_nb, name).default, sample(*tensors))
-    return "schema, autograd registration, fake kernel, AOT dispatch"
+    base, _, variant = name.partition(".")
+    op = getattr(getattr(torch.ops.muladd_nb, base), variant or "default")
+    if not variant:
+        torch.library.opcheck(op, sample(*tensors))
+        return "schema, autograd registration, fake kernel, AOT dispatch"
+    # torch.compile refuses operators that return an argument: there is no AOT dispatch to check.
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(op, sample(*tensors), {"out": tensors[-1]}, test_utils=tests)
+    return "schema, autograd registration, fake kernel"
 
 
 def _compile(device: str) -> str:
@@ -110,6 +120,11 @@ def _compile(device: str) -> str:
     expected = torch.autograd.grad(function(a, b), (a, b))
     torch.testing.assert_close(torch.autograd.grad(compiled(a, b), (a, b)), expected)
     return f"forward and backward, backend {backend}"
+
+
+def devices() -> list[str]:
+    """Return the devices that there are here and that kernels were built for."""
+    return ["cpu", "cuda"] if torch.cuda.is_available() and build_info()["cuda_version"] else ["cpu"]
 
 
 def cxx_compiler() -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import _C
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -36,12 +38,11 @@ def _check_same(op: str, a: Tensor, x_name: str, x: Tensor) -> None:
 
 
 def _check_not_self_overlapping(op: str, out: Tensor) -> None:
-    # Strides this side of as_strided overlap only by being zero.
-    overlaps = any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True))
-    if overlaps and 0 not in out.shape:
-        shape, strides = list(out.shape), list(out.stride())
-        message = f"{op}: out must not overlap itself, got shape {shape} and strides {strides}"
-        raise RuntimeError(message)
+    shape, strides = list(out.shape), list(out.stride())
+    # Symbolic sizes are left to the real kernel, which knows them: a comparison here would specialize the
+    # program, or fail where they depend on data.
+    if all(type(x) is int for x in shape + strides) and _C.overlaps_itself(shape, strides):
+        raise RuntimeError(f"{op}: out must not overlap itself, got shape {shape} and strides {strides}")
 
 
 def name(dtype: torch.dtype) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pathlib
+import re
 
 TORCH_AT_LEAST = (2, 10)
 
@@ -23,7 +24,7 @@ def load() -> None:
         raise ImportError(f"muladd_nb needs torch {needed} or newer: run 'pip install torch'.")
     import torch  # before _C, so that the loader finds libtorch
 
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TORCH_AT_LEAST:
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:
         raise ImportError(
             f"muladd_nb needs torch {needed} or newer, but torch {torch.__version__} is installed: "
             f"run 'pip install --upgrade torch'."
@@ -39,4 +40,4 @@ def load() -> None:
 
 
 def _folder() -> str:
-    return str(pathlib.Path(__file__).parent)
+    return str(pathlib.Path(__file__).parent.parent)

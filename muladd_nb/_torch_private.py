@@ -19,12 +19,14 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 
 __all__ = [
+    "BelowAutograd",
     "SingleLevelFunction",
     "after_ad_inplace_or_view",
     "after_autograd",
     "differentiating",
     "has_tangent",
     "may_be_dual",
+    "nothing_to_record",
     "primal",
     "record_at_lower_levels",
     "record_at_this_level",
@@ -35,6 +37,9 @@ __all__ = [
 # The dispatch keys below autograd, and those below the key that counts versions.
 after_autograd = _C._after_autograd_keyset
 after_ad_inplace_or_view = _C._after_ADInplaceOrView_keyset
+
+# A context in which operators are dispatched below autograd.
+BelowAutograd = _C._AutoDispatchBelowAutograd
 
 # Is a torch.func transform (grad, jvp, vmap ...) running?
 transforms_active = _C._are_functorch_transforms_active
@@ -54,6 +59,11 @@ def may_be_dual() -> bool:
     but it runs under a dispatch mode then.
     """
     return differentiating() or _C._len_torch_dispatch_stack() > 0
+
+
+def nothing_to_record(a: Tensor, b: Tensor) -> bool:
+    """Return whether autograd and every transform would pass an operator on ``a`` and ``b`` straight on."""
+    return not ((a.requires_grad or b.requires_grad) and torch.is_grad_enabled()) and not may_be_dual()
 
 
 def primal(tensor: Tensor) -> Tensor:

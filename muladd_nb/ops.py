@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
+
+from . import _torch_private as private
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
@@ -61,6 +64,9 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
             "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
         )
     if out is None:
+        if _passes_autograd_by(a, b):
+            with private.BelowAutograd():
+                return _mymuladd(a, b, c)
         return _mymuladd(a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
     _mymuladd_out(a, b, c, out)
@@ -96,9 +102,12 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 3., -8.])
     """
     if out is None:
+        if _passes_autograd_by(a, b):
+            with private.BelowAutograd():
+                return _mymul(a, b)
         return _mymul(a, b)
     _refuse_gradients("mymul", a=a, b=b, out=out)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.
         _mymuladd_out(a, b, -0.0, out)
     else:
@@ -135,12 +144,18 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     _myadd_out(a, b, out)
 
 
+def _passes_autograd_by(a: Tensor, b: Tensor) -> bool:
+    # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
+    # A subclass, or no tensor at all, is left to the dispatcher.
+    return not is_compiling() and type(a) is Tensor and type(b) is Tensor and private.nothing_to_record(a, b)
+
+
 def _refuse_gradients(op: str, **tensors: Tensor) -> None:
     if not torch.is_grad_enabled():
         return
     for name, tensor in tensors.items():
         if tensor.requires_grad:
             raise RuntimeError(
-                f"{op}: no gradient is recorded through out, but {name} requires grad; leave out= away, "
-                f"or call it under torch.no_grad()"
+                f"{op}: no gradient is recorded through out, but {name} requires grad; "
+                f"call it under torch.no_grad(), or detach {name}"
             )

@@ -2,7 +2,7 @@
 // sentences its callers get to read. muladd_nb/_contract.py says the same for fake and meta tensors.
 #pragma once
 
-#include <torch/csrc/stable/tensor.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <cstddef>
 #include <sstream>
@@ -11,16 +11,40 @@
 
 #include "elementwise.h"
 #include "overlap.h"
+#include "tensor.h"
 
 namespace muladd_nb {
 
 // A tensor's metadata, read once; sizes and strides are borrowed from the tensor.
 struct Operand {
-  Operand(const char* name, const torch::stable::Tensor& tensor)
-      : name(name), dim(tensor.dim()), sizes(tensor.sizes().data()), strides(tensor.strides().data()) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor.get(), &device_index));
+  Operand(const char* name, const Tensor& tensor) : name(name) {
+    const AtenTensorHandle handle = tensor.get();
+    int64_t *borrowed_sizes, *borrowed_strides;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle, &dim));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle, &borrowed_sizes));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle, &borrowed_strides));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle, &dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle, &device_type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &device_index));
+    sizes = borrowed_sizes;
+    strides = borrowed_strides;
+  }
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t d = 0; d < dim; d++) n *= sizes[d];
+    return n;
+  }
+
+  // As torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
+  bool contiguous() const {
+    int64_t expected = 1;
+    for (int64_t d = dim - 1; d >= 0; d--) {
+      if (sizes[d] == 1) continue;
+      if (strides[d] != expected) return numel() == 0;
+      expected *= sizes[d];
+    }
+    return true;
   }
 
   const char* name;
@@ -63,22 +87,60 @@ inline std::string device_name(const Operand& x) {
 
 // torch's names by ordinal, which serialized models have frozen. Used in error messages only.
 inline std::string dtype_name(int32_t dtype) {
-  static const char* const names[] = {"uint8",           "int8",
-                                      "int16",           "int32",
-                                      "int64",           "float16",
-                                      "float32",         "float64",
-                                      "complex32",       "complex64",
-                                      "complex128",      "bool",
-                                      "qint8",           "quint8",
-                                      "qint32",          "bfloat16",
-                                      "quint4x2",        "quint2x4",
-                                      "bits1x8",         "bits2x4",
-                                      "bits4x2",         "bits8",
-                                      "bits16",          "float8_e5m2",
-                                      "float8_e4m3fn",   "float8_e5m2fnuz",
-                                      "float8_e4m3fnuz", "uint16",
-                                      "uint32",          "uint64"};
+  static const char* const names[] = {
+      "uint8",
+      "int8",
+      "int16",
+      "int32",
+      "int64",
+      "float16",
+      "float32",
+      "float64",
+      "complex32",
+      "complex64",
+      "complex128",
+      "bool",
+      "qint8",
+      "quint8",
+      "qint32",
+      "bfloat16",
+      "quint4x2",
+      "quint2x4",
+      "bits1x8",
+      "bits2x4",
+      "bits4x2",
+      "bits8",
+      "bits16",
+      "float8_e5m2",
+      "float8_e4m3fn",
+      "float8_e5m2fnuz",
+      "float8_e4m3fnuz",
+      "uint16",
+      "uint32",
+      "uint64",
+      "uint1",
+      "uint2",
+      "uint3",
+      "uint4",
+      "uint5",
+      "uint6",
+      "uint7",
+      "int1",
+      "int2",
+      "int3",
+      "int4",
+      "int5",
+      "int6",
+      "int7",
+      "float8_e8m0fnu",
+      "float4_e2m1fn_x2"};
   return static_cast<size_t>(dtype) < std::size(names) ? names[dtype] : "dtype " + std::to_string(dtype);
+}
+
+[[noreturn]] inline void fail_to_allocate(const char* op, const Operand& like) {
+  fail(
+      op, "could not allocate the result, ", like.numel(), " elements of ", dtype_name(like.dtype), " on ",
+      device_name(like));
 }
 
 inline bool same_shape(const Operand& x, const Operand& y) {
@@ -108,7 +170,7 @@ inline void check_same(const char* op, const Operand& a, const Operand& x) {
 }
 
 inline void check_not_self_overlapping(const char* op, const Operand& out) {
-  if (overlaps_itself(out.dim, out.sizes, out.strides))
+  if (!out.contiguous() && overlaps_itself(out.dim, out.sizes, out.strides))
     fail(
         op, out.name, " must not overlap itself, got shape ", list(out.sizes, out.dim), " and strides ",
         list(out.strides, out.dim));

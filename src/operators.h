@@ -8,55 +8,69 @@
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include "contract.h"
 #include "elementwise.h"
 #include "strided.h"
+#include "tensor.h"
 
 namespace muladd_nb {
 
+// Boxed kernels: the arguments are on `stack`, in the order of the schema, and the result replaces the
+// first. TORCH_BOX would write the same for a function of torch::stable::Tensor, with a shared_ptr and a
+// second handle for each; see tensor.h.
 template <class Backend>
 struct Operators {
-  using Tensor = torch::stable::Tensor;
-
-  static Tensor mymuladd(const Tensor& a, const Tensor& b, double c) {
-    return fresh("mymuladd", Function::muladd, a, b, c);
+  static void mymuladd(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]);
+    stack[0] = fresh("mymuladd", Function::muladd, a, b, number(stack[2])).release();
   }
 
-  static Tensor mymul(const Tensor& a, const Tensor& b) {
-    return fresh("mymul", Function::mul, a, b);
+  static void mymul(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]);
+    stack[0] = fresh("mymul", Function::mul, a, b, 0).release();
   }
 
-  static void myadd_out(const Tensor& a, const Tensor& b, const Tensor& out) {
+  static void myadd_out(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]), out(stack[2]);
     into("myadd_out", Function::add, a, b, 0, out);
   }
 
-  static void mymuladd_out(const Tensor& a, const Tensor& b, double c, const Tensor& out) {
-    into("mymuladd_out", Function::muladd, a, b, c, out);
+  static void mymuladd_out(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]), out(stack[3]);
+    into("mymuladd_out", Function::muladd, a, b, number(stack[2]), out);
   }
 
   // The overloads named `out`, which ExecuTorch maps the functional operators to, return `out`.
-  static Tensor mymuladd_dot_out(const Tensor& a, const Tensor& b, double c, const Tensor& out) {
-    into("mymuladd.out", Function::muladd, a, b, c, out);
-    return out;
+  static void mymuladd_dot_out(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]);
+    Tensor out(stack[3]);
+    into("mymuladd.out", Function::muladd, a, b, number(stack[2]), out);
+    stack[0] = out.release();
   }
 
-  static Tensor mymul_dot_out(const Tensor& a, const Tensor& b, const Tensor& out) {
+  static void mymul_dot_out(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]);
+    Tensor out(stack[2]);
     into("mymul.out", Function::mul, a, b, 0, out);
-    return out;
+    stack[0] = out.release();
   }
 
  private:
-  static Tensor fresh(const char* op, Function function, const Tensor& a, const Tensor& b, double c = 0) {
+  static double number(StableIValue value) {
+    return torch::stable::detail::to<double>(value);
+  }
+
+  static Tensor fresh(const char* op, Function function, const Tensor& a, const Tensor& b, double c) {
     const Operand x("a", a), y("b", b);
     const Dtype dtype = check_inputs(op, x, y);
-    const Tensor out = empty_like(a, x);
-    const int64_t numel = out.numel();
-    if (numel == 0) return out;
-    void* const data = out.mutable_data_ptr();
-    Backend::on_fresh_output(data, numel * element_size(dtype));
-    run(op, function, c, dtype, Operand("out", out), data, x, a.const_data_ptr(), y, b.const_data_ptr());
+    Tensor out = empty_like(op, a, x);
+    const Operand z("out", out);
+    if (const int64_t numel = z.numel()) {
+      void* const data = out.mutable_data();
+      Backend::on_fresh_output(data, numel * element_size(dtype));
+      run(op, function, c, dtype, z, data, x, a.data(), y, b.data());
+    }
     return out;
   }
 
@@ -65,9 +79,9 @@ struct Operators {
     const Dtype dtype = check_inputs(op, x, y);
     contract::check_same(op, x, z);
     contract::check_not_self_overlapping(op, z);
-    if (out.numel() == 0) return;
-    const void *x_data = a.const_data_ptr(), *y_data = b.const_data_ptr();
-    void* const z_data = out.mutable_data_ptr();
+    if (z.numel() == 0) return;
+    const void *x_data = a.data(), *y_data = b.data();
+    void* const z_data = out.mutable_data();
     contract::check_apart_or_same(op, z, z_data, x, x_data, element_size(dtype));
     contract::check_apart_or_same(op, z, z_data, y, y_data, element_size(dtype));
     run(op, function, c, dtype, z, z_data, x, x_data, y, y_data);
@@ -81,12 +95,21 @@ struct Operators {
 
   // The strides of torch.empty_like. Those of a contiguous tensor are its own, and one call of the
   // allocator is 0.4 us cheaper than one through the dispatcher (benchmarks/per_call.py).
-  static Tensor empty_like(const Tensor& a, const Operand& x) {
-    if (!a.is_contiguous()) return torch::stable::empty_like(a);
-    AtenTensorHandle out;
-    TORCH_ERROR_CODE_CHECK(
-        aoti_torch_empty_strided(x.dim, x.sizes, x.strides, x.dtype, x.device_type, x.device_index, &out));
-    return Tensor(out);
+  static Tensor empty_like(const char* op, const Tensor& a, const Operand& x) {
+    if (x.contiguous()) {
+      AtenTensorHandle out;
+      if (aoti_torch_empty_strided(x.dim, x.sizes, x.strides, x.dtype, x.device_type, x.device_index, &out) !=
+          TORCH_SUCCESS)
+        contract::fail_to_allocate(op, x);
+      return Tensor(out);
+    }
+    AtenTensorHandle self;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(a.get(), &self));
+    const auto none = torch::stable::detail::from(std::nullopt);
+    StableIValue stack[] = {torch::stable::detail::from(self), none, none, none, none, none};
+    if (torch_call_dispatcher("aten::empty_like", "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
+      contract::fail_to_allocate(op, x);
+    return Tensor(stack[0]);
   }
 
   static void run(
@@ -104,13 +127,13 @@ struct Operators {
 } // namespace muladd_nb
 
 // The block that registers a backend's kernels, the same list for each.
-#define MULADD_NB_REGISTER(dispatch_key, Backend)                    \
-  STABLE_TORCH_LIBRARY_IMPL(muladd_nb, dispatch_key, m) {            \
-    using Operators = muladd_nb::Operators<Backend>;                 \
-    m.impl("mymuladd", TORCH_BOX(&Operators::mymuladd));             \
-    m.impl("mymul", TORCH_BOX(&Operators::mymul));                   \
-    m.impl("myadd_out", TORCH_BOX(&Operators::myadd_out));           \
-    m.impl("mymuladd_out", TORCH_BOX(&Operators::mymuladd_out));     \
-    m.impl("mymuladd.out", TORCH_BOX(&Operators::mymuladd_dot_out)); \
-    m.impl("mymul.out", TORCH_BOX(&Operators::mymul_dot_out));       \
+#define MULADD_NB_REGISTER(dispatch_key, Backend)         \
+  STABLE_TORCH_LIBRARY_IMPL(muladd_nb, dispatch_key, m) { \
+    using Operators = muladd_nb::Operators<Backend>;      \
+    m.impl("mymuladd", Operators::mymuladd);              \
+    m.impl("mymul", Operators::mymul);                    \
+    m.impl("myadd_out", Operators::myadd_out);            \
+    m.impl("mymuladd_out", Operators::mymuladd_out);      \
+    m.impl("mymuladd.out", Operators::mymuladd_dot_out);  \
+    m.impl("mymul.out", Operators::mymul_dot_out);        \
   }

@@ -2,8 +2,8 @@
 // because an address range is not enough: x[::2] and x[1::2] interleave and share nothing.
 //
 // Both questions ask whether sum(stride[i] * k[i]) == target has a solution with 0 <= k[i] < size[i].
-// The search takes the largest stride first, so that for the strides of ordinary views at most two
-// values of each k can still reach the target. NumPy's `np.shares_memory` answers the same question
+// The search takes the largest stride first, so that for the strides of ordinary views only a few values of
+// each k can still reach the target. NumPy's `np.shares_memory` answers the same question
 // the same way (numpy/_core/src/common/mem_overlap.c).
 #pragma once
 
@@ -17,7 +17,15 @@ namespace muladd_nb {
 class StrideSum {
  public:
   void add(int64_t stride, int64_t size) {
-    if (size > 1 && stride != 0) terms_.push_back({stride, size - 1});
+    if (size <= 1 || stride == 0) return;
+    // Terms of one stride are one term. Without this every split of their sum would be tried.
+    for (Term& term : terms_) {
+      if (term.stride == stride) {
+        term.most += size - 1;
+        return;
+      }
+    }
+    terms_.push_back({stride, size - 1});
   }
 
   // Can the sum be `target`? Gives up after a bounded search, with "yes": the caller then refuses.

@@ -69,3 +69,15 @@ def test_export(device, strict):
     assert [node.target for node in program.graph.nodes if node.op == "call_function"] == [ops.mymuladd.default]
     x = torch.randn(9, 3, device=device)
     assert torch.equal(program.module()(x, x), ops.mymuladd(x, x, 0.5))
+
+
+def test_sizes_that_depend_on_data(device):
+    def f(x):
+        chosen = x[x > 0]
+        out = torch.empty_like(chosen)
+        ops.mymuladd_out(chosen, chosen, 1.0, out)
+        return out + ops.mymul(chosen, chosen)
+
+    x = torch.randn(20, device=device)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert torch.equal(torch.compile(f, fullgraph=True)(x), f(x))

@@ -57,7 +57,7 @@ def test_a_missing_torch_or_backend_is_named():
 
 def test_the_bare_sources_say_what_to_do():
     assert re.fullmatch(
-        r"ImportError: .*muladd_nb holds the sources of muladd_nb, which are not compiled: "
+        r"ImportError: .*holds the sources of muladd_nb, which are not compiled: "
         r"run 'pip install \.' there and start Python in another folder\.",
         last_line(f"import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'esonpy' not in repr(f)]; "
                   f"sys.path.insert(0, {str(ROOT)!r}); import muladd_nb"),

@@ -58,6 +58,7 @@ APART = {
     "interleaved": lambda m: (m[::2], m[1::2]),
     "columns": lambda m: (m.view(10, 10)[:, ::2], m.view(10, 10)[:, 1::2]),
     "blocks": lambda m: (m.view(10, 10)[:, :5], m.view(10, 10)[:, 5:]),
+    "one_of_two_channels": lambda m: (m.view(5, 5, 2, 2)[..., 0], m.view(5, 5, 2, 2)[..., 1]),
     "rows_and_columns": lambda m: (m.view(10, 10)[:5, :5], m.view(10, 10)[5:, 5:].t()),
 }
 
@@ -86,6 +87,32 @@ def test_views_that_share_no_element_are_taken(name, device, case):
     expected = reference(x, x)
     call(x, x, out)
     assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda: torch.zeros(200_000, 8).split(4, 1),
+        lambda: torch.zeros(300, 300, 4).split(2, 2),
+        lambda: (torch.zeros(8, 64, 57, 57)[:, :, :56, :28],) * 2,
+        lambda: torch.zeros(8, 64, 64, 32, 2).unbind(-1),
+        lambda: (m := torch.zeros(32, 64, 57, 57)) is not None and (m[:, :, :56, :28], m[:, :, 1:, 29:]),
+    ],
+)
+def test_large_views_that_share_no_element_are_taken(views):
+    out, x = views()
+    ops.myadd_out(x, x, out)
+
+
+def test_memory_of_any_alignment_is_written(dtype):
+    """Also past the caches, where stores are streamed."""
+    for n in (1000, 1 << 23):
+        for offset in (1, 6):
+            raw = bytearray(n * dtype.itemsize + 8)
+            out = torch.frombuffer(raw, dtype=dtype, offset=offset, count=n)
+            a = torch.full((n,), 1.5, dtype=dtype)
+            ops.mymuladd_out(a, a, 0.25, out)
+            assert (out == 2.5).all()
 
 
 def test_overlap_is_decided_as_numpy_decides():
@@ -134,6 +161,18 @@ def test_inference_tensors_have_no_version_and_are_written(device):
         a, out = torch.randn(3, device=device), torch.zeros(3, device=device)
         ops.myadd_out(a, a, out)
         assert torch.equal(out, a + a)
+
+
+@write
+def test_inference_tensors_are_not_written_outside_inference_mode(name, device):
+    call, _ = WRITES[name]
+    a = torch.randn(3, device=device)
+    with torch.inference_mode():
+        out = torch.zeros(3, device=device)
+    for x in (a, out):
+        with pytest.raises(RuntimeError, match=f"^{name}: out was made in inference mode and is not written outside"):
+            call(x, x, out)
+    assert not out.any()
 
 
 @pytest.mark.parametrize("which", ["a", "b", "out"])

@@ -6,6 +6,7 @@ A problem is one sentence on stderr that says what to do, and exit status 1.
 import importlib.metadata
 import importlib.util
 import pathlib
+import re
 import sys
 
 TORCH_AT_LEAST = (2, 10)
@@ -20,7 +21,7 @@ def find(package: str, at_least: tuple[int, int]) -> tuple[str, pathlib.Path]:
     if spec is None or spec.origin is None:
         sys.exit(f"muladd_nb needs {requirement} to build, but it is not installed: {advice}.")
     version = importlib.metadata.version(package)
-    if tuple(int(part) for part in version.split(".")[:2]) < at_least:
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < at_least:
         sys.exit(f"muladd_nb needs {requirement} to build, but {version} is installed: {advice}.")
     return version, pathlib.Path(spec.origin).parent
 

@@ -84,25 +84,23 @@ def _below(op: Any, keyset: Any, *args: Any) -> Tensor:
         return op.redispatch(keyset & private.after_autograd, *args)
 
 
-def _recording(a: Tensor, b: Tensor) -> bool:
-    return (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or private.may_be_dual()
-
-
-def _apply(function: Any, op: Any, keyset: Any, a: Tensor, b: Tensor, *args: Any) -> Tensor:
-    if not _recording(a, b):
-        return op.redispatch(keyset & private.after_autograd, a, b, *args)
+def _record(function: Any, *args: Any) -> Tensor:
     if not private.transforms_active():
-        return function.apply(keyset, a, b, *args)
+        return function.apply(*args)
     with private.record_at_this_level():
-        return function.apply(keyset, a, b, *args)
+        return function.apply(*args)
 
 
 def mymuladd(keyset: Any, a: Tensor, b: Tensor, c: float) -> Tensor:
-    return _apply(MyMulAdd, _mymuladd, keyset, a, b, c)
+    if private.nothing_to_record(a, b):
+        return _mymuladd.redispatch(keyset & private.after_autograd, a, b, c)
+    return _record(MyMulAdd, keyset, a, b, c)
 
 
 def mymul(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
-    return _apply(MyMul, _mymul, keyset, a, b)
+    if private.nothing_to_record(a, b):
+        return _mymul.redispatch(keyset & private.after_autograd, a, b)
+    return _record(MyMul, keyset, a, b)
 
 
 library.impl("mymuladd", mymuladd, "Autograd", with_keyset=True)

@@ -24,10 +24,17 @@ struct Isa {
 };
 
 Isa choose_isa() {
+#ifdef __x86_64__
+  // GCC before 12 does not know the names of the levels; these features stand for the whole of each.
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+#endif
   const Isa all[] = {
 #ifdef __x86_64__
-      {"avx512", avx512::kernel, bool(__builtin_cpu_supports("x86-64-v4"))},
-      {"avx2", avx2::kernel, bool(__builtin_cpu_supports("x86-64-v3"))},
+      {"avx512", avx512::kernel, v4},
+      {"avx2", avx2::kernel, v3},
 #endif
       {"baseline", baseline::kernel, true},
   };
@@ -71,7 +78,8 @@ struct Cpu {
     const Tiles tiles(plan);
     const int64_t numel = plan.numel();
     const int64_t element = dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : 2;
-    const bool stream = kOperands * numel * element > last_level_cache();
+    const bool stream =
+        kOperands * numel * element > last_level_cache() && reinterpret_cast<uintptr_t>(out) % element == 0;
     const Work work{function, c, dtype, plan, tiles, out, a, b, stream};
     const Kernel kernel = isa().kernel;
     // Below this, handing work to another thread costs more than it saves (benchmarks/throughput.py).

@@ -14,6 +14,9 @@
 namespace muladd_nb::cpu::MULADD_NB_ISA {
 namespace {
 
+constexpr int64_t kLine = 64;         // bytes of a cache line
+constexpr int64_t kBlock = 4 * kLine; // what is converted or streamed at a time
+
 // ---- 16-bit types <-> float. Rounding is to nearest even; a NaN stays a (quiet) NaN.
 
 template <class To, class From>
@@ -57,7 +60,8 @@ void narrow(float x, float16& to) {
 
 #else
 
-// Integer arithmetic only, so that a thread that flushes subnormals gets the same bits as F16C.
+// No float operation here sees or makes a subnormal that matters, so that a thread that flushes them to zero
+// gets the same bits as F16C gives.
 float widen(float16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const uint32_t magnitude = x.bits & 0x7fffu;
@@ -99,85 +103,99 @@ void narrow(C x, C& to) {
   to = x;
 }
 
-// ---- Rows of n elements, next to each other in memory.
+// ---- Rows: n elements next to each other in memory.
 
-template <class T>
-void widen_row(const T* from, compute_t<T>* to, int64_t n) {
-  for (int64_t i = 0; i < n; i++) to[i] = widen(from[i]);
+template <class T, class F>
+void compute(const T* x, const T* y, T* out, int64_t n, const F& f) {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep // out may be x or y itself: then an element is read and written in the same step
+#endif
+  for (int64_t i = 0; i < n; i++) narrow(f(widen(x[i]), widen(y[i])), out[i]);
 }
 
-template <class T>
-void narrow_row(const compute_t<T>* from, T* to, int64_t n) {
-  for (int64_t i = 0; i < n; i++) narrow(from[i], to[i]);
+#if defined(__F16C__) // GCC 12 does not vectorise the conversions of float16 by itself
+
+using Floats = __m256;
+using Halves = __m128i;
+Floats load(const float16* x) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const Halves*>(x)));
+}
+void store(Floats x, float16* to) {
+  _mm_storeu_si128(reinterpret_cast<Halves*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+Floats apply(const MulAdd<float>& f, Floats a, Floats b) {
+  return _mm256_fmadd_ps(a, b, _mm256_set1_ps(f.c));
+}
+Floats apply(const Mul<float>&, Floats a, Floats b) {
+  return a * b;
+}
+Floats apply(const Add<float>&, Floats a, Floats b) {
+  return a + b;
 }
 
-#if defined(__F16C__) // GCC 12 does not vectorise these conversions by itself
-
-template <>
-void widen_row(const float16* from, float* to, int64_t n) {
+template <class F>
+void compute(const float16* x, const float16* y, float16* out, int64_t n, const F& f) {
+  constexpr int64_t kElements = sizeof(Halves) / sizeof(float16);
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
-  for (; i < n; i++) to[i] = widen(from[i]);
-}
-
-template <>
-void narrow_row(const float* from, float16* to, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(
-        reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
-  for (; i < n; i++) narrow(from[i], to[i]);
+  for (; i + kElements <= n; i += kElements) store(apply(f, load(x + i), load(y + i)), out + i);
+  for (; i < n; i++) narrow(f(widen(x[i]), widen(y[i])), out[i]);
 }
 
 #endif
 
-// Copies past the cache: a line that is not read again need not be fetched to be written.
-template <class T>
-void stream_row(const T* from, T* to, int64_t n) {
-#ifdef __SSE2__
-  constexpr int64_t kVector = 16 / sizeof(T);
-  const int64_t misaligned = (reinterpret_cast<uintptr_t>(to) & 15) / sizeof(T);
-  const int64_t head = misaligned ? std::min(n, kVector - misaligned) : 0;
-  std::memcpy(to, from, head * sizeof(T));
-  int64_t i = head;
-  for (; i + kVector <= n; i += kVector)
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-  std::memcpy(to + i, from + i, (n - i) * sizeof(T));
+// Writes one cache line past the cache: a line that is overwritten as a whole need not be read first.
+inline void stream_line(const void* from, void* to) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
+#elif defined(__SSE2__)
+  for (int k = 0; k < 4; k++)
+    _mm_stream_si128(static_cast<__m128i*>(to) + k, _mm_load_si128(static_cast<const __m128i*>(from) + k));
 #else
-  std::memcpy(to, from, n * sizeof(T));
+  std::memcpy(to, from, kLine);
 #endif
 }
 
-// ---- A tile: n[0] x n[1] elements, strides s[0] (inner) and s[1].
+// `out` is a multiple of the element's size.
+template <class T, class F>
+void compute_and_stream(const T* x, const T* y, T* out, int64_t n, const F& f) {
+  constexpr int64_t kElements = kBlock / sizeof(T), kLineElements = kLine / sizeof(T);
+  const int64_t past_line = reinterpret_cast<uintptr_t>(out) % kLine / sizeof(T);
+  int64_t i = past_line ? std::min(n, kLineElements - past_line) : 0;
+  compute(x, y, out, i, f);
+  for (; i + kElements <= n; i += kElements) {
+    alignas(kLine) T block[kElements];
+    compute(x + i, y + i, block, kElements, f);
+    for (int64_t k = 0; k < kElements; k += kLineElements) stream_line(block + k, out + i + k);
+  }
+  compute(x + i, y + i, out + i, n - i, f);
+}
 
-template <class C>
+// ---- A tile: n[0] x n[1] elements, with strides s[0] (inner) and s[1].
+
+template <class T>
 struct Rows {
-  const C* data;
+  const T* data;
   int64_t stride; // from one row to the next
 };
 
-// The tile of one input as rows of adjacent elements in the compute type: itself where it is that
-// already, else gathered into `buffer` in the order of its own memory.
+// The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
+// `buffer` in the order of its own memory.
 template <class T>
-Rows<compute_t<T>> rows_of(const T* from, const int64_t s[2], const int64_t n[2], compute_t<T>* buffer) {
-  if constexpr (std::is_same_v<T, compute_t<T>>)
-    if (s[0] == 1 || n[0] == 1) return {from, s[1]};
+Rows<T> rows_of(const T* from, const int64_t s[2], const int64_t n[2], T* buffer) {
+  if (s[0] == 1 || n[0] == 1) return {from, s[1]};
   if (s[1] != 0 && s[1] < s[0]) {
     for (int64_t i = 0; i < n[0]; i++)
-      for (int64_t j = 0; j < n[1]; j++) buffer[j * n[0] + i] = widen(from[i * s[0] + j * s[1]]);
+      for (int64_t j = 0; j < n[1]; j++) buffer[j * n[0] + i] = from[i * s[0] + j * s[1]];
     return {buffer, n[0]};
   }
   const int64_t rows = s[1] == 0 ? 1 : n[1]; // an expanded row is gathered once
   for (int64_t j = 0; j < rows; j++) {
     const T* const row = from + j * s[1];
-    compute_t<T>* const to = buffer + j * n[0];
-    if (s[0] == 1) {
-      widen_row(row, to, n[0]);
-    } else if (s[0] == 0) {
-      std::fill(to, to + n[0], widen(*row));
+    T* const to = buffer + j * n[0];
+    if (s[0] == 0) {
+      std::fill(to, to + n[0], *row);
     } else {
-      for (int64_t i = 0; i < n[0]; i++) to[i] = widen(row[i * s[0]]);
+      for (int64_t i = 0; i < n[0]; i++) to[i] = row[i * s[0]];
     }
   }
   return {buffer, s[1] == 0 ? 0 : n[0]};
@@ -186,33 +204,18 @@ Rows<compute_t<T>> rows_of(const T* from, const int64_t s[2], const int64_t n[2]
 template <class T, class F>
 void tile(
     T* out, const T* a, const T* b, const F& f, const int64_t (&s)[kOperands][2], const int64_t n[2], bool stream) {
-  using C = compute_t<T>;
-  alignas(64) C a_buffer[Tiles::kTile], b_buffer[Tiles::kTile], result[Tiles::kTile];
-  alignas(64) T stored[Tiles::kTile];
-  const Rows<C> x = rows_of(a, s[1], n, a_buffer), y = rows_of(b, s[2], n, b_buffer);
+  alignas(kLine) T a_buffer[Tiles::kGathered], b_buffer[Tiles::kGathered], result[Tiles::kGathered];
+  const Rows<T> x = rows_of(a, s[1], n, a_buffer), y = rows_of(b, s[2], n, b_buffer);
   for (int64_t j = 0; j < n[1]; j++) {
     T* const row = out + j * s[0][1];
-    const C *const x_row = x.data + j * x.stride, *const y_row = y.data + j * y.stride;
-    const bool adjacent = s[0][0] == 1;
-    C* to = result;
-    if constexpr (std::is_same_v<T, C>)
-      if (adjacent && !stream) to = row;
-#pragma GCC ivdep // out may be a or b itself: then an element is read and written in the same step
-    for (int64_t i = 0; i < n[0]; i++) to[i] = f(x_row[i], y_row[i]);
-    if (adjacent && !stream) {
-      if constexpr (!std::is_same_v<T, C>) narrow_row(result, row, n[0]);
-      continue;
-    }
-    const T* packed = stored;
-    if constexpr (std::is_same_v<T, C>) {
-      packed = result;
+    const T *const x_row = x.data + j * x.stride, *const y_row = y.data + j * y.stride;
+    if (s[0][0] != 1) {
+      compute(x_row, y_row, result, n[0], f);
+      for (int64_t i = 0; i < n[0]; i++) row[i * s[0][0]] = result[i];
+    } else if (stream) {
+      compute_and_stream(x_row, y_row, row, n[0], f);
     } else {
-      narrow_row(result, stored, n[0]);
-    }
-    if (adjacent) {
-      stream_row(packed, row, n[0]);
-    } else {
-      for (int64_t i = 0; i < n[0]; i++) row[i * s[0][0]] = packed[i];
+      compute(x_row, y_row, row, n[0], f);
     }
   }
 }

@@ -10,23 +10,25 @@
 
 namespace muladd_nb::cpu {
 
-// The two innermost dimensions are cut into tiles of at most kTile elements, which fit the first-level
-// cache together with their conversions.
+// The two innermost dimensions are cut into tiles, which the threads share out.
 struct Tiles {
-  static constexpr int64_t kTile = 1024;
+  static constexpr int64_t kAdjacent = 16 * 1024; // elements of a tile that is read and written directly
+  static constexpr int64_t kGathered = 1024;      // of one that goes through buffers in the first-level cache
 
   explicit Tiles(const Plan& plan) {
     size[0] = plan.dims > 0 ? plan.size[0] : 1;
     size[1] = plan.dims > 1 ? plan.size[1] : 1;
-    // An input that runs along the other dimension (a transposed one) is read 64 elements at a time
-    // in its own direction, so that each of its cache lines is fetched once.
-    bool transposed = false;
-    for (int operand = 1; operand < kOperands && plan.dims > 1; operand++) {
-      const int64_t inner = plan.stride[operand][0], outer = plan.stride[operand][1];
+    bool gathered = false, transposed = false;
+    for (int operand = 0; operand < kOperands && plan.dims > 0; operand++) {
+      const int64_t inner = plan.stride[operand][0], outer = plan.dims > 1 ? plan.stride[operand][1] : 0;
+      gathered |= inner != 1;
       transposed |= outer != 0 && outer < inner;
     }
-    extent[0] = std::min(size[0], transposed ? kTile / 64 : kTile);
-    extent[1] = std::min(size[1], kTile / extent[0]);
+    const int64_t most = gathered ? kGathered : kAdjacent;
+    // An input that runs along the other dimension is read 64 elements at a time in its own direction, so
+    // that each of its cache lines is fetched once.
+    extent[0] = std::min(size[0], transposed ? most / 64 : most);
+    extent[1] = std::min(size[1], most / extent[0]);
     count[0] = (size[0] + extent[0] - 1) / extent[0];
     count[1] = (size[1] + extent[1] - 1) / extent[1];
     total = count[0] * count[1];

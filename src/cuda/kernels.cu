@@ -44,7 +44,7 @@ constexpr int kInFlight = 4; // vectors of each input that a thread loads before
 
 // The n elements of each operand lie side by side and all three pointers are multiples of 16 bytes.
 template <class T, class F>
-__global__ void __launch_bounds__(kThreads) adjacent(T* __restrict__ out, const T* a, const T* b, F f, int64_t n) {
+__global__ void __launch_bounds__(kThreads) adjacent(T* out, const T* a, const T* b, F f, int64_t n) {
   using V = Vector<T>;
   const int64_t vectors = n / V::kSize;
   const int64_t step = int64_t{gridDim.x} * kThreads * kInFlight;
