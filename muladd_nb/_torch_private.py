@@ -21,7 +21,6 @@ from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 __all__ = [
     "BelowAutograd",
     "SingleLevelFunction",
-    "after_ad_inplace_or_view",
     "after_autograd",
     "differentiating",
     "has_tangent",
@@ -34,9 +33,8 @@ __all__ = [
     "vmap_kernel",
 ]
 
-# The dispatch keys below autograd, and those below the key that counts versions.
+# The dispatch keys below autograd.
 after_autograd = _C._after_autograd_keyset
-after_ad_inplace_or_view = _C._after_ADInplaceOrView_keyset
 
 # A context in which operators are dispatched below autograd.
 BelowAutograd = _C._AutoDispatchBelowAutograd

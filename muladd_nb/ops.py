@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -64,12 +66,9 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
             "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
         )
     if out is None:
-        if _passes_autograd_by(a, b):
-            with private.BelowAutograd():
-                return _mymuladd(a, b, c)
-        return _mymuladd(a, b, c)
+        return _call(_mymuladd, a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
-    _mymuladd_out(a, b, c, out)
+    _call(_mymuladd_out, a, b, c, out)
     return out
 
 
@@ -102,10 +101,7 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 3., -8.])
     """
     if out is None:
-        if _passes_autograd_by(a, b):
-            with private.BelowAutograd():
-                return _mymul(a, b)
-        return _mymul(a, b)
+        return _call(_mymul, a, b)
     _refuse_gradients("mymul", a=a, b=b, out=out)
     if is_compiling():
         # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.
@@ -141,13 +137,16 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     tensor([ 4., -2.])
     """
     _refuse_gradients("myadd_out", a=a, b=b, out=out)
-    _myadd_out(a, b, out)
+    _call(_myadd_out, a, b, out)
 
 
-def _passes_autograd_by(a: Tensor, b: Tensor) -> bool:
+def _call(op: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
     # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
     # A subclass, or no tensor at all, is left to the dispatcher.
-    return not is_compiling() and type(a) is Tensor and type(b) is Tensor and private.nothing_to_record(a, b)
+    if not is_compiling() and type(a) is Tensor and type(b) is Tensor and private.nothing_to_record(a, b):
+        with private.BelowAutograd():
+            return op(a, b, *rest)
+    return op(a, b, *rest)
 
 
 def _refuse_gradients(op: str, **tensors: Tensor) -> None:

@@ -143,6 +143,13 @@ inline std::string dtype_name(int32_t dtype) {
       device_name(like));
 }
 
+[[noreturn]] inline void fail_inference_tensor(const char* op, const Operand& out) {
+  fail(
+      op, out.name,
+      " was made in inference mode and is not written outside it; write to a clone of it, or call it under "
+      "torch.inference_mode()");
+}
+
 inline bool same_shape(const Operand& x, const Operand& y) {
   return x.dim == y.dim && std::equal(x.sizes, x.sizes + x.dim, y.sizes);
 }

@@ -35,6 +35,17 @@ class Tensor {
     return data;
   }
 
+  // Counts a write, so that a later backward through the saved, overwritten tensor raises. The stable ABI has
+  // no name for it, but every ATen operator that writes does it, and a copy onto itself does nothing else.
+  // False if the tensor may not be written: it was made in inference mode, and this is outside.
+  bool bump_version() const {
+    const bool grad_mode = aoti_torch_grad_mode_is_enabled();
+    aoti_torch_grad_mode_set_enabled(false); // a leaf that requires grad may be written, as by any raw operator
+    const AOTITorchError error = aoti_torch_copy_(handle_, handle_, 0);
+    aoti_torch_grad_mode_set_enabled(grad_mode);
+    return error == TORCH_SUCCESS;
+  }
+
   void* mutable_data() const {
     void* data;
     TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(handle_, &data));

@@ -1,4 +1,4 @@
-"""What a write into ``out`` means to autograd: no gradient is recorded, and ``out`` has a new version."""
+"""What a write into ``out`` means to autograd: no derivative passes through it, and it is not silent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from .. import _torch_private as private
 from ._library import library
@@ -38,23 +37,12 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...
 
 
 def _register(op: Any) -> None:
-    def version(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
-        out = _tensors(args, kwargs)[-1]
-        if out.is_inference() and not torch.is_inference_mode_enabled():
-            advice = "write to out.clone(), or call it under torch.inference_mode()"
-            raise RuntimeError(f"{_name(op)}: out was made in inference mode and is not written outside it; {advice}")
-        # A later backward through a saved tensor that was overwritten here raises, as it must.
-        result = op.redispatch(keyset & private.after_ad_inplace_or_view, *args, **kwargs)
-        increment_version(out)
-        return result
-
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         _refuse_or_warn(op, _tensors(args, kwargs))
-        return version(keyset, *args, **kwargs)  # directly: a dispatch to it would cost 2 us
+        return op.redispatch(keyset & private.after_autograd, *args, **kwargs)
 
     name = op.name().removeprefix("muladd_nb::")
     library.impl(name, autograd, "Autograd", with_keyset=True)
-    library.impl(name, version, "ADInplaceOrView", with_keyset=True)
 
 
 _ops = torch.ops.muladd_nb

@@ -1,0 +1,85 @@
+"""What the benchmarks share: the sides that are compared, the table that is printed, the JSON that is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.cpp_extension import load
+
+import muladd_nb
+from muladd_nb._bench import measure
+
+HERE = Path(__file__).parent
+C = 0.5
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+
+Sides = dict[str, Callable[[], Any]]
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() and muladd_nb.build_info()["cuda_version"] else "cpu"
+
+
+def peers() -> Any:
+    """Compile peers.cpp, once, and return its operators."""
+    flags = ["-O3", "-march=native", "-fopenmp"]
+    load("muladd_nb_peers", [str(HERE / "peers.cpp")], extra_cflags=flags, is_python_module=False)
+    return torch.ops.muladd_nb_peers
+
+
+def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a * b + C
+
+
+def mul_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.add(torch.mul(a, b), C)
+
+
+def constant(like: torch.Tensor) -> torch.Tensor:
+    """Return the third argument of addcmul: one element, broadcast."""
+    return torch.full((1,), C, dtype=like.dtype, device=like.device)
+
+
+def _processor() -> str:
+    if device() == "cuda":
+        return torch.cuda.get_device_name()
+    names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]  # noqa: PTH123, SIM115
+    return names[0] if names else platform.processor()
+
+
+def run(name: str, cases: Callable[[bool], Iterable[tuple[dict[str, Any], Sides]]]) -> None:
+    """Measure each case, print its ratios to the first side, and write all of them to results/NAME.json.
+
+    A case is what it is called by, and its sides; the first side is the one that the others are divided by.
+    """
+    parser = argparse.ArgumentParser(description=name)
+    parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / f"{name}-{device()}.json")
+    arguments = parser.parse_args()
+    rows = []
+    for case, sides in cases(arguments.quick):
+        seconds = measure(sides, rounds=5 if arguments.quick else 15, seconds=0.05)
+        mine, *others = seconds.values()
+        ratios = "  ".join(f"{side} {time / mine:.2f}x" for side, time in zip(list(seconds)[1:], others, strict=True))
+        print(f"{' '.join(map(str, case.values())):44} {mine * 1e6:>12.2f} us   {ratios}", flush=True)
+        rows.append({**case, "seconds": seconds})
+    report = {
+        "machine": {
+            "processor": _processor(),
+            "threads": torch.get_num_threads(),
+            "simd": muladd_nb.build_info()["simd"],
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "muladd_nb": muladd_nb.__version__,
+        },
+        "rows": rows,
+    }
+    arguments.output.parent.mkdir(exist_ok=True)
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written to {arguments.output}")

@@ -1,0 +1,54 @@
+"""What one call costs: 16 elements, in each mode; and forward with backward, small and large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from harness import C, Sides, constant, device, eager, run
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+
+def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
+    a, b = (torch.randn(16, device=device()) for _ in range(2))
+    c, out = constant(a), torch.empty_like(a)
+    calls: Sides = {
+        "mymuladd": partial(muladd_nb.mymuladd, a, b, C),
+        "torch.ops": partial(ops.mymuladd, a, b, C),
+        "eager": partial(eager, a, b),
+        "addcmul": partial(torch.addcmul, c, a, b),
+    }
+    yield {"mode": "nothing requires grad", "numel": 16}, calls
+    with torch.inference_mode():
+        yield {"mode": "inference mode", "numel": 16}, calls
+        into: Sides = {
+            "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
+            "addcmul": partial(torch.addcmul, c, a, b, out=out),
+        }
+        yield {"mode": "inference mode, out=", "numel": 16}, into
+
+    for numel in (16,) if quick else (16, 1 << 24):
+        x, y = (torch.randn(numel, device=device(), requires_grad=True) for _ in range(2))
+        grad = torch.ones(numel, device=device())
+
+        def step(function: Callable[..., torch.Tensor], x: Any = x, y: Any = y, grad: Any = grad) -> None:
+            x.grad = y.grad = None
+            function(x, y).backward(grad)
+
+        functions: dict[str, Callable[..., torch.Tensor]] = {
+            "mymuladd": lambda x, y: muladd_nb.mymuladd(x, y, C),
+            "torch.ops": lambda x, y: ops.mymuladd(x, y, C),
+            "eager": eager,
+            "addcmul": partial(torch.addcmul, c),
+        }
+        yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
+        yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}
+
+
+if __name__ == "__main__":
+    run("per_call", cases)

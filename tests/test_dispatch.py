@@ -1,0 +1,151 @@
+"""Whoever listens to operators hears these, also through the public functions and their short cut."""
+
+import pytest
+import torch
+from conftest import CUDA
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+CALLS = {
+    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), ops.mymuladd.default),
+    "mymul": (ops.mymul, ops.mymul.default),
+    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), ops.mymuladd.default),
+    "public_mymul": (lambda a, b: muladd_nb.mymul(a, b), ops.mymul.default),
+    "public_out": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5, out=torch.empty_like(a)), ops.mymuladd_out.default),
+    "public_myadd_out": (lambda a, b: muladd_nb.myadd_out(a, b, torch.empty_like(a)), ops.myadd_out.default),
+}
+call = pytest.mark.parametrize(("function", "op"), CALLS.values(), ids=CALLS)
+
+
+@call
+def test_dispatch_modes_see_the_operator(device, function, op):
+    seen = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Recorder():
+        function(torch.randn(3, device=device), torch.randn(3, device=device))
+    assert op in seen
+
+
+@call
+def test_function_modes_see_the_operator(device, function, op):
+    seen = []
+
+    class Recorder(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Recorder():
+        function(torch.randn(3, device=device), torch.randn(3, device=device))
+    assert {op, op.overloadpacket} & set(seen)
+
+
+@call
+def test_make_fx_records_the_operator(device, function, op):
+    graph = make_fx(function)(torch.randn(3, device=device), torch.randn(3, device=device))
+    assert op in [node.target for node in graph.graph.nodes]
+
+
+@call
+def test_the_profiler_names_the_operator(device, function, op):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        function(torch.randn(3, device=device), torch.randn(3, device=device))
+    assert op.name().split(".")[0] in {event.name for event in profiler.events()}
+
+
+@pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])
+def test_subclasses_are_kept(device, name):
+    function, _ = CALLS[name]
+
+    class Plain(torch.Tensor):
+        pass
+
+    x = torch.randn(3, device=device)
+    assert type(function(x.as_subclass(Plain), x)) is Plain
+    wrapped = function(TwoTensor(x, 2 * x), TwoTensor(x, x))
+    assert type(wrapped) is TwoTensor
+    assert torch.equal(wrapped.a, function(x, x))
+    assert torch.equal(wrapped.b, function(2 * x, x))
+
+
+@pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])
+def test_jit_trace_records_the_operator(device, name):
+    function, op = CALLS[name]
+    a, b = torch.randn(3, device=device), torch.randn(3, device=device)
+    traced = torch.jit.trace(function, (a, b))
+    assert op.name().split(".")[0] in {node.kind() for node in traced.graph.nodes()}
+    assert torch.equal(traced(b, a), function(b, a))
+
+
+@pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])
+def test_parameters_and_no_grad(device, name):
+    function, _ = CALLS[name]
+    weight, x = torch.nn.Parameter(torch.randn(3, device=device)), torch.randn(3, device=device)
+    assert function(weight, x).requires_grad
+    with torch.no_grad():
+        assert not function(weight, x).requires_grad
+
+
+def test_what_is_no_tensor_is_refused_by_the_schema():
+    with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor' for argument 'b'"):
+        muladd_nb.mymuladd(torch.zeros(1), [1.0], 0.5)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_call_allocates_its_result_and_nothing_else(device, requires_grad):
+    a, b = (torch.randn(1 << 16, device=device, requires_grad=requires_grad) for _ in range(2))
+    b = b.view(256, 256).t()
+    a = a.view(256, 256)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = ops.mymuladd(a, b, 0.5)
+    memory = "self_device_memory_usage" if device == "cuda" else "self_cpu_memory_usage"
+    assert sum(getattr(event, memory) for event in profiler.events()) == result.nbytes
+    with (
+        torch.no_grad(),
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler,
+    ):
+        ops.mymuladd_out(a, b, 0.5, result)
+    assert not any(getattr(event, memory) for event in profiler.events())
+
+
+on_cuda = pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+
+
+@on_cuda
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_cuda_graphs(layout):
+    a, b, out = (torch.randn(300, 300, device="cuda") for _ in range(3))
+    b = b.t() if layout == "transposed" else b
+    ops.mymuladd_out(a, b, 0.5, out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.mymuladd_out(a, b, 0.5, out)
+        result = ops.mymul(a, b)
+    a.normal_()
+    graph.replay()
+    assert torch.equal(out, ops.mymuladd(a, b, 0.5))
+    assert torch.equal(result, ops.mymul(a, b))
+
+
+@on_cuda
+def test_the_current_stream_is_used():
+    stream = torch.cuda.Stream()
+    a = torch.zeros(1 << 24, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        a.fill_(1.0)
+        result = ops.mymuladd(a, a, 1.0)
+    stream.synchronize()
+    assert (result == 2.0).all()
