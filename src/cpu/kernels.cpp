@@ -48,14 +48,14 @@ void narrow(float x, float16& to) {
   to.bits = _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
-#elif defined(__FLT16_MAX__) && defined(__aarch64__)
+#elif defined(__ARM_FP16_FORMAT_IEEE)
 
 float widen(float16 x) {
-  return static_cast<float>(bits_as<_Float16>(x.bits));
+  return static_cast<float>(bits_as<__fp16>(x.bits));
 }
 
 void narrow(float x, float16& to) {
-  to.bits = bits_as<uint16_t>(static_cast<_Float16>(x));
+  to.bits = bits_as<uint16_t>(static_cast<__fp16>(x));
 }
 
 #else
@@ -174,38 +174,51 @@ void compute_and_stream(const T* x, const T* y, T* out, int64_t n, const F& f) {
 
 template <class T>
 struct Rows {
-  const T* data;
+  T* data;
   int64_t stride; // from one row to the next
 };
 
-// The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
-// `buffer` in the order of its own memory.
-template <class T>
-Rows<T> rows_of(const T* from, const int64_t s[2], const int64_t n[2], T* buffer) {
-  if (s[0] == 1 || n[0] == 1) return {from, s[1]};
-  if (s[1] != 0 && s[1] < s[0]) {
+// Calls body(place in the packed tile, offset in memory) for each element: in the order of memory, unless that
+// would make the inner loop a short one.
+template <class Body>
+void for_each_element(const int64_t s[2], const int64_t n[2], const Body& body) {
+  constexpr int64_t kShort = 8;
+  if (n[0] < kShort || (s[1] < s[0] && n[1] >= kShort)) {
     for (int64_t i = 0; i < n[0]; i++)
-      for (int64_t j = 0; j < n[1]; j++) buffer[j * n[0] + i] = from[i * s[0] + j * s[1]];
-    return {buffer, n[0]};
+      for (int64_t j = 0; j < n[1]; j++) body(j * n[0] + i, i * s[0] + j * s[1]);
+  } else {
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t i = 0; i < n[0]; i++) body(j * n[0] + i, i * s[0] + j * s[1]);
   }
-  const int64_t rows = s[1] == 0 ? 1 : n[1]; // an expanded row is gathered once
-  for (int64_t j = 0; j < rows; j++) {
-    const T* const row = from + j * s[1];
-    T* const to = buffer + j * n[0];
-    if (s[0] == 0) {
-      std::fill(to, to + n[0], *row);
-    } else {
-      for (int64_t i = 0; i < n[0]; i++) to[i] = row[i * s[0]];
-    }
+}
+
+// The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
+// `buffer`. With `packed` each row follows the one before.
+template <class T>
+Rows<const T> rows_of(const T* from, const int64_t s[2], const int64_t n[2], bool packed, T* buffer) {
+  if (s[0] == 1 && (!packed || s[1] == n[0])) return {from, s[1]};
+  if (s[1] == 0 && !packed) { // an expanded row is gathered once
+    const int64_t row[] = {n[0], 1};
+    for_each_element(s, row, [&](int64_t to, int64_t at) { buffer[to] = from[at]; });
+    return {buffer, 0};
   }
-  return {buffer, s[1] == 0 ? 0 : n[0]};
+  for_each_element(s, n, [&](int64_t to, int64_t at) { buffer[to] = from[at]; });
+  return {buffer, n[0]};
 }
 
 template <class T, class F>
 void tile(
     T* out, const T* a, const T* b, const F& f, const int64_t (&s)[kOperands][2], const int64_t n[2], bool stream) {
   alignas(kLine) T a_buffer[Tiles::kGathered], b_buffer[Tiles::kGathered], result[Tiles::kGathered];
-  const Rows<T> x = rows_of(a, s[1], n, a_buffer), y = rows_of(b, s[2], n, b_buffer);
+  if (n[0] < Tiles::kNarrow && n[1] > 1) { // too short for a vector loop of their own: as one row
+    const int64_t elements = n[0] * n[1];
+    const bool adjacent = s[0][0] == 1 && s[0][1] == n[0];
+    const T *const x = rows_of(a, s[1], n, true, a_buffer).data, *const y = rows_of(b, s[2], n, true, b_buffer).data;
+    compute(x, y, adjacent ? out : result, elements, f);
+    if (!adjacent) for_each_element(s[0], n, [&](int64_t from, int64_t at) { out[at] = result[from]; });
+    return;
+  }
+  const Rows<const T> x = rows_of(a, s[1], n, false, a_buffer), y = rows_of(b, s[2], n, false, b_buffer);
   for (int64_t j = 0; j < n[1]; j++) {
     T* const row = out + j * s[0][1];
     const T *const x_row = x.data + j * x.stride, *const y_row = y.data + j * y.stride;

@@ -14,20 +14,22 @@ namespace muladd_nb::cpu {
 struct Tiles {
   static constexpr int64_t kAdjacent = 16 * 1024; // elements of a tile that is read and written directly
   static constexpr int64_t kGathered = 1024;      // of one that goes through buffers in the first-level cache
+  static constexpr int64_t kTransposed = 32;      // rows of one with an input that runs along the other dimension
+  static constexpr int64_t kNarrow = 16;          // rows shorter than this are packed, through the buffers too
 
   explicit Tiles(const Plan& plan) {
     size[0] = plan.dims > 0 ? plan.size[0] : 1;
     size[1] = plan.dims > 1 ? plan.size[1] : 1;
-    bool gathered = false, transposed = false;
+    bool gathered = size[0] < kNarrow, transposed = false;
     for (int operand = 0; operand < kOperands && plan.dims > 0; operand++) {
       const int64_t inner = plan.stride[operand][0], outer = plan.dims > 1 ? plan.stride[operand][1] : 0;
       gathered |= inner != 1;
       transposed |= outer != 0 && outer < inner;
     }
     const int64_t most = gathered ? kGathered : kAdjacent;
-    // An input that runs along the other dimension is read 64 elements at a time in its own direction, so
-    // that each of its cache lines is fetched once.
-    extent[0] = std::min(size[0], transposed ? most / 64 : most);
+    // A transposed input is read as many elements at a time in its own direction as there are rows, so that
+    // each of its cache lines is fetched once.
+    extent[0] = std::min(size[0], transposed ? most / std::min(size[1], kTransposed) : most);
     extent[1] = std::min(size[1], most / extent[0]);
     count[0] = (size[0] + extent[0] - 1) / extent[0];
     count[1] = (size[1] + extent[1] - 1) / extent[1];

@@ -1,0 +1,62 @@
+"""What a build that cannot work says, before anything is compiled."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "tools" / "dependencies.py"
+
+
+def install(folder, package, version, *files):
+    for file in ("__init__.py", *files):
+        path = folder / package / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    info = folder / f"{package}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+
+
+def configure(folder):
+    """Look for torch and nanobind in `folder` alone."""
+    code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(SCRIPT)!r})"
+    return subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+
+
+HEADER = "include/torch/csrc/stable/library.h"
+NANOBIND_HEADER = "include/nanobind/nanobind.h"
+LIBRARY = "lib/libtorch.so"
+
+
+@pytest.mark.parametrize(
+    ("torch", "nanobind", "says"),
+    [
+        (
+            None,
+            None,
+            "muladd_nb needs torch>=2.10 to build, but it is not installed: run 'pip install \"torch>=2.10\"'",
+        ),
+        (("2.9.1",), None, "muladd_nb needs torch>=2.10 to build, but 2.9.1 is installed: run 'pip install"),
+        (("2.10.0rc1", HEADER), None, "muladd_nb needs nanobind>=3.0 to build, but it is not installed: run 'pip"),
+        (("2.13.0", HEADER), ("2.9.2",), "muladd_nb needs nanobind>=3.0 to build, but 2.9.2 is installed: run 'pip"),
+        (("2.13.0",), ("3.1.0", NANOBIND_HEADER), "to build, which this torch lacks: reinstall torch."),
+        (("2.13.0", HEADER), ("3.1.0",), "to build, which this nanobind lacks: reinstall nanobind."),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, torch, nanobind, says):
+    for package, installed in (("torch", torch), ("nanobind", nanobind)):
+        if installed:
+            install(tmp_path, package, *installed)
+    run = configure(tmp_path)
+    assert run.returncode == 1
+    assert says in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_what_is_there_is_printed(tmp_path):
+    install(tmp_path, "torch", "2.13.0", HEADER, LIBRARY)
+    install(tmp_path, "nanobind", "3.1.0", NANOBIND_HEADER)
+    expected = ["2.13.0", tmp_path / "torch/include", tmp_path / "torch/lib", tmp_path / "nanobind/include"]
+    assert configure(tmp_path).stdout.splitlines() == [str(line) for line in expected]
