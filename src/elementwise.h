@@ -44,15 +44,16 @@ struct MulAdd {
   }
 };
 
-template <class C>
+// C may also be a vector of numbers: an operator on it is one on each lane.
 struct Mul {
+  template <class C>
   MULADD_NB_HOST_DEVICE C operator()(C a, C b) const {
     return a * b;
   }
 };
 
-template <class C>
 struct Add {
+  template <class C>
   MULADD_NB_HOST_DEVICE C operator()(C a, C b) const {
     return a + b;
   }
@@ -65,9 +66,9 @@ void with_functor(Function function, double c, const Body& body) {
     case Function::muladd:
       return body(MulAdd<C>{static_cast<C>(c)});
     case Function::mul:
-      return body(Mul<C>{});
+      return body(Mul{});
     case Function::add:
-      return body(Add<C>{});
+      return body(Add{});
   }
 }
 

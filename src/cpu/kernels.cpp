@@ -15,7 +15,7 @@ namespace muladd_nb::cpu::MULADD_NB_ISA {
 namespace {
 
 constexpr int64_t kLine = 64;         // bytes of a cache line
-constexpr int64_t kBlock = 4 * kLine; // what is converted or streamed at a time
+constexpr int64_t kBlock = 4 * kLine; // what is computed before it is streamed
 
 // ---- 16-bit types <-> float. Rounding is to nearest even; a NaN stays a (quiet) NaN.
 
@@ -126,11 +126,9 @@ void store(Floats x, float16* to) {
 Floats apply(const MulAdd<float>& f, Floats a, Floats b) {
   return _mm256_fmadd_ps(a, b, _mm256_set1_ps(f.c));
 }
-Floats apply(const Mul<float>&, Floats a, Floats b) {
-  return a * b;
-}
-Floats apply(const Add<float>&, Floats a, Floats b) {
-  return a + b;
+template <class F>
+Floats apply(const F& f, Floats a, Floats b) {
+  return f(a, b);
 }
 
 template <class F>
