@@ -31,6 +31,7 @@ __all__ = [
     "record_at_this_level",
     "transforms_active",
     "vmap_kernel",
+    "without_autocast",
 ]
 
 # The dispatch keys below autograd.
@@ -81,6 +82,13 @@ def record_at_lower_levels() -> AbstractContextManager[object]:
     stack.enter_context(torch.enable_grad())
     stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
     return stack
+
+
+def without_autocast() -> AbstractContextManager[object]:
+    """Dispatch below autocast."""
+    keys = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU) | _C.DispatchKeySet(_C.DispatchKey.AutocastCUDA)
+    guard: AbstractContextManager[object] = _C._ExcludeDispatchKeyGuard(keys)
+    return guard
 
 
 def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:

@@ -179,7 +179,7 @@ if len(sys.argv) > 1:
 digest = hashlib.sha256()
 generator = torch.Generator().manual_seed(0)
 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-    for shape in ((1 << 20,), (1031, 517), (3, 5, 7, 11)):
+    for shape in ((1 << 21,), (1031, 517), (3, 5, 7, 11)):
         a, b = (torch.ldexp(torch.randn(shape, generator=generator, dtype=torch.float64),
                             torch.randint(-30, 16, shape, generator=generator)).to(dtype) for _ in range(2))
         for x, y in ((a, b), (a.transpose(0, -1), b.transpose(0, -1).contiguous())):
@@ -210,6 +210,7 @@ def test_bits_do_not_depend_on_instruction_set_or_threads():
         assert _digest(MULADD_NB_SIMD="avx2") == ["avx2", baseline[1]]
     for threads in ("1", "3"):
         assert _digest(threads)[1] == baseline[1]
+    assert _digest(MULADD_NB_HUGEPAGES="0")[1] == baseline[1]
 
 
 def test_an_unknown_instruction_set_is_refused():

@@ -1,0 +1,81 @@
+"""Autocast follows the region's dtype, with gradients, vmap and compilation."""
+
+import pytest
+import torch
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+FUNCTIONS = {
+    "mymuladd": lambda a, b: ops.mymuladd(a, b, 0.5),
+    "mymul": ops.mymul,
+    "public_mymuladd": lambda a, b: muladd_nb.mymuladd(a, b, 0.5),
+    "public_mymul": lambda a, b: muladd_nb.mymul(a, b),
+}
+function = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+target = pytest.mark.parametrize("target", [torch.bfloat16, torch.float16], ids=str)
+
+
+@function
+@target
+def test_the_region_chooses_the_dtype(device, function, target):
+    a, b = torch.randn(3, 4, device=device), torch.randn(3, 4, device=device)
+    with torch.autocast(device, target):
+        result = function(a, b)
+        mixed = function(a, b.to(target))
+    assert result.dtype == target
+    assert torch.equal(result, function(a.to(target), b.to(target)))
+    assert torch.equal(mixed, result)
+    with torch.autocast(device, target, enabled=False):
+        assert function(a, b).dtype == torch.float32
+    assert function(a, b).dtype == torch.float32
+
+
+@function
+def test_float64_is_left_alone(device, function):
+    a = torch.randn(3, device=device, dtype=torch.float64)
+    with torch.autocast(device, torch.bfloat16):
+        assert torch.equal(function(a, a), function(a, a).double())
+        assert function(a, a).dtype == torch.float64
+
+
+@function
+@target
+def test_gradients_come_in_the_dtype_of_the_inputs(device, function, target):
+    a, b = (torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2))
+    with torch.autocast(device, target):
+        result = function(a, b)
+    result.sum().backward()
+    assert a.grad.dtype == torch.float32
+    assert torch.equal(a.grad, b.detach().to(target).float())
+
+
+@function
+@target
+def test_vmap(device, function, target):
+    a, b = torch.randn(3, 4, device=device), torch.randn(4, device=device)
+    with torch.autocast(device, target):
+        result = torch.vmap(function, (0, None))(a, b)
+    assert torch.equal(result, function(a.to(target), b.to(target).expand(3, 4)))
+
+
+@target
+def test_compiled(device, target):
+    def f(a, b):
+        with torch.autocast(device, target):
+            return muladd_nb.mymuladd(a, b, 0.5)
+
+    a, b = (torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2))
+    expected, result = f(a, b), torch.compile(f, fullgraph=True)(a, b)
+    assert result.dtype == target
+    assert torch.equal(result, expected)
+    inputs, grad = (a, b), torch.ones_like(result)
+    torch.testing.assert_close(torch.autograd.grad(result, inputs, grad), torch.autograd.grad(expected, inputs, grad))
+
+
+def test_what_is_written_into_is_not_cast(device):
+    a, out = torch.randn(3, device=device), torch.empty(3, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        ops.mymuladd_out(a, a, 0.5, out)
+    assert torch.equal(out, ops.mymuladd(a, a, 0.5))
