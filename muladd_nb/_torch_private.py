@@ -23,6 +23,7 @@ __all__ = [
     "SingleLevelFunction",
     "after_autograd",
     "differentiating",
+    "entry_point",
     "has_tangent",
     "may_be_dual",
     "nothing_to_record",
@@ -43,6 +44,8 @@ BelowAutograd = _C._AutoDispatchBelowAutograd
 # Is a torch.func transform (grad, jvp, vmap ...) running?
 transforms_active = _C._are_functorch_transforms_active
 
+_is_grad_enabled = torch.is_grad_enabled
+_dispatch_modes = _C._len_torch_dispatch_stack
 _unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
 
 
@@ -57,12 +60,23 @@ def may_be_dual() -> bool:
     A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
     but it runs under a dispatch mode then.
     """
-    return differentiating() or _C._len_torch_dispatch_stack() > 0
+    return differentiating() or _dispatch_modes() > 0
 
 
 def nothing_to_record(a: Tensor, b: Tensor) -> bool:
     """Return whether autograd and every transform would pass an operator on ``a`` and ``b`` straight on."""
-    return not ((a.requires_grad or b.requires_grad) and torch.is_grad_enabled()) and not may_be_dual()
+    # Written out, not through the functions above: this is on the way of every call.
+    return not (
+        ((a.requires_grad or b.requires_grad) and _is_grad_enabled())
+        or transforms_active()
+        or forward_ad._current_level >= 0
+        or _dispatch_modes()
+    )
+
+
+def entry_point(op: Any) -> Any:
+    """Return what ``op.__call__`` calls: without the step through Python, 0.2 us a call."""
+    return op._op
 
 
 def primal(tensor: Tensor) -> Tensor:

@@ -12,12 +12,20 @@ from . import _torch_private as private
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
+# What _call needs on its short way, by names of their own: a look-up in a module takes time too.
+_BelowAutograd = private.BelowAutograd
+_nothing_to_record = private.nothing_to_record
+
 _ops = torch.ops.muladd_nb
 _mymuladd = _ops.mymuladd.default
 _mymul = _ops.mymul.default
 _myadd_out = _ops.myadd_out.default
 _mymuladd_out = _ops.mymuladd_out.default
 _mymul_dot_out = _ops.mymul.out
+_mymuladd_entry = private.entry_point(_mymuladd)
+_mymul_entry = private.entry_point(_mymul)
+_myadd_out_entry = private.entry_point(_myadd_out)
+_mymuladd_out_entry = private.entry_point(_mymuladd_out)
 
 
 def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Tensor:
@@ -66,9 +74,9 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
             "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
         )
     if out is None:
-        return _call(_mymuladd, a, b, c)
+        return _call(_mymuladd, _mymuladd_entry, a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
-    _call(_mymuladd_out, a, b, c, out)
+    _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
     return out
 
 
@@ -101,7 +109,7 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 3., -8.])
     """
     if out is None:
-        return _call(_mymul, a, b)
+        return _call(_mymul, _mymul_entry, a, b)
     _refuse_gradients("mymul", a=a, b=b, out=out)
     if is_compiling():
         # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.
@@ -137,15 +145,15 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     tensor([ 4., -2.])
     """
     _refuse_gradients("myadd_out", a=a, b=b, out=out)
-    _call(_myadd_out, a, b, out)
+    _call(_myadd_out, _myadd_out_entry, a, b, out)
 
 
-def _call(op: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
+def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
     # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
     # A subclass, or no tensor at all, is left to the dispatcher.
-    if not is_compiling() and type(a) is Tensor and type(b) is Tensor and private.nothing_to_record(a, b):
-        with private.BelowAutograd():
-            return op(a, b, *rest)
+    if not is_compiling() and type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b):
+        with _BelowAutograd():
+            return entry_point(a, b, *rest)
     return op(a, b, *rest)
 
 
