@@ -87,53 +87,15 @@ inline std::string device_name(const Operand& x) {
 
 // torch's names by ordinal, which serialized models have frozen. Used in error messages only.
 inline std::string dtype_name(int32_t dtype) {
+  // clang-format off
   static const char* const names[] = {
-      "uint8",
-      "int8",
-      "int16",
-      "int32",
-      "int64",
-      "float16",
-      "float32",
-      "float64",
-      "complex32",
-      "complex64",
-      "complex128",
-      "bool",
-      "qint8",
-      "quint8",
-      "qint32",
-      "bfloat16",
-      "quint4x2",
-      "quint2x4",
-      "bits1x8",
-      "bits2x4",
-      "bits4x2",
-      "bits8",
-      "bits16",
-      "float8_e5m2",
-      "float8_e4m3fn",
-      "float8_e5m2fnuz",
-      "float8_e4m3fnuz",
-      "uint16",
-      "uint32",
-      "uint64",
-      "uint1",
-      "uint2",
-      "uint3",
-      "uint4",
-      "uint5",
-      "uint6",
-      "uint7",
-      "int1",
-      "int2",
-      "int3",
-      "int4",
-      "int5",
-      "int6",
-      "int7",
-      "float8_e8m0fnu",
-      "float4_e2m1fn_x2"};
+      "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
+      "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4",
+      "bits4x2", "bits8", "bits16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16",
+      "uint32", "uint64", "uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7", "int1", "int2", "int3",
+      "int4", "int5", "int6", "int7", "float8_e8m0fnu", "float4_e2m1fn_x2",
+  };
+  // clang-format on
   return static_cast<size_t>(dtype) < std::size(names) ? names[dtype] : "dtype " + std::to_string(dtype);
 }
 
@@ -186,7 +148,7 @@ inline void check_not_self_overlapping(const char* op, const Operand& out) {
 // `out` may be an input itself; any other common element would be read after it was written.
 inline void check_apart_or_same(
     const char* op, const Operand& out, const void* out_data, const Operand& x, const void* x_data,
-    size_t element_size) {
+    int64_t element_bytes) {
   int64_t out_extent = 1, x_extent = 1;
   bool same = out_data == x_data;
   for (int64_t d = 0; d < out.dim; d++) {
@@ -195,10 +157,9 @@ inline void check_apart_or_same(
     x_extent += x.strides[d] * (out.sizes[d] - 1);
     same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
   }
-  const int64_t size = static_cast<int64_t>(element_size);
   const int64_t distance = static_cast<const char*>(x_data) - static_cast<const char*>(out_data);
-  if (same || distance >= out_extent * size || -distance >= x_extent * size) return;
-  if (distance % size != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / size))
+  if (same || distance >= out_extent * element_bytes || -distance >= x_extent * element_bytes) return;
+  if (distance % element_bytes != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / element_bytes))
     fail(op, out.name, " must be ", x.name, " itself or share no memory with it, got a partial overlap");
 }
 

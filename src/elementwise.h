@@ -21,6 +21,10 @@ namespace muladd_nb {
 enum class Dtype { float16, bfloat16, float32, float64 };
 enum class Function { muladd, mul, add };
 
+inline int64_t element_size(Dtype dtype) {
+  return dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : 2;
+}
+
 // Storage of the 16-bit types; each backend converts them with its own instructions.
 struct float16 {
   uint16_t bits;

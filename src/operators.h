@@ -118,10 +118,6 @@ struct Operators {
     const Plan plan = make_plan(out.dim, out.sizes, out.strides, a.strides, b.strides);
     Backend::launch(op, function, c, dtype, plan, out_data, a_data, b_data, out.device_index);
   }
-
-  static size_t element_size(Dtype dtype) {
-    return dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : 2;
-  }
 };
 
 } // namespace muladd_nb

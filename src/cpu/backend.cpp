@@ -77,7 +77,7 @@ struct Cpu {
       int32_t) {
     const Tiles tiles(plan);
     const int64_t numel = plan.numel();
-    const int64_t element = dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : 2;
+    const int64_t element = element_size(dtype);
     const bool stream =
         kOperands * numel * element > last_level_cache() && reinterpret_cast<uintptr_t>(out) % element == 0;
     const Work work{function, c, dtype, plan, tiles, out, a, b, stream};
