@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from . import _C
 
@@ -24,7 +23,6 @@ def check(op: str, a: Tensor, b: Tensor, out: Tensor | None = None) -> None:
     if out is not None:
         _check_same(op, a, "out", out)
         _check_not_self_overlapping(op, out)
-        increment_version(out)
 
 
 def _check_same(op: str, a: Tensor, x_name: str, x: Tensor) -> None:

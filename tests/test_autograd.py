@@ -42,7 +42,7 @@ def test_gradients(device, dtype, ours, reference, needs):
 @function
 def test_third_derivative(device, ours, reference):
     def third(f):
-        x = torch.randn(3, dtype=torch.float64, device=device, generator=None).fill_(0.7).requires_grad_()
+        x = torch.full((3,), 0.7, dtype=torch.float64, device=device, requires_grad=True)
         y = f(f(x, x), x).sum()
         for _ in range(3):
             (g,) = torch.autograd.grad(y, x, create_graph=True)

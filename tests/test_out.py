@@ -31,6 +31,17 @@ def test_written_in_place(name, device, dtype):
 
 
 @write
+def test_writes_to_the_meta_device_are_counted_and_refused_ones_are_not(name):
+    call, _ = WRITES[name]
+    a, out = torch.empty(3, device="meta"), torch.empty(3, device="meta")
+    call(a, a, out)
+    assert out._version == 1
+    with pytest.raises(RuntimeError, match=f"^{name}: a and out must have the same shape"):
+        call(a[:2], a[:2], out)
+    assert out._version == 1
+
+
+@write
 @pytest.mark.parametrize("n", [7, 1 << 17])
 def test_out_may_be_an_input_itself(name, device, dtype, n):
     call, reference = WRITES[name]

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from .. import _contract
+
+
+def _write(op: str, a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Do all that a write does where there is no memory: check, and count it."""
+    _contract.check(op, a, b, out)
+    increment_version(out)
 
 
 @torch.library.register_fake("muladd_nb::mymuladd")
@@ -22,21 +29,21 @@ def mymul(a: Tensor, b: Tensor) -> Tensor:
 
 @torch.library.register_fake("muladd_nb::myadd_out")
 def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
-    _contract.check("myadd_out", a, b, out)
+    _write("myadd_out", a, b, out)
 
 
 @torch.library.register_fake("muladd_nb::mymuladd_out")
 def mymuladd_out(a: Tensor, b: Tensor, c: float, out: Tensor) -> None:
-    _contract.check("mymuladd_out", a, b, out)
+    _write("mymuladd_out", a, b, out)
 
 
 @torch.library.register_fake("muladd_nb::mymuladd.out")
 def mymuladd_dot_out(a: Tensor, b: Tensor, c: float, *, out: Tensor) -> Tensor:
-    _contract.check("mymuladd.out", a, b, out)
+    _write("mymuladd.out", a, b, out)
     return out
 
 
 @torch.library.register_fake("muladd_nb::mymul.out")
 def mymul_dot_out(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
-    _contract.check("mymul.out", a, b, out)
+    _write("mymul.out", a, b, out)
     return out
