@@ -17,14 +17,21 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._functorch.utils import enable_single_level_autograd_function as record_at_this_level
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+from torch.nested._internal.nested_tensor import NestedTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_wrapper_subclass
 
 __all__ = [
     "BelowAutograd",
+    "NestedTensor",
     "SingleLevelFunction",
     "after_autograd",
+    "argument_names",
     "differentiating",
     "entry_point",
     "has_tangent",
+    "is_wrapper_subclass",
+    "jagged_like",
+    "jagged_values",
     "may_be_dual",
     "nothing_to_record",
     "primal",
@@ -103,6 +110,27 @@ def without_autocast() -> AbstractContextManager[object]:
     keys = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU) | _C.DispatchKeySet(_C.DispatchKey.AutocastCUDA)
     guard: AbstractContextManager[object] = _C._ExcludeDispatchKeyGuard(keys)
     return guard
+
+
+def argument_names(op: Any) -> list[str]:
+    """Return the names of the arguments of an operator, in the order of its schema."""
+    return [argument.name for argument in op._schema.arguments]
+
+
+def jagged_values(nested: Any) -> Tensor:
+    """Return the elements of a nested tensor, packed in one tensor, which is the memory itself."""
+    return nested._values
+
+
+def jagged_like(nested: Any, values: Tensor) -> Tensor:
+    """Return a nested tensor of the structure of ``nested`` with the elements ``values``."""
+    return NestedTensor(
+        values,
+        offsets=nested.offsets(),
+        lengths=nested.lengths(),
+        _ragged_idx=nested._ragged_idx,
+        _metadata_cache=nested._metadata_cache,
+    )
 
 
 def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:

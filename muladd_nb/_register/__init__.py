@@ -3,6 +3,6 @@
 Importing this package makes the registrations.
 """
 
-from . import autocast, autograd, fake, mutation, vmap
+from . import autocast, autograd, fake, flops, mutation, negative, nested, unsupported, vmap
 
-__all__ = ["autocast", "autograd", "fake", "mutation", "vmap"]
+__all__ = ["autocast", "autograd", "fake", "flops", "mutation", "negative", "nested", "unsupported", "vmap"]

@@ -32,4 +32,5 @@ def _register(op: Any, device_type: str) -> None:
 
 for _device_type in ("cpu", "cuda"):
     _register(torch.ops.muladd_nb.mymuladd.default, _device_type)
+    _register(torch.ops.muladd_nb.mymuladd.tensor_c, _device_type)
     _register(torch.ops.muladd_nb.mymul.default, _device_type)

@@ -19,6 +19,7 @@ from .. import _torch_private as private
 from ._library import library
 
 _mymuladd = torch.ops.muladd_nb.mymuladd.default
+_mymuladd_tensor_c = torch.ops.muladd_nb.mymuladd.tensor_c
 _mymul = torch.ops.muladd_nb.mymul.default
 
 
@@ -49,9 +50,9 @@ def _tangent(ctx: Any, tangent_a: Tensor | None, tangent_b: Tensor | None) -> Te
 class MyMulAdd(private.SingleLevelFunction):
     # The old form, without setup_context, is 10 us cheaper a call.
     @staticmethod
-    def forward(ctx: Any, keyset: Any, a: Tensor, b: Tensor, c: float) -> Tensor:
+    def forward(ctx: Any, keyset: Any, a: Tensor, b: Tensor, c: float | Tensor) -> Tensor:
         _save(ctx, a, b)
-        return _below(_mymuladd, keyset, a, b, c)
+        return _below(_mymuladd_tensor_c if isinstance(c, Tensor) else _mymuladd, keyset, a, b, c)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -97,6 +98,14 @@ def mymuladd(keyset: Any, a: Tensor, b: Tensor, c: float) -> Tensor:
     return _record(MyMulAdd, keyset, a, b, c)
 
 
+def mymuladd_tensor_c(keyset: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    if c.requires_grad or (private.differentiating() and private.has_tangent(c)):
+        raise RuntimeError("mymuladd: c has no gradient, but requires one; detach c, or write a * b + c")
+    if private.nothing_to_record(a, b):
+        return _mymuladd_tensor_c.redispatch(keyset & private.after_autograd, a, b, c)
+    return _record(MyMulAdd, keyset, a, b, c)
+
+
 def mymul(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
     if private.nothing_to_record(a, b):
         return _mymul.redispatch(keyset & private.after_autograd, a, b)
@@ -104,4 +113,5 @@ def mymul(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
 
 
 library.impl("mymuladd", mymuladd, "Autograd", with_keyset=True)
+library.impl("mymuladd.tensor_c", mymuladd_tensor_c, "Autograd", with_keyset=True)
 library.impl("mymul", mymul, "Autograd", with_keyset=True)

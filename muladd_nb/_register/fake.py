@@ -37,6 +37,18 @@ def mymuladd_out(a: Tensor, b: Tensor, c: float, out: Tensor) -> None:
     _write("mymuladd_out", a, b, out)
 
 
+@torch.library.register_fake("muladd_nb::mymuladd.tensor_c")
+def mymuladd_tensor_c(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    _contract.check_scalar("mymuladd", c)
+    return mymuladd(a, b, 0.0)
+
+
+@torch.library.register_fake("muladd_nb::mymuladd_out.tensor_c")
+def mymuladd_out_tensor_c(a: Tensor, b: Tensor, c: Tensor, out: Tensor) -> None:
+    _contract.check_scalar("mymuladd_out", c)
+    mymuladd_out(a, b, 0.0, out)
+
+
 @torch.library.register_fake("muladd_nb::mymuladd.out")
 def mymuladd_dot_out(a: Tensor, b: Tensor, c: float, *, out: Tensor) -> Tensor:
     _write("mymuladd.out", a, b, out)

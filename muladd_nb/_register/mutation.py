@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from .. import _torch_private as private
 from ._library import library
@@ -32,6 +33,12 @@ def _refuse_or_warn(op: Any, tensors: tuple[Tensor, ...]) -> None:
         warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
 
 
+def _count_write(out: Tensor) -> None:
+    # The kernel counts a write into the tensor it sees. A wrapper subclass around it has a counter of its own.
+    if type(out) is not Tensor and private.is_wrapper_subclass(out):
+        increment_version(out)
+
+
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
     return tuple(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
 
@@ -39,7 +46,9 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...
 def _register(op: Any) -> None:
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         _refuse_or_warn(op, _tensors(args, kwargs))
-        return op.redispatch(keyset & private.after_autograd, *args, **kwargs)
+        result = op.redispatch(keyset & private.after_autograd, *args, **kwargs)
+        _count_write(kwargs["out"] if kwargs else args[-1])
+        return result
 
     name = op.name().removeprefix("muladd_nb::")
     library.impl(name, autograd, "Autograd", with_keyset=True)
@@ -48,5 +57,6 @@ def _register(op: Any) -> None:
 _ops = torch.ops.muladd_nb
 _register(_ops.myadd_out.default)
 _register(_ops.mymuladd_out.default)
+_register(_ops.mymuladd_out.tensor_c)
 _register(_ops.mymuladd.out)
 _register(_ops.mymul.out)

@@ -15,12 +15,11 @@ _ops = torch.ops.muladd_nb
 
 
 def _batch_first(info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> list[Any]:
-    def move(x: Any, dim: int | None) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        return x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-    return [move(x, dim) for x, dim in zip(args, in_dims, strict=True)]
+    moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(args, in_dims, strict=True)]
+    for i in (0, 1):  # a and b; out is batched, and c has no dimension to batch
+        if in_dims[i] is None:
+            moved[i] = args[i].expand(info.batch_size, *args[i].shape)
+    return moved
 
 
 def _functional(op: Any) -> Callable[..., tuple[Tensor, int]]:
@@ -47,9 +46,11 @@ def _mutating(name: str, op: Callable[..., Tensor | None]) -> Callable[..., tupl
 
 
 torch.library.register_vmap("muladd_nb::mymuladd", _functional(_ops.mymuladd.default))
+torch.library.register_vmap("muladd_nb::mymuladd.tensor_c", _functional(_ops.mymuladd.tensor_c))
 torch.library.register_vmap("muladd_nb::mymul", _functional(_ops.mymul.default))
 torch.library.register_vmap("muladd_nb::myadd_out", _mutating("myadd_out", _ops.myadd_out.default))
 torch.library.register_vmap("muladd_nb::mymuladd_out", _mutating("mymuladd_out", _ops.mymuladd_out.default))
+torch.library.register_vmap("muladd_nb::mymuladd_out.tensor_c", _mutating("mymuladd_out", _ops.mymuladd_out.tensor_c))
 
 
 def _register_out_variant(name: str, op: Any) -> None:

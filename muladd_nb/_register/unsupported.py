@@ -1,0 +1,48 @@
+"""Tensors whose elements are not simply in memory: refused with what to do, where torch would list its backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.masked import MaskedTensor
+
+from .. import _torch_private as private
+from ._library import library, operators
+
+_BACKENDS = ("SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA", "MkldnnCPU", "QuantizedCPU", "QuantizedCUDA",
+             "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
+
+
+def _complaint(x: Any) -> str | None:
+    if not isinstance(x, Tensor):
+        return None
+    if isinstance(x, MaskedTensor):
+        return "must not be masked; call it on get_data(), and keep the mask beside it"
+    if x.is_quantized:
+        return "must not be quantized; call dequantize() first"
+    if x.is_nested and x.layout is torch.strided:
+        return "must not be a nested tensor of the strided layout; make it with layout=torch.jagged"
+    if x.layout not in (torch.strided, torch.jagged):
+        return f"must be a dense tensor, got the layout {x.layout}; call to_dense() first"
+    return None
+
+
+def _refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for name, x in zip(private.argument_names(op), (*args, *kwargs.values()), strict=True):
+        complaint = _complaint(x)
+        if complaint is not None:
+            raise RuntimeError(f"{op.overloadpacket.__name__}: {name} {complaint}")
+
+
+def _register(op: Any) -> None:
+    for backend in _BACKENDS:
+        library.impl(op.name().removeprefix("muladd_nb::"), lambda *args, **kwargs: _refuse(op, args, kwargs), backend)
+    torch.library.register_torch_dispatch(
+        op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: _refuse(op, args, kwargs or {})
+    )
+
+
+for _op in operators:
+    _register(_op)
