@@ -25,6 +25,15 @@ def check(op: str, a: Tensor, b: Tensor, out: Tensor | None = None) -> None:
         _check_not_self_overlapping(op, out)
 
 
+def check_scalar(op: str, c: Tensor) -> None:
+    """Raise ``RuntimeError`` unless ``c`` is what the overload ``tensor_c`` of the operator ``op`` takes."""
+    if c.dim() != 0 or c.dtype != torch.float64 or c.device.type != "cpu":
+        raise RuntimeError(
+            f"{op}: c must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of "
+            f"{name(c.dtype)}, shape {list(c.shape)}, on {c.device}"
+        )
+
+
 def _check_same(op: str, a: Tensor, x_name: str, x: Tensor) -> None:
     pair = f"{op}: a and {x_name} must"
     if a.device != x.device:

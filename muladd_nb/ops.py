@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from . import _compiled
 from . import _torch_private as private
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
@@ -74,9 +75,12 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
             "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
         )
     if out is None:
-        return _call(_mymuladd, _mymuladd_entry, a, b, c)
+        return _compiled.mymuladd(a, b, c) if is_compiling() else _call(_mymuladd, _mymuladd_entry, a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
-    _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
+    if is_compiling():
+        _compiled.mymuladd_out(a, b, c, out)
+    else:
+        _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
     return out
 
 
@@ -109,11 +113,10 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 3., -8.])
     """
     if out is None:
-        return _call(_mymul, _mymul_entry, a, b)
+        return _compiled.mymul(a, b) if is_compiling() else _call(_mymul, _mymul_entry, a, b)
     _refuse_gradients("mymul", a=a, b=b, out=out)
     if is_compiling():
-        # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.
-        _mymuladd_out(a, b, -0.0, out)
+        _compiled.mymul_out(a, b, out)
     else:
         _mymul_dot_out(a, b, out=out)
     return out
@@ -145,13 +148,16 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     tensor([ 4., -2.])
     """
     _refuse_gradients("myadd_out", a=a, b=b, out=out)
-    _call(_myadd_out, _myadd_out_entry, a, b, out)
+    if is_compiling():
+        _myadd_out(a, b, out)
+    else:
+        _call(_myadd_out, _myadd_out_entry, a, b, out)
 
 
 def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
     # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
     # A subclass, or no tensor at all, is left to the dispatcher.
-    if not is_compiling() and type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b):
+    if type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b):
         with _BelowAutograd():
             return entry_point(a, b, *rest)
     return op(a, b, *rest)

@@ -138,6 +138,16 @@ inline void check_same(const char* op, const Operand& a, const Operand& x) {
         list(x.sizes, x.dim));
 }
 
+// The value of a `c` that comes as a tensor. It lives on the CPU, so that reading it waits for no device.
+inline double check_scalar(const char* op, const Tensor& c) {
+  const Operand x("c", c);
+  if (x.dim != 0 || x.dtype != aoti_torch_dtype_float64() || x.device_type != aoti_torch_device_type_cpu())
+    fail(
+        op, "c must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of ", dtype_name(x.dtype),
+        ", shape ", list(x.sizes, x.dim), ", on ", device_name(x));
+  return *static_cast<const double*>(c.data());
+}
+
 inline void check_not_self_overlapping(const char* op, const Operand& out) {
   if (!out.contiguous() && overlaps_itself(out.dim, out.sizes, out.strides))
     fail(

@@ -41,6 +41,17 @@ struct Operators {
     into("mymuladd_out", Function::muladd, a, b, number(stack[2]), out);
   }
 
+  // The overloads named `tensor_c` are those above for a compiled program in which c changes.
+  static void mymuladd_tensor_c(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]), c(stack[2]);
+    stack[0] = fresh("mymuladd", Function::muladd, a, b, contract::check_scalar("mymuladd", c)).release();
+  }
+
+  static void mymuladd_out_tensor_c(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensor a(stack[0]), b(stack[1]), c(stack[2]), out(stack[3]);
+    into("mymuladd_out", Function::muladd, a, b, contract::check_scalar("mymuladd_out", c), out);
+  }
+
   // The overloads named `out`, which ExecuTorch maps the functional operators to, return `out`.
   static void mymuladd_dot_out(StableIValue* stack, uint64_t, uint64_t) {
     const Tensor a(stack[0]), b(stack[1]);
@@ -123,13 +134,15 @@ struct Operators {
 } // namespace muladd_nb
 
 // The block that registers a backend's kernels, the same list for each.
-#define MULADD_NB_REGISTER(dispatch_key, Backend)         \
-  STABLE_TORCH_LIBRARY_IMPL(muladd_nb, dispatch_key, m) { \
-    using Operators = muladd_nb::Operators<Backend>;      \
-    m.impl("mymuladd", Operators::mymuladd);              \
-    m.impl("mymul", Operators::mymul);                    \
-    m.impl("myadd_out", Operators::myadd_out);            \
-    m.impl("mymuladd_out", Operators::mymuladd_out);      \
-    m.impl("mymuladd.out", Operators::mymuladd_dot_out);  \
-    m.impl("mymul.out", Operators::mymul_dot_out);        \
+#define MULADD_NB_REGISTER(dispatch_key, Backend)                      \
+  STABLE_TORCH_LIBRARY_IMPL(muladd_nb, dispatch_key, m) {              \
+    using Operators = muladd_nb::Operators<Backend>;                   \
+    m.impl("mymuladd", Operators::mymuladd);                           \
+    m.impl("mymul", Operators::mymul);                                 \
+    m.impl("myadd_out", Operators::myadd_out);                         \
+    m.impl("mymuladd_out", Operators::mymuladd_out);                   \
+    m.impl("mymuladd.tensor_c", Operators::mymuladd_tensor_c);         \
+    m.impl("mymuladd_out.tensor_c", Operators::mymuladd_out_tensor_c); \
+    m.impl("mymuladd.out", Operators::mymuladd_dot_out);               \
+    m.impl("mymul.out", Operators::mymul_dot_out);                     \
   }

@@ -1,8 +1,11 @@
-"""torch.compile and export: one graph, no break, forward and backward, and writes in place."""
+"""torch.compile: one graph, no break, forward and backward, few recompilations, and writes in place."""
+
+import re
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
+from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
 
@@ -50,25 +53,85 @@ def test_mutating_operators(device, write):
     assert torch.equal(compiled_out, out)
 
 
+WRITES = {
+    "myadd_out": lambda a, b, out: ops.myadd_out(a, b, out),
+    "mymuladd_out": lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
+    "public_mymuladd": lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_the_generated_code_writes_in_place(device, write):
+    def f(a, b, out):
+        write(a, b, out)
+
+    a, b, out = (torch.randn(5, 7, device=device) for _ in range(3))
+    _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), a, b, out)
+    # The operator gets the arguments of the program themselves: no buffer between, no copy back.
+    (call,) = [line for line in code.splitlines() if "torch.ops.muladd_nb." in line]
+    assert set(re.findall(r"arg\d_1", call)) == {"arg0_1", "arg1_1", "arg2_1"}
+    assert "empty_strided" not in code.split("def call")[1]
+    assert "copy" not in code.split("def call")[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("out", [False, True])
+def test_values_of_c_cost_one_recompilation(device, backend, out):
+    memory = torch.empty(5, device=device) if out else None
+
+    def f(a, b, c):
+        return muladd_nb.mymuladd(a, b, c, out=memory)
+
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(f, backend=counter, fullgraph=True)
+    a, b = torch.randn(5, device=device), torch.randn(5, device=device)
+    b[0] = torch.copysign(torch.zeros(()), -a[0])  # a product of -0.0, whose sign only a c of -0.0 keeps
+    for c in (0.1, 0.2, 1e300, -3.0, 0.0, -0.0, 1.0, 1e-45):
+        result, expected = compiled(a, b, c).clone(), f(a, b, c)
+        assert torch.equal(result.view(torch.int32), expected.view(torch.int32))
+    assert counter.frame_count <= 2
+
+
+def test_a_compiled_c_that_changes_has_derivatives_and_batches(device):
+    def loss(a, b, c):
+        return muladd_nb.mymuladd(a, b, c).sin().sum()
+
+    a, b = (torch.randn(4, 3, device=device, requires_grad=True) for _ in range(2))
+    compiled = torch.compile(loss, fullgraph=True)
+    batched = torch.compile(torch.vmap(muladd_nb.mymuladd, (0, None, None)), fullgraph=True, backend="aot_eager")
+    for c in (0.1, 0.2, 0.3):
+        torch.testing.assert_close(
+            torch.autograd.grad(compiled(a, b, c), (a, b)), torch.autograd.grad(loss(a, b, c), (a, b))
+        )
+        with torch.no_grad():
+            assert torch.equal(batched(a, b[0], c), torch.vmap(muladd_nb.mymuladd, (0, None, None))(a, b[0], c))
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_fusion_is_a_choice(device, fuse, monkeypatch):
+    monkeypatch.setattr(muladd_nb.config, "fuse_when_compiling", fuse)
+
+    def f(a, b):
+        return muladd_nb.mymul(muladd_nb.mymuladd(a.sin(), b, 0.5).cos(), b)
+
+    a, b = torch.randn(5, 7, device=device), torch.randn(5, 7, device=device)
+    result, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), a, b)
+    torch.testing.assert_close(result, f(a, b))
+    assert ("torch.ops.muladd_nb." in code) == (not fuse)
+
+
+def test_fusion_refuses_what_the_operator_refuses(device, monkeypatch):
+    monkeypatch.setattr(muladd_nb.config, "fuse_when_compiling", True)
+    a, b = torch.randn(5, 7, device=device), torch.randn(7, device=device)
+    with pytest.raises(RuntimeError, match=r"mymuladd: a and b must have the same shape, got \[5, 7\] and \[7\]"):
+        torch.compile(lambda a, b: muladd_nb.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
+
+
 def test_strides_survive_compilation(device):
     a = torch.randn(3, 4, device=device).t()
     b = torch.randn(4, 3, device=device)
     result = torch.compile(lambda a, b: ops.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
     assert result.stride() == torch.empty_like(a).stride()
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_export(device, strict):
-    class Model(torch.nn.Module):
-        def forward(self, a, b):
-            return muladd_nb.mymuladd(a, b, 0.5)
-
-    a, b = torch.randn(4, 3, device=device), torch.randn(4, 3, device=device)
-    n = torch.export.Dim("n", min=2)
-    program = torch.export.export(Model(), (a, b), dynamic_shapes=({0: n}, {0: n}), strict=strict)
-    assert [node.target for node in program.graph.nodes if node.op == "call_function"] == [ops.mymuladd.default]
-    x = torch.randn(9, 3, device=device)
-    assert torch.equal(program.module()(x, x), ops.mymuladd(x, x, 0.5))
 
 
 def test_sizes_that_depend_on_data(device):

@@ -1,0 +1,165 @@
+"""Programs that leave the process: torch.export, AOTInductor, ONNX, TorchScript and fx."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from conftest import CUDA
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        product = muladd_nb.mymul(a.sin(), b)
+        out = torch.empty_like(a)
+        muladd_nb.mymuladd(product, b, 0.5, out=out)
+        return ops.mymuladd(out, b, -1.0)
+
+
+class Functional(torch.nn.Module):
+    def forward(self, a, b):
+        return ops.mymuladd(a, b, 0.1), muladd_nb.mymul(a, b)
+
+
+def inputs(n, device, dtype=torch.float32):
+    return tuple(torch.randn(n, 3, device=device).to(dtype) for _ in range(2))
+
+
+def export(model, device, strict=False, dtype=torch.float32):
+    n = torch.export.Dim("n", min=2)
+    return torch.export.export(model, inputs(4, device, dtype), dynamic_shapes=({0: n}, {0: n}), strict=strict)
+
+
+@pytest.fixture(params=["strict", "non_strict"])
+def program(request, device):
+    return export(Model(), device, strict=request.param == "strict")
+
+
+def test_an_exported_program_holds_the_operators(program):
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert {ops.mymul.default, ops.mymuladd.default} <= set(targets)
+    assert any(ops.mymuladd_out.default in (node.target, *node.args) for node in program.graph.nodes)
+
+
+def test_an_exported_program_runs_with_other_sizes(program, device):
+    a, b = inputs(9, device)
+    assert torch.equal(program.module()(a, b), Model()(a, b))
+
+
+def test_an_exported_program_is_saved_and_loaded(program, device):
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    a, b = inputs(9, device)
+    assert torch.equal(torch.export.load(buffer).module()(a, b), Model()(a, b))
+
+
+def test_an_exported_program_is_decomposed_and_copied(program, device):
+    a, b = inputs(9, device)
+    assert torch.equal(program.run_decompositions().module()(a, b), Model()(a, b))
+    assert torch.equal(copy.deepcopy(program).module()(a, b), Model()(a, b))
+
+
+def test_what_the_contract_forbids_is_not_exported(device):
+    a, b = torch.randn(4, 3, device=device), torch.randn(3, device=device)
+    with pytest.raises(RuntimeError, match="mymuladd: a and b must have the same shape"):
+        torch.export.export(Functional(), (a, b))
+
+
+def test_aot_inductor(program, device, tmp_path):
+    package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    model = torch._inductor.aoti_load_package(package)
+    for n in (2, 9):
+        a, b = inputs(n, device)
+        torch.testing.assert_close(model(a, b), Model()(a, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_onnx(dtype, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
+    import muladd_nb.onnx
+
+    n = torch.export.Dim("n", min=2)
+    program = torch.onnx.export(
+        Functional(),
+        inputs(4, "cpu", dtype),
+        dynamo=True,
+        dynamic_shapes=({0: n}, {0: n}),
+        custom_translation_table=muladd_nb.onnx.translation_table,
+    )
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    a, b = inputs(900, "cpu", dtype)
+    names = [argument.name for argument in session.get_inputs()]
+    results = session.run(None, dict(zip(names, (a.numpy(), b.numpy()), strict=True)))
+    for result, expected in zip(results, Functional()(a, b), strict=True):
+        result = torch.from_numpy(result)
+        torch.testing.assert_close(result, expected)
+        assert dtype != torch.float16 or torch.equal(result, expected)
+
+
+def test_onnx_knows_bfloat16():
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
+    import muladd_nb.onnx
+
+    program = torch.onnx.export(
+        Functional(),
+        inputs(4, "cpu", torch.bfloat16),
+        dynamo=True,
+        custom_translation_table=muladd_nb.onnx.translation_table,
+    )
+    operations = [node.op_type for node in program.model_proto.graph.node]
+    assert operations.count("Cast") == 4  # two inputs to float32, two results back
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_script(device):
+    @torch.jit.script
+    def scripted(a: torch.Tensor, b: torch.Tensor, c: float) -> torch.Tensor:
+        out = torch.empty_like(a)
+        torch.ops.muladd_nb.myadd_out(a, b, out)
+        return torch.ops.muladd_nb.mymuladd(torch.ops.muladd_nb.mymul(a, out), b, c)
+
+    a, b = inputs(5, device)
+    buffer = io.BytesIO()
+    torch.jit.save(scripted, buffer)
+    buffer.seek(0)
+    expected = ops.mymuladd(ops.mymul(a, a + b), b, 0.25)
+    assert torch.equal(scripted(a, b, 0.25), expected)
+    assert torch.equal(torch.jit.load(buffer)(a, b, 0.25), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("module", [Model(), Functional()], ids=["Model", "Functional"])
+def test_torch_trace(device, module):
+    a, b = inputs(5, device)
+    traced = torch.jit.trace(module, (a, b))
+    a, b = inputs(7, device)
+    torch.testing.assert_close(traced(a, b), module(a, b), rtol=0, atol=0)
+
+
+def test_symbolic_trace(device):
+    class Raw(torch.nn.Module):
+        def forward(self, a, b):
+            return ops.mymuladd(a, ops.mymul(a, b), 0.5)
+
+    graph = torch.fx.symbolic_trace(Raw())
+    assert [node.target for node in graph.graph.nodes if node.op == "call_function"] == [ops.mymul, ops.mymuladd]
+    a, b = inputs(5, device)
+    assert torch.equal(graph(a, b), Raw()(a, b))
+    assert torch.equal(pickle.loads(pickle.dumps(graph))(a, b), Raw()(a, b))
+
+
+@pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+def test_an_exported_program_moves_to_the_gpu():
+    from torch.export.passes import move_to_device_pass
+
+    program = move_to_device_pass(export(Model(), "cpu"), "cuda")
+    a, b = inputs(9, "cuda")
+    assert torch.equal(program.module()(a, b), Model()(a, b))
