@@ -50,4 +50,4 @@ def _constant(c: float) -> bool:
 def _as_tensor(c: float) -> Tensor:
     # An addition, because it is among the few operations for which the compiler keeps a float an input: of
     # torch.tensor(c) it makes a constant. Adding to -0.0 changes no bit.
-    return torch.full((), -0.0, dtype=torch.float64) + c
+    return torch.full((), -0.0, dtype=torch.float64, device="cpu") + c

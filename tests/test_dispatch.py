@@ -5,7 +5,6 @@ import torch
 from conftest import CUDA
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import muladd_nb
@@ -62,21 +61,6 @@ def test_the_profiler_names_the_operator(device, function, op):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         function(torch.randn(3, device=device), torch.randn(3, device=device))
     assert op.name().split(".")[0] in {event.name for event in profiler.events()}
-
-
-@pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])
-def test_subclasses_are_kept(device, name):
-    function, _ = CALLS[name]
-
-    class Plain(torch.Tensor):
-        pass
-
-    x = torch.randn(3, device=device)
-    assert type(function(x.as_subclass(Plain), x)) is Plain
-    wrapped = function(TwoTensor(x, 2 * x), TwoTensor(x, x))
-    assert type(wrapped) is TwoTensor
-    assert torch.equal(wrapped.a, function(x, x))
-    assert torch.equal(wrapped.b, function(2 * x, x))
 
 
 @pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])

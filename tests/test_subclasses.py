@@ -1,0 +1,222 @@
+"""Tensors that are more than memory: kept, handled, or refused with what to do."""
+
+import pytest
+import torch
+from torch.masked import MaskedTensor
+from torch.testing._internal.two_tensor import TwoTensor
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+FUNCTIONS = {
+    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
+    "mymul": (ops.mymul, torch.mul),
+    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
+    "public_mymul": (lambda a, b: muladd_nb.mymul(a, b), torch.mul),
+}
+WRITES = {
+    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), torch.add),
+    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: a * b + 0.5),
+    "mymuladd_out.tensor_c": (
+        lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64), out),
+        lambda a, b: a * b + 0.5,
+    ),
+    "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
+    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), torch.mul),
+    "public_mymuladd": (lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
+}
+function = pytest.mark.parametrize(("call", "reference"), FUNCTIONS.values(), ids=FUNCTIONS)
+write = pytest.mark.parametrize(("call", "reference"), WRITES.values(), ids=WRITES)
+
+
+def jagged(device, *lengths, offsets=None):
+    values = torch.randn(sum(lengths), 4, device=device)
+    if offsets is None:
+        offsets = torch.tensor([0, *lengths], device=device).cumsum(0)
+    return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+
+def pair(device, *lengths):
+    a = jagged(device, *lengths)
+    return a, jagged(device, *lengths, offsets=a.offsets())
+
+
+# ---- Subclasses that PyTorch knows nothing about
+
+
+@function
+def test_subclasses_are_kept(device, call, reference):
+    class Plain(torch.Tensor):
+        pass
+
+    x = torch.randn(3, device=device)
+    assert type(call(x.as_subclass(Plain), x)) is Plain
+    wrapped = call(TwoTensor(x, 2 * x), TwoTensor(x, x))
+    assert type(wrapped) is TwoTensor
+    assert torch.equal(wrapped.a, call(x, x))
+    assert torch.equal(wrapped.b, call(2 * x, x))
+
+
+@write
+def test_a_write_into_a_wrapper_subclass_is_counted(device, call, reference):
+    x = TwoTensor(torch.randn(3, device=device), torch.randn(3, device=device)).requires_grad_()
+    y = 2 * x
+    loss = (y * y).sum()
+    expected = reference(y.detach().b, y.detach().b)
+    with torch.no_grad():
+        call(y.detach(), y.detach(), y)
+    torch.testing.assert_close(y.b, expected)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+# ---- Jagged nested tensors
+
+
+@function
+def test_jagged(device, call, reference):
+    a, b = pair(device, 3, 1, 5)
+    result = call(a, b)
+    assert result.shape == a.shape
+    assert torch.equal(result.values(), call(a.values(), b.values()))
+
+
+@function
+def test_jagged_gradients(device, call, reference):
+    a, b = (x.requires_grad_() for x in pair(device, 3, 1, 5))
+    results = [torch.autograd.grad(f(a, b).sin().sum(), (a, b)) for f in (call, reference)]
+    for ours, atens in zip(*results, strict=True):
+        torch.testing.assert_close(ours.values(), atens.values())
+
+
+@function
+def test_jagged_compiled(device, call, reference):
+    compiled = torch.compile(lambda a, b: call(a.sin(), b), fullgraph=True, backend="aot_eager")
+    for lengths in ((3, 1, 5), (2, 2, 2)):
+        a, b = (x.requires_grad_() for x in pair(device, *lengths))
+        result = compiled(a, b)
+        torch.testing.assert_close(result.values(), reference(a.sin(), b).values())
+        (gradient,) = torch.autograd.grad(result.sum(), a)
+        assert gradient.shape == a.shape
+
+
+@write
+def test_jagged_out(device, call, reference):
+    a, b = pair(device, 3, 1, 5)
+    out = jagged(device, 3, 1, 5, offsets=a.offsets())
+    version = out._version
+    call(a, b, out)
+    torch.testing.assert_close(out.values(), reference(a, b).values())
+    assert out._version == version + 1
+
+
+def test_jagged_views(device):
+    a, b = pair(device, 3, 1, 5)
+    transposed = ops.mymul(a.transpose(1, 2), b.transpose(1, 2))
+    assert transposed.shape == a.transpose(1, 2).shape
+    assert torch.equal(transposed.transpose(1, 2).values(), a.values() * b.values())
+    lengths = torch.tensor([3, 2, 4], device=device)
+    holes = torch.nested.narrow(
+        torch.randn(3, 6, 4, device=device), 1, torch.zeros_like(lengths), lengths, torch.jagged
+    )
+    for ours, aten in zip(ops.mymul(holes, holes).unbind(), (holes * holes).unbind(), strict=True):
+        assert torch.equal(ours, aten)
+
+
+def test_jagged_of_different_shapes_are_refused(device):
+    a, b = pair(device, 3, 1, 5)
+    other, plain = jagged(device, 3, 1, 5), torch.randn(3, 5, 4, device=device)
+    with pytest.raises(
+        RuntimeError, match=r"mymuladd: a and b must have the same shape, got \[3, j\d+, 4\] and \[3, j"
+    ):
+        ops.mymuladd(a, other, 0.5)
+    with pytest.raises(
+        RuntimeError, match=r"mymuladd: a and b must have the same shape, got \[3, j\d+, 4\] and \[3, 5"
+    ):
+        ops.mymuladd(a, plain, 0.5)
+    with pytest.raises(RuntimeError, match=r"mymul: a and b must have the same shape, got \[3, 5, 4\] and \[3, j"):
+        muladd_nb.mymul(plain, a)
+    with pytest.raises(RuntimeError, match=r"mymuladd_out: a and out must have the same shape, got \[3, j"):
+        muladd_nb.mymuladd(a, b, 0.5, out=other)
+    with pytest.raises(RuntimeError, match="mymul: a and b must have the same dtype, got float32 and float64"):
+        ops.mymul(a, b.double())
+
+
+# ---- Tensors whose elements are computed when they are read
+
+
+@function
+def test_lazily_negated_inputs(device, call, reference):
+    a = torch.randn(3, dtype=torch.complex64, device=device).conj().imag
+    assert a.is_neg()
+    torch.testing.assert_close(call(a, a), reference(a, a))
+
+
+@write
+@pytest.mark.parametrize("same", [False, True])
+def test_lazily_negated_out(device, call, reference, same):
+    a = torch.randn(3, device=device)
+    out = torch.randn(3, dtype=torch.complex64, device=device).conj().imag
+    b = out if same else torch.randn(3, device=device)
+    expected, version = reference(a, b), out._version
+    call(a, b, out)
+    torch.testing.assert_close(out, expected)
+    assert out._version == version + 1
+
+
+@function
+def test_zero_tensors(device, call, reference):
+    a, b = torch._efficientzerotensor(3, device=device), torch.ones(3, device=device)
+    assert torch.equal(call(a, b), reference(a, b))
+
+
+# ---- Tensors that are refused
+
+ONLY_CPU = ("mkldnn",)
+REFUSED = {
+    "sparse_coo": (lambda x: x.to_sparse(), r"must be a dense tensor, got the layout torch.sparse_coo; call to_dense"),
+    "sparse_csr": (lambda x: x.to_sparse_csr(), "must be a dense tensor, got the layout torch.sparse_csr; call to_den"),
+    "mkldnn": (lambda x: x.to_mkldnn(), "must be a dense tensor, got the layout torch._mkldnn; call to_dense"),
+    "quantized": (
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        r"must not be quantized; call dequantize\(\) first",
+    ),
+    "strided nested": (
+        lambda x: torch.nested.nested_tensor([x, x[:1]], layout=torch.strided),
+        "must not be a nested tensor of the strided layout; make it with layout=torch.jagged",
+    ),
+    "masked": (lambda x: MaskedTensor(x, x > 0), r"must not be masked; call it on get_data\(\), and keep the mask"),
+    "complex": (lambda x: x.to(torch.complex64), "must be float16, bfloat16, float32 or float64, got complex64"),
+    "integer": (lambda x: x.to(torch.int32), "must be float16, bfloat16, float32 or float64, got int32"),
+    "bool": (lambda x: x > 0, "must be float16, bfloat16, float32 or float64, got bool"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_refused(device, kind):
+    make, complaint = REFUSED[kind]
+    if device == "cuda" and kind in ONLY_CPU:
+        pytest.skip(f"{kind} tensors are on the CPU only")
+    x = make(torch.randn(3, 3, device=device))
+    with pytest.raises(RuntimeError, match=f"^mymuladd: a {complaint}"):
+        ops.mymuladd(x, x, 0.5)
+    with pytest.raises(RuntimeError, match=f"^mymul: a {complaint}"):
+        muladd_nb.mymul(x, x)
+    with pytest.raises(RuntimeError, match=f"^mymuladd_out: a {complaint}"):
+        muladd_nb.mymuladd(x, x, 0.5, out=x)
+
+
+@pytest.mark.parametrize("kind", ["sparse_coo", "sparse_csr", "mkldnn", "quantized", "strided nested", "masked"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_refused_argument_is_named(device, kind):
+    make, complaint = REFUSED[kind]
+    if device == "cuda" and kind in ONLY_CPU:
+        pytest.skip(f"{kind} tensors are on the CPU only")
+    dense = torch.randn(3, 3, device=device)
+    x = make(dense.clone())
+    with pytest.raises(RuntimeError, match=f"^mymuladd: b {complaint}"):
+        muladd_nb.mymuladd(dense, x, 0.5)
+    with pytest.raises(RuntimeError, match=f"^mymul: out {complaint}"):
+        ops.mymul.out(dense, dense, out=x)

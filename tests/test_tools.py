@@ -1,0 +1,164 @@
+"""PyTorch's tools around an operator: counting, checkpointing, data workers, pickling, meta and deterministic mode."""
+
+import copy
+import multiprocessing
+import pickle
+
+import pytest
+import torch
+from rows import Rows
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+from torch.utils.data import DataLoader
+from torch.utils.flop_counter import FlopCounterMode
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+
+class Modulation(torch.nn.Module):
+    """y = x * (w x) + 0.5."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return muladd_nb.mymuladd(x, self.gain(x), 0.5)
+
+
+def flops(function):
+    with FlopCounterMode(display=False) as mode:
+        function()
+    return mode.get_total_flops()
+
+
+def test_flops(device):
+    a, b, out = (torch.randn(3, 4, device=device) for _ in range(3))
+    assert flops(lambda: ops.mymuladd(a, b, 0.5)) == 24
+    assert flops(lambda: muladd_nb.mymuladd(a, b, 0.5, out=out)) == 24
+    assert flops(lambda: ops.mymuladd.out(a, b, 0.5, out=out)) == 24
+    assert flops(lambda: muladd_nb.mymul(a, b)) == 12
+    assert flops(lambda: ops.myadd_out(a, b, out)) == 12
+    a.requires_grad_()
+    assert flops(lambda: muladd_nb.mymuladd(a, b, 0.5).sum().backward()) == 24 + 12
+
+
+class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    def __enter__(self):
+        self.count = 0
+        return super().__enter__()
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        self.count += op is ops.mymuladd.default
+        return op(*args, **(kwargs or {}))
+
+
+def test_checkpoint_computes_again(device):
+    model, x = Modulation().to(device), torch.randn(3, 4, device=device, requires_grad=True)
+    expected = torch.autograd.grad(model(x).sin().sum(), x)
+    with Seen() as seen:
+        result = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).sin().sum(), x)
+    assert torch.equal(result[0], expected[0])
+    assert seen.count == 2
+
+
+@pytest.mark.parametrize(("policy", "times"), [(CheckpointPolicy.MUST_SAVE, 1), (CheckpointPolicy.PREFER_RECOMPUTE, 2)])
+def test_selective_checkpoint(device, policy, times):
+    model, x = Modulation().to(device), torch.randn(3, 4, device=device, requires_grad=True)
+    expected = torch.autograd.grad(model(x).sin().sum(), x)
+
+    def contexts():
+        return create_selective_checkpoint_contexts(
+            lambda _, op, *args, **kwargs: policy if op is ops.mymuladd.default else CheckpointPolicy.PREFER_RECOMPUTE
+        )
+
+    with Seen() as seen:
+        y = checkpoint(lambda x: model(x).sin(), x, use_reentrant=False, context_fn=contexts)
+        result = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(result[0], expected[0])
+    assert seen.count == times
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_data_workers(start):
+    Rows()[0]  # the parent has used its threads
+    loader = DataLoader(Rows(), batch_size=2, num_workers=2, multiprocessing_context=start, timeout=120)
+    assert torch.cat([batch[:, 0] for batch in loader]).tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
+
+
+def _train(results):
+    torch.set_num_threads(1)  # as DataLoader does: OpenMP's threads are not there after a fork, for ATen neither
+    x = torch.randn(1 << 17, requires_grad=True)
+    muladd_nb.mymuladd(x, x, 0.5).sum().backward()
+    results.put(torch.equal(x.grad, 2 * x.detach()))
+
+
+def test_gradients_in_a_forked_process():
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    process = context.Process(target=_train, args=(results,))
+    process.start()
+    assert results.get(timeout=120)
+    process.join(timeout=120)
+    assert process.exitcode == 0
+
+
+def test_models_are_copied_and_pickled(device, tmp_path):
+    model, x = Modulation().to(device), torch.randn(3, 4, device=device)
+    expected = model(x)
+    assert torch.equal(copy.deepcopy(model)(x), expected)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(x), expected)
+    torch.save(model, tmp_path / "model.pt")
+    assert torch.equal(torch.load(tmp_path / "model.pt", weights_only=False)(x), expected)
+
+
+def test_public_functions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(muladd_nb.mymuladd)) is muladd_nb.mymuladd
+
+
+def test_results_are_copied(device):
+    a = torch.randn(3, device=device)
+    result = muladd_nb.mymuladd(a, a, 0.5)
+    assert torch.equal(copy.deepcopy(result), result)
+    assert torch.equal(pickle.loads(pickle.dumps(result)), result)
+
+
+def test_the_default_device_may_be_meta():
+    with torch.device("meta"):
+        model, x = Modulation(), torch.randn(3, 4)
+        y = model(x)
+        muladd_nb.mymuladd(x, x, 0.5, out=y.detach())
+    assert y.device.type == "meta"
+    assert y.shape == (3, 4)
+    torch.set_default_device("meta")
+    try:
+        a = torch.randn(3, device="cpu")
+        compiled = torch.compile(lambda a, c: muladd_nb.mymuladd(a, a, c), fullgraph=True, backend="aot_eager")
+        for c in (0.5, 0.6):
+            assert torch.equal(muladd_nb.mymuladd(a, a, c), torch.ops.muladd_nb.mymuladd(a, a, c))
+            assert torch.equal(compiled(a, c), muladd_nb.mymuladd(a, a, c))
+    finally:
+        torch.set_default_device(None)
+
+
+def test_deterministic_mode(device):
+    a, b = torch.randn(1 << 17, device=device), torch.randn(1 << 17, device=device)
+    expected = muladd_nb.mymuladd(a, b, 0.5)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert all(torch.equal(muladd_nb.mymuladd(a, b, 0.5), expected) for _ in range(3))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("anomaly", [False, True])
+def test_anomaly_mode(device, anomaly):
+    a = torch.randn(3, device=device, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(anomaly):
+        muladd_nb.mymuladd(a, a, 0.5).sum().backward()
+    assert torch.equal(a.grad, 2 * a.detach())
