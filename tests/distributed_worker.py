@@ -1,0 +1,292 @@
+"""One process of test_distributed.py, started by torchrun: runs every check, and writes what became of each.
+
+A check is a function of a device mesh. It runs in all processes at once; one that fails in any of them has failed.
+"""
+
+import itertools
+import json
+import sys
+import traceback
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import local_map
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import muladd_nb
+import muladd_nb.dtensor
+
+ops = torch.ops.muladd_nb
+CHECKS = {}
+PLACEMENTS = (Shard(0), Shard(1), Replicate(), Partial())
+SHAPE = (5, 7)  # uneven on 2 and on 4 processes
+
+FUNCTIONS = {
+    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
+    "mymuladd.tensor_c": (
+        lambda a, b: ops.mymuladd.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64)),
+        lambda a, b: a * b + 0.5,
+    ),
+    "mymul": (ops.mymul, torch.mul),
+    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
+}
+WRITES = {
+    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), torch.add),
+    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: a * b + 0.5),
+    "mymuladd_out.tensor_c": (
+        lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64), out),
+        lambda a, b: a * b + 0.5,
+    ),
+    "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
+    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), torch.mul),
+    "public_mymuladd": (lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
+}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def distribute(x, mesh, placements):
+    """Return `x` as a DTensor; where it is partial, each process holds an equal share of the sum."""
+    whole = [Replicate() if placement.is_partial() else placement for placement in placements]
+    parts = 1
+    for size, placement in zip(mesh.shape, placements, strict=True):
+        parts *= size if placement.is_partial() else 1
+    local = distribute_tensor(x / parts, mesh, whole).to_local()
+    return DTensor.from_local(local, mesh, placements, shape=x.shape, stride=x.stride(), run_check=False)
+
+
+def pairs(mesh):
+    """All 16 pairs; on a mesh of two dimensions b has them the other way round."""
+    for pair in itertools.product(PLACEMENTS, repeat=2):
+        yield ([pair[0]], [pair[1]]) if mesh.ndim == 1 else (list(pair), list(pair[::-1]))
+
+
+def some(functions, mesh):
+    """All of them on a mesh of one dimension; on two, where each takes long, those of different rules."""
+    return (
+        functions if mesh.ndim == 1 else {name: functions[name] for name in ("mymuladd", "mymul") if name in functions}
+    )
+
+
+def sharded(mesh, shape=SHAPE, dtype=torch.float32):
+    torch.manual_seed(1)
+    whole = torch.randn(shape, dtype=dtype, device=mesh.device_type)
+    return whole, distribute(whole, mesh, [Shard(0)] * mesh.ndim)
+
+
+def expect_error(sentence, function, *args, **kwargs):
+    with pytest.raises(RuntimeError) as error:
+        function(*args, **kwargs)
+    assert sentence in str(error.value)
+
+
+@check
+def placements_forward_and_backward(mesh):
+    a, b, grad = (torch.randn(SHAPE, dtype=torch.float64, device=mesh.device_type) for _ in range(3))
+    for name, (call, reference) in some(FUNCTIONS, mesh).items():
+        for of_a, of_b in pairs(mesh):
+            x, y = (distribute(v, mesh, p).requires_grad_() for v, p in ((a, of_a), (b, of_b)))
+            result = call(x, y)
+            if not name.endswith("mymul"):
+                assert not any(p.is_partial() for p in result.placements), (name, of_a, of_b, result.placements)
+            torch.testing.assert_close(result.full_tensor(), reference(a, b))
+            grad_x, grad_y = torch.autograd.grad(result, (x, y), distribute(grad, mesh, [Replicate()] * mesh.ndim))
+            torch.testing.assert_close(grad_x.full_tensor(), grad * b)
+            torch.testing.assert_close(grad_y.full_tensor(), grad * a)
+
+
+@check
+def a_product_may_stay_partial(mesh):
+    a, b = (torch.randn(SHAPE, device=mesh.device_type) for _ in range(2))
+    partial, replicate = [Partial()] * mesh.ndim, [Replicate()] * mesh.ndim
+    result = ops.mymul(distribute(a, mesh, partial), distribute(b, mesh, replicate))
+    assert all(p.is_partial() for p in result.placements)
+    torch.testing.assert_close(result.full_tensor(), a * b)
+
+
+@check
+def out_keeps_its_placement(mesh):
+    a, b = (torch.randn(SHAPE, device=mesh.device_type) for _ in range(2))
+    placements = [[p] * mesh.ndim for p in (Shard(0), Shard(1), Replicate())]
+    if mesh.ndim == 2:
+        placements += [[Shard(0), Replicate()], [Replicate(), Shard(1)], [Shard(0), Shard(1)]]
+    for call, reference in WRITES.values() if mesh.ndim == 1 else [WRITES["mymuladd_out"]]:
+        for of_a, of_out in itertools.product(placements + [[Partial()] * mesh.ndim], placements):
+            x, y = distribute(a, mesh, of_a), distribute(b, mesh, of_a)
+            out = distribute(torch.zeros_like(a), mesh, of_out)
+            pointer, version = out.to_local().data_ptr(), out._version
+            call(x, y, out)
+            assert list(out.placements) == of_out
+            assert out.to_local().data_ptr() == pointer
+            assert out._version == version + 1
+            torch.testing.assert_close(out.full_tensor(), reference(a, b))
+
+
+@check
+def bad_arguments_are_refused(mesh):
+    whole, x = sharded(mesh)
+    _, narrow = sharded(mesh, (5, 6))
+    out = distribute(torch.zeros_like(whole), mesh, [Partial()] * mesh.ndim)
+    expect_error("need to convert all torch.Tensor to DTensor", ops.mymuladd, x, whole, 0.5)
+    expect_error("mymuladd_out: a, b and out must all be DTensors, but b is", muladd_nb.mymuladd, x, whole, 0.5, out=x)
+    expect_error("mymuladd_out: a, b and out must all be DTensors, but out is", ops.mymuladd_out, x, x, 0.5, whole)
+    expect_error(
+        "mymuladd_out: out must be sharded or replicated, got the placements (P", ops.mymuladd_out, x, x, 1, out
+    )
+    expect_error("mymuladd: a and b must have the same shape, got [5, 7] and [5, 6]", ops.mymuladd, x, narrow, 0.5)
+    expect_error("mymul: a and b must have the same shape, got [5, 7] and [5, 6]", ops.mymul.out, x, narrow, out=x)
+    expect_error("mymul: a and b must have the same dtype, got float32 and float64", muladd_nb.mymul, x, x.double())
+    other = init_device_mesh(mesh.device_type, (dist.get_world_size(), 1))
+    y = distribute(whole, other, [Shard(0), Replicate()])
+    expect_error("myadd_out: a and out must be on the same mesh, got", ops.myadd_out, y, x, x)
+
+
+@check
+def compiled(mesh):
+    whole, x = sharded(mesh)
+    y = distribute(whole, mesh, [Replicate()] * mesh.ndim)
+    x.requires_grad_()
+
+    def loss(x, y, c):
+        return muladd_nb.mymuladd(x.sin(), y, c).cos().sum()
+
+    step = torch.compile(loss, fullgraph=True)
+    for c in (0.5, 0.6, 0.7):
+        plain = whole.clone().requires_grad_()
+        (expected,) = torch.autograd.grad((plain.sin() * whole + c).cos().sum(), plain)
+        (result,) = torch.autograd.grad(step(x, y, c), x)
+        torch.testing.assert_close(result.full_tensor(), expected)
+
+
+@check
+def compiled_write(mesh):
+    whole, x = sharded(mesh)
+    out = torch.zeros_like(x)
+
+    def write(x, out):
+        muladd_nb.mymuladd(x, x, 0.5, out=out)
+        return out + 1
+
+    result = torch.compile(write, fullgraph=True)(x, out)
+    torch.testing.assert_close(out.full_tensor(), whole * whole + 0.5)
+    torch.testing.assert_close(result.full_tensor(), whole * whole + 1.5)
+
+
+@check
+def local_map_runs_the_operator_on_shards(mesh):
+    whole, x = sharded(mesh, (8, 3))
+    shards = [Shard(0)] * mesh.ndim
+    function = local_map(
+        lambda a, b: ops.mymuladd(a, b, 0.5), out_placements=shards, in_placements=(shards, shards), device_mesh=mesh
+    )
+    assert torch.equal(function(x, x).full_tensor(), ops.mymuladd(whole, whole, 0.5))
+
+
+class Modulated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.gain, self.classes = nn.Linear(6, 10), nn.Linear(6, 10), nn.Linear(10, 3)
+        self.scale = nn.Parameter(torch.randn(10))
+
+    def forward(self, x):
+        hidden = muladd_nb.mymuladd(self.features(x), self.gain(x), 1.0)
+        return self.classes(hidden)
+
+
+class Scaled(Modulated):
+    """Also multiplies by a parameter of its own, which FSDP shards and gathers."""
+
+    def forward(self, x):
+        hidden = muladd_nb.mymuladd(self.features(x), self.gain(x), 1.0)
+        return self.classes(muladd_nb.mymul(hidden, self.scale.expand_as(hidden)))
+
+
+def twins(model_class, device):
+    """Return a model and its copy, and an input, the same in every process."""
+    torch.manual_seed(2)
+    model, copy = model_class().to(device), model_class().to(device)
+    copy.load_state_dict(model.state_dict())
+    return model, copy, torch.randn(8, 6, device=device)
+
+
+def compare_gradients(model, reference, **tolerance):
+    for (name, parameter), expected in zip(model.named_parameters(), reference.parameters(), strict=True):
+        if expected.grad is not None:
+            grad = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
+            torch.testing.assert_close(grad, expected.grad, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+@check
+def fsdp(mesh):
+    if mesh.ndim == 2:
+        return
+    model, reference, x = twins(Scaled, mesh.device_type)
+    fully_shard(model, mesh=mesh)
+    torch.testing.assert_close(model(x), reference(x))
+    for m in (model, reference):
+        m(x).sin().sum().backward()
+    compare_gradients(model, reference)
+
+
+@check
+def fsdp_with_bfloat16(mesh):
+    if mesh.ndim == 2:
+        return
+    model, reference, x = twins(Scaled, mesh.device_type)
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    y = model(x)
+    assert y.dtype == torch.bfloat16
+    y.float().sin().sum().backward()
+    reference(x).sin().sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+    compare_gradients(model, reference, rtol=0.1, atol=0.2)
+
+
+@check
+def tensor_parallel(mesh):
+    model, reference, x = twins(Modulated, mesh.device_type)
+    if mesh.ndim == 2:
+        columns, rows = mesh["rows"], mesh["columns"]
+    else:
+        columns, rows = mesh, None
+    column = ColwiseParallel(use_local_output=False)
+    plan = {"features": column, "gain": column, "classes": RowwiseParallel()}
+    parallelize_module(model, columns, plan)
+    if rows is not None:
+        fully_shard(model, mesh=rows)
+    torch.testing.assert_close(model(x), reference(x))
+    for m in (model, reference):
+        m(x).sin().sum().backward()
+    compare_gradients(model, reference)
+
+
+if __name__ == "__main__":
+    device = sys.argv[1]
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    if device == "cuda":
+        torch.cuda.set_device(dist.get_rank())
+    shape = (dist.get_world_size(),) if dist.get_world_size() < 4 else (2, 2)
+    mesh = init_device_mesh(device, shape, mesh_dim_names=("rows", "columns")[: len(shape)])
+    report = {}
+    for name, function in CHECKS.items():
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        try:
+            function(mesh)
+            failure = ""
+        except Exception:
+            failure = traceback.format_exc()
+        failures = [""] * dist.get_world_size()
+        dist.all_gather_object(failures, failure)
+        report[name] = "\n".join(filter(None, failures))
+    if dist.get_rank() == 0:
+        print(json.dumps(report))
+    dist.destroy_process_group()

@@ -1,0 +1,65 @@
+"""DTensor, FSDP2 and tensor parallelism in real processes, which meet over the loopback."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parent / "docs" / "examples" / "distributed" / "train.py"
+
+
+def start(processes, script, *arguments):
+    """Run a script under torchrun, as a user would, and return what it prints."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    # Caches off: torch hands a process the program that another compiled for shards of another size.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    run = subprocess.run(
+        [*command, str(script), *arguments], env=environment, cwd="/", capture_output=True, text=True, timeout=600,
+        check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-8000:]
+    return run.stdout
+
+
+def checks():
+    """The names of the functions that the worker marks with @check."""
+    tree = ast.parse((HERE / "distributed_worker.py").read_text())
+    return [f.name for f in tree.body if isinstance(f, ast.FunctionDef) and f.decorator_list]
+
+
+def needs_gpus(n):
+    return pytest.mark.skipif(torch.cuda.device_count() < n, reason=f"fewer than {n} CUDA devices here")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("cpu", 2), id="cpu-2"),
+        pytest.param(("cpu", 4), id="cpu-2x2"),
+        pytest.param(("cuda", 2), id="cuda-2", marks=needs_gpus(2)),
+        pytest.param(("cuda", 4), id="cuda-2x2", marks=needs_gpus(4)),
+    ],
+)
+def report(request):
+    device, processes = request.param
+    return json.loads(start(processes, HERE / "distributed_worker.py", device).splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", checks())
+def test_distributed(report, name):
+    assert report[name] == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--tensor-parallel"]], ids=["fsdp", "tensor_parallel"])
+def test_the_example_says_the_same_on_one_process_and_on_two(arguments):
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLE), *arguments], cwd="/", capture_output=True, text=True, timeout=600, check=True
+    )
+    assert run.stdout.startswith("1 processes: 99.")
+    assert start(2, EXAMPLE, *arguments).strip() == run.stdout.strip().replace("1 processes", "2 processes")
