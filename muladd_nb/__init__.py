@@ -10,7 +10,7 @@ load()
 
 from . import _register, config, ops  # noqa: E402, F401 (registers with the operators that load() defines)
 from ._build_info import VERSION as __version__  # noqa: E402
-from .info import build_info  # noqa: E402
+from .info import build_info, library_path  # noqa: E402
 from .ops import myadd_out, mymul, mymuladd  # noqa: E402
 
-__all__ = ["__version__", "build_info", "config", "myadd_out", "mymul", "mymuladd", "ops"]
+__all__ = ["__version__", "build_info", "config", "library_path", "myadd_out", "mymul", "mymuladd", "ops"]

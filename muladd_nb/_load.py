@@ -16,8 +16,8 @@ def load() -> None:
     Raises
     ------
     ImportError
-        With what to do, if torch is missing or too old, if nanobind-backend is missing, or if this is the
-        source folder, which holds no compiled module.
+        With what to do, if torch is missing or too old, if nanobind-backend is missing, if this is the
+        source folder, which holds no compiled module, or if another build's operators are registered already.
     """
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:
@@ -36,7 +36,8 @@ def load() -> None:
             f"{_folder()} holds the sources of muladd_nb, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."
         )
-    importlib.import_module("muladd_nb._C")
+    if text := importlib.import_module("muladd_nb._C").conflict():
+        raise ImportError(text)
 
 
 def _folder() -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pathlib
+
 from . import _C, _build_info
 
-__all__ = ["build_info"]
+__all__ = ["build_info", "library_path"]
 
 
 def build_info() -> dict[str, str | list[str] | None]:
@@ -16,7 +18,7 @@ def build_info() -> dict[str, str | list[str] | None]:
         ``version``; ``compiler``; ``torch_built_with``, the torch whose headers were compiled against;
         ``torch_target``, the oldest torch the binary runs on; ``cuda_version``, of the nvcc that compiled
         the CUDA kernels, or ``None`` without them; ``cuda_architectures``, a list, empty without them;
-        ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``.
+        ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``; ``library_path``, as :func:`library_path` returns it.
 
     Examples
     --------
@@ -31,4 +33,26 @@ def build_info() -> dict[str, str | list[str] | None]:
         "cuda_version": _build_info.CUDA_VERSION or None,
         "cuda_architectures": _build_info.CUDA_ARCHITECTURES.split(),
         "simd": _C.simd_level(),
+        "library_path": library_path(),
     }
+
+
+def library_path() -> str:
+    """Return where the C++ library of the operators is, for programs without Python.
+
+    Opening it registers the operators with libtorch's dispatcher, which must be loaded; it needs no header and
+    has no function to call. It lies beside ``muladd_nb.pc``, for pkg-config. Opening it in a process that has
+    imported this package, or the other way round, changes nothing: the one that comes first registers.
+
+    Returns
+    -------
+    str
+        The absolute path of ``libmuladd_nb.so``.
+
+    Examples
+    --------
+    >>> torch.ops.load_library(muladd_nb.library_path())
+    >>> torch.ops.muladd_nb.mymul(torch.tensor([2.0]), torch.tensor([3.0]))
+    tensor([6.])
+    """
+    return str(pathlib.Path(_C.__file__).with_name("libmuladd_nb.so"))

@@ -1,0 +1,11 @@
+// What libmuladd_nb.so has of its own: a library cannot refuse to be opened, so it warns where the Python module
+// raises ImportError.
+#include <iostream>
+
+#include "copies.h"
+
+static const bool warned = [] {
+  const std::string text = muladd_nb::conflict();
+  if (!text.empty()) std::cerr << "warning: " << text << std::endl;
+  return true;
+}();
