@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import CUDA
 
 import muladd_nb
 
@@ -52,13 +53,14 @@ def test_it_exports_one_symbol():
 
 
 def python(code):
-    """Run `code`, then every kind of registration, and return what came to stderr."""
-    works = """
-x = torch.full((2, 3), 3.0)
-assert torch.ops.muladd_nb.mymuladd(x, x, 0.5).eq(9.5).all()
-if "muladd_nb" in sys.modules:
-    assert torch.vmap(torch.func.grad(lambda x: muladd_nb.mymul(x, x).sum()))(x).eq(6).all()
-    assert muladd_nb.mymul(x.to("meta"), x.to("meta")).shape == x.shape
+    """Run `code`, then call the operators; return the exit status and what came to stderr."""
+    works = f"""
+for device in {["cpu", "cuda"] if CUDA else ["cpu"]}:
+    x = torch.full((2, 3), 3.0, device=device)
+    assert torch.ops.muladd_nb.mymuladd(x, x, 0.5).eq(9.5).all()
+    if "muladd_nb" in sys.modules:
+        assert torch.vmap(torch.func.grad(lambda x: muladd_nb.mymul(x, x).sum()))(x).eq(6).all()
+        assert muladd_nb.mymul(x.to("meta"), x.to("meta")).shape == x.shape
 """
     result = run(sys.executable, "-c", f"import ctypes, sys, torch; {code}{works}", cwd="/")
     return result.returncode, result.stderr
