@@ -51,16 +51,7 @@ def example(tmp_path_factory):
     scope="module",
     params=[
         pytest.param("meson", marks=needs("meson", "ninja")),
-        pytest.param(
-            "cmake",
-            marks=[
-                needs("cmake"),
-                pytest.mark.skipif(
-                    torch.version.cuda is not None,
-                    reason="find_package(Torch) of a CUDA build of torch needs the whole CUDA toolkit of its version",
-                ),
-            ],
-        ),
+        pytest.param("cmake", marks=needs("cmake")),
     ],
 )
 def program(request, tmp_path_factory):
