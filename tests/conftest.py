@@ -1,5 +1,7 @@
 """Fixtures: every test that takes `device` or `dtype` runs on each of them."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -11,6 +13,12 @@ DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")),
 ]
+
+
+def needs(*tools):
+    """Return the mark of a test that runs these programs."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not on PATH")
 
 
 @pytest.fixture(params=DEVICES)

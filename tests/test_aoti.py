@@ -3,7 +3,6 @@
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import needs
 
 import muladd_nb
 
@@ -21,11 +21,6 @@ BUILDS = {
     "meson": "meson setup build {source} && ninja -C build",
     "cmake": "cmake -S {source} -B build -DCMAKE_PREFIX_PATH={prefix} && cmake --build build",
 }
-
-
-def needs(*tools):
-    missing = [tool for tool in tools if shutil.which(tool) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not on PATH")
 
 
 pytestmark = needs("c++", "g++")

@@ -10,18 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CUDA
+from conftest import CUDA, needs
 
 import muladd_nb
 
 LIBRARY = Path(muladd_nb.library_path())
 BUILD = f"muladd_nb {muladd_nb.__version__}"
 TORCH = Path(torch.__file__).parent
-
-
-def needs(*tools):
-    missing = [tool for tool in tools if shutil.which(tool) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not on PATH")
 
 
 def run(*command, **kwargs):
