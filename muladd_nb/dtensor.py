@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.experimental import register_sharding
 
 from . import _contract
+from ._register._library import name as name_of
 
 _ops = torch.ops.muladd_nb
 
@@ -49,7 +50,7 @@ def _mymul(a: Any, b: Any) -> list[_Sharding]:
 
 def _write(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Tensor | None:
     # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
-    name = op.overloadpacket.__name__
+    name = name_of(op)
     a, b, *c = args if kwargs else args[:-1]
     out = kwargs["out"] if kwargs else args[-1]
     for x_name, x in (("out", out), ("a", a), ("b", b)):

@@ -142,7 +142,7 @@ def bad_arguments_are_refused(mesh):
         "mymuladd_out: out must be sharded or replicated, got the placements (P", ops.mymuladd_out, x, x, 1, out
     )
     expect_error("mymuladd: a and b must have the same shape, got [5, 7] and [5, 6]", ops.mymuladd, x, narrow, 0.5)
-    expect_error("mymul: a and b must have the same shape, got [5, 7] and [5, 6]", ops.mymul.out, x, narrow, out=x)
+    expect_error("mymul.out: a and b must have the same shape, got [5, 7] and [5, 6]", ops.mymul.out, x, narrow, out=x)
     expect_error("mymul: a and b must have the same dtype, got float32 and float64", muladd_nb.mymul, x, x.double())
     other = init_device_mesh(mesh.device_type, (dist.get_world_size(), 1))
     y = distribute(whole, other, [Shard(0), Replicate()])

@@ -5,6 +5,8 @@ import torch
 from conftest import CUDA
 from torch._subclasses import FakeTensorMode
 
+import muladd_nb
+
 ops = torch.ops.muladd_nb
 
 SCHEMAS = {
@@ -12,15 +14,24 @@ SCHEMAS = {
     "mymul(Tensor a, Tensor b) -> Tensor",
     "myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
     "mymuladd_out(Tensor a, Tensor b, float c, Tensor(a!) out) -> ()",
+    "mymuladd.tensor_c(Tensor a, Tensor b, Tensor c) -> Tensor",
+    "mymuladd_out.tensor_c(Tensor a, Tensor b, Tensor c, Tensor(a!) out) -> ()",
     "mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)",
     "mymul.out(Tensor a, Tensor b, *, Tensor(a!) out) -> Tensor(a!)",
 }
+
+
+def half():
+    return torch.tensor(0.5, dtype=torch.float64)  # made by each call, because a fake mode wants its own
+
 
 CALLS = {
     "mymuladd": lambda a, b, out: ops.mymuladd(a, b, 0.5),
     "mymul": lambda a, b, out: ops.mymul(a, b),
     "myadd_out": lambda a, b, out: ops.myadd_out(a, b, out),
     "mymuladd_out": lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
+    "mymuladd.tensor_c": lambda a, b, out: ops.mymuladd.tensor_c(a, b, half()),
+    "mymuladd_out.tensor_c": lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, half(), out),
     "mymuladd.out": lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
     "mymul.out": lambda a, b, out: ops.mymul.out(a, b, out=out),
 }
@@ -30,13 +41,18 @@ call = pytest.mark.parametrize("name", CALLS)
 mutating_call = pytest.mark.parametrize("name", MUTATING)
 
 
-def test_the_schemas_are_these_six():
+def test_the_schemas_are_these():
     registered = {
         str(schema).removeprefix("muladd_nb::")
         for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("muladd_nb::")
     }
     assert registered == SCHEMAS
+
+
+def says(name):
+    """What the sentences of an operator begin with."""
+    return name.removesuffix(".tensor_c")
 
 
 def message(function, *args):
@@ -62,14 +78,14 @@ def messages(name, device, *tensors):
 )
 def test_shapes_must_be_equal(name, device, of_a, of_b):
     a, b = torch.zeros(of_a, device=device), torch.zeros(of_b, device=device)
-    expected = f"{name}: a and b must have the same shape, got {list(of_a)} and {list(of_b)}"
+    expected = f"{says(name)}: a and b must have the same shape, got {list(of_a)} and {list(of_b)}"
     assert messages(name, device, a, b, torch.zeros_like(a)) == (expected,) * 3
 
 
 @call
 def test_dtypes_must_be_equal(name, device):
     a, b = torch.zeros(3, device=device), torch.zeros(3, device=device, dtype=torch.float64)
-    expected = f"{name}: a and b must have the same dtype, got float32 and float64"
+    expected = f"{says(name)}: a and b must have the same dtype, got float32 and float64"
     assert messages(name, device, a, b, a) == (expected,) * 3
 
 
@@ -91,23 +107,23 @@ def test_dtypes_must_be_equal(name, device):
 def test_other_dtypes_are_refused(name, device, dtype):
     a = torch.zeros(3, device=device, dtype=dtype)
     came = str(dtype).removeprefix("torch.")
-    expected = f"{name}: a must be float16, bfloat16, float32 or float64, got {came}"
+    expected = f"{says(name)}: a must be float16, bfloat16, float32 or float64, got {came}"
     assert messages(name, device, a, a, a) == (expected,) * 3
 
 
 @mutating_call
 def test_out_must_match(name, device):
     a = torch.zeros(2, 3, device=device)
-    of_shape = f"{name}: a and out must have the same shape, got [2, 3] and [3, 2]"
+    of_shape = f"{says(name)}: a and out must have the same shape, got [2, 3] and [3, 2]"
     assert messages(name, device, a, a, torch.zeros(3, 2, device=device)) == (of_shape,) * 3
-    of_dtype = f"{name}: a and out must have the same dtype, got float32 and float16"
+    of_dtype = f"{says(name)}: a and out must have the same dtype, got float32 and float16"
     assert messages(name, device, a, a, a.half()) == (of_dtype,) * 3
 
 
 @call
 def test_devices_must_be_equal(name):
     a, b = torch.zeros(3, device="meta"), torch.zeros(3)
-    expected = f"{name}: a and b must be on the same device, got meta and cpu"
+    expected = f"{says(name)}: a and b must be on the same device, got meta and cpu"
     assert message(CALLS[name], a, b, a) == expected
 
 
@@ -116,17 +132,17 @@ def test_devices_must_be_equal(name):
 def test_cpu_and_cuda_do_not_mix(name):
     a, b = torch.zeros(3, device="cuda"), torch.zeros(3)
     got = message(CALLS[name], a, b, a)
-    assert got == f"{name}: a and b must be on the same device, got cuda:0 and cpu"
+    assert got == f"{says(name)}: a and b must be on the same device, got cuda:0 and cpu"
 
 
 @mutating_call
 def test_out_that_overlaps_itself_is_refused(name, device):
     a = torch.zeros(2, 3, device=device)
     out = torch.zeros(3, device=device).expand(2, 3)
-    expected = f"{name}: out must not overlap itself, got shape [2, 3] and strides [0, 1]"
+    expected = f"{says(name)}: out must not overlap itself, got shape [2, 3] and strides [0, 1]"
     assert messages(name, device, a, a, out) == (expected,) * 3
     window = torch.zeros(4, device=device).unfold(0, 3, 1)
-    expected = f"{name}: out must not overlap itself, got shape [2, 3] and strides [1, 1]"
+    expected = f"{says(name)}: out must not overlap itself, got shape [2, 3] and strides [1, 1]"
     assert messages(name, device, a, a, window) == (expected,) * 3
 
 
@@ -147,6 +163,42 @@ def test_nothing_is_written_when_refused(device):
         message(CALLS[name], a, b, out)
     assert not out.any()
     assert out._version == version
+
+
+@pytest.mark.parametrize("name", ["mymuladd.tensor_c", "mymuladd_out.tensor_c"])
+@pytest.mark.parametrize(
+    ("c", "came"),
+    [
+        (torch.tensor(0.5), "float32, shape [], on cpu"),
+        (torch.zeros(1, dtype=torch.float64), "float64, shape [1], on cpu"),
+        (torch.zeros((), dtype=torch.float64, device="meta"), "float64, shape [], on meta"),
+    ],
+)
+def test_c_is_a_float64_scalar_on_the_cpu(device, name, c, came):
+    op, overload = name.split(".")
+    a = torch.zeros(3, device=device)
+    expected = f"{op}: c must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of {came}"
+
+    def call(a, c):
+        arguments = (a, a, c, a) if op == "mymuladd_out" else (a, a, c)
+        return getattr(getattr(ops, op), overload)(*arguments)
+
+    if c.device.type == "cpu":
+        assert message(call, a, c) == expected
+    assert message(call, a.to("meta"), c) == expected
+
+
+def test_a_tensor_c_has_no_gradient(device):
+    a, c = torch.zeros(3, device=device), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    sentence = "mymuladd: c has no gradient, but requires one; detach c, or write a \\* b \\+ c"
+    with pytest.raises(RuntimeError, match=sentence):
+        ops.mymuladd.tensor_c(a, a, c)
+    with pytest.raises(RuntimeError, match=sentence):
+        torch.func.grad(lambda c: ops.mymuladd.tensor_c(a, a, c).sum())(c.detach())
+    with pytest.raises(RuntimeError, match=sentence):
+        torch.func.jvp(lambda c: ops.mymuladd.tensor_c(a, a, c), (c.detach(),), (c.detach(),))
+    with pytest.raises(TypeError, match=r"mymuladd: c must be a number, got a Tensor; pass c.item\(\), or write"):
+        muladd_nb.mymuladd(a, a, c)
 
 
 def test_many_dimensions(device):

@@ -26,6 +26,9 @@ def test_opcheck(device, layout, requires_grad):
     opcheck(ops.mymul.default, (tensor(), tensor()))
     opcheck(ops.myadd_out.default, (tensor(), tensor(), tensor()))
     opcheck(ops.mymuladd_out.default, (tensor(), tensor(), 0.5, tensor()))
+    c = torch.tensor(0.5, dtype=torch.float64)
+    opcheck(ops.mymuladd.tensor_c, (tensor(), tensor(), c))
+    opcheck(ops.mymuladd_out.tensor_c, (tensor(), tensor(), c, tensor()))
 
 
 # torch.compile refuses operators that return an argument, so their AOT dispatch cannot be checked.

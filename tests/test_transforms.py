@@ -163,6 +163,10 @@ def test_writing_into_out_is_refused_where_a_derivative_would_be_lost(vectors, t
 WRITES = {
     "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), torch.add),
     "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: ops.mymuladd(a, b, 0.5)),
+    "mymuladd_out.tensor_c": (
+        lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64), out),
+        lambda a, b: ops.mymuladd(a, b, 0.5),
+    ),
     "mymuladd.out": (
         lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
         lambda a, b: ops.mymuladd(a, b, 0.5),
@@ -201,7 +205,9 @@ def test_vmap_refuses_an_unbatched_out(device, name):
         write(a, a, out)
         return a
 
-    with pytest.raises(RuntimeError, match=f"^{name}: out must have a batch dimension under vmap"):
+    with pytest.raises(
+        RuntimeError, match=f"^{name.removesuffix('.tensor_c')}: out must have a batch dimension under vmap"
+    ):
         vmap(f)(a)
     assert not out.any()
 

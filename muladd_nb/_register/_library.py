@@ -1,4 +1,6 @@
-"""The handle under which Python kernels are registered; they live as long as it does."""
+"""What the registrations share: the handle they live as long as, and the operators."""
+
+from typing import Any
 
 import torch
 
@@ -17,3 +19,13 @@ operators = (
     _ops.mymuladd.out,
     _ops.mymul.out,
 )
+
+
+def name(op: Any) -> str:
+    """Return what the error messages of an operator begin with, whichever kernel they come from."""
+    return op.name().removeprefix("muladd_nb::").removesuffix(".tensor_c")
+
+
+def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:
+    """Register a kernel of an operator for a dispatch key."""
+    library.impl(op.name().removeprefix("muladd_nb::"), kernel, dispatch_key, with_keyset=with_keyset)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private as private
-from ._library import library
+from ._library import implement
 
 
 def _cast(x: Any, device_type: str) -> Any:
@@ -27,7 +27,7 @@ def _register(op: Any, device_type: str) -> None:
         with private.without_autocast():
             return op(*(_cast(x, device_type) for x in args))
 
-    library.impl(op.name().removeprefix("muladd_nb::"), autocast, f"Autocast{device_type.upper()}")
+    implement(op, autocast, f"Autocast{device_type.upper()}")
 
 
 for _device_type in ("cpu", "cuda"):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private as private
-from ._library import library
+from ._library import implement
 
 _mymuladd = torch.ops.muladd_nb.mymuladd.default
 _mymuladd_tensor_c = torch.ops.muladd_nb.mymuladd.tensor_c
@@ -112,6 +112,6 @@ def mymul(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
     return _record(MyMul, keyset, a, b)
 
 
-library.impl("mymuladd", mymuladd, "Autograd", with_keyset=True)
-library.impl("mymuladd.tensor_c", mymuladd_tensor_c, "Autograd", with_keyset=True)
-library.impl("mymul", mymul, "Autograd", with_keyset=True)
+implement(_mymuladd, mymuladd, "Autograd", with_keyset=True)
+implement(_mymuladd_tensor_c, mymuladd_tensor_c, "Autograd", with_keyset=True)
+implement(_mymul, mymul, "Autograd", with_keyset=True)

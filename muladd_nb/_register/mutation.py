@@ -10,26 +10,22 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from .. import _torch_private as private
-from ._library import library
+from ._library import implement, name
 
 _warned: set[str] = set()
-
-
-def _name(op: Any) -> str:
-    return str(op).removeprefix("muladd_nb.").removesuffix(".default")
 
 
 def _refuse_or_warn(op: Any, tensors: tuple[Tensor, ...]) -> None:
     advice = "use the operator that returns its result"
     if private.differentiating() and any(private.has_tangent(tensor) for tensor in tensors):
-        raise RuntimeError(f"{_name(op)}: tangents do not pass through out; {advice}")
+        raise RuntimeError(f"{name(op)}: tangents do not pass through out; {advice}")
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
         return
     if private.transforms_active():
-        raise RuntimeError(f"{_name(op)}: gradients do not pass through out; {advice}")
-    if _name(op) not in _warned or torch.is_warn_always_enabled():
-        _warned.add(_name(op))
-        message = f"{_name(op)}: no gradient is recorded through out, but an argument requires grad; {advice}"
+        raise RuntimeError(f"{name(op)}: gradients do not pass through out; {advice}")
+    if name(op) not in _warned or torch.is_warn_always_enabled():
+        _warned.add(name(op))
+        message = f"{name(op)}: no gradient is recorded through out, but an argument requires grad; {advice}"
         warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
 
 
@@ -50,8 +46,7 @@ def _register(op: Any) -> None:
         _count_write(kwargs["out"] if kwargs else args[-1])
         return result
 
-    name = op.name().removeprefix("muladd_nb::")
-    library.impl(name, autograd, "Autograd", with_keyset=True)
+    implement(op, autograd, "Autograd", with_keyset=True)
 
 
 _ops = torch.ops.muladd_nb

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._library import library
+from ._library import implement
 
 
 def _register(op: Any) -> None:
@@ -20,7 +20,7 @@ def _register(op: Any) -> None:
         if args[-1].is_neg():
             args[-1].copy_(out)
 
-    library.impl(op.name().removeprefix("muladd_nb::"), resolved, "Negative")
+    implement(op, resolved, "Negative")
 
 
 _ops = torch.ops.muladd_nb

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 
 from .. import _torch_private as private
-from ._library import library, operators
+from ._library import implement, name, operators
 
 _BACKENDS = ("SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA", "MkldnnCPU", "QuantizedCPU", "QuantizedCUDA",
              "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
@@ -30,15 +30,15 @@ def _complaint(x: Any) -> str | None:
 
 
 def _refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for name, x in zip(private.argument_names(op), (*args, *kwargs.values()), strict=True):
+    for argument, x in zip(private.argument_names(op), (*args, *kwargs.values()), strict=True):
         complaint = _complaint(x)
         if complaint is not None:
-            raise RuntimeError(f"{op.overloadpacket.__name__}: {name} {complaint}")
+            raise RuntimeError(f"{name(op)}: {argument} {complaint}")
 
 
 def _register(op: Any) -> None:
     for backend in _BACKENDS:
-        library.impl(op.name().removeprefix("muladd_nb::"), lambda *args, **kwargs: _refuse(op, args, kwargs), backend)
+        implement(op, lambda *args, **kwargs: _refuse(op, args, kwargs), backend)
     torch.library.register_torch_dispatch(
         op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: _refuse(op, args, kwargs or {})
     )
