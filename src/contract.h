@@ -1,60 +1,20 @@
 // The contract of the operators: what every kernel checks before it reads or writes anything, and the
-// sentences its callers get to read. muladd_nb/_contract.py says the same for fake and meta tensors.
+// sentences its callers get to read. It knows no runtime: tensors of torch and of ExecuTorch come as an
+// `Operand`. muladd_nb/_contract.py says the same for fake and meta tensors.
 #pragma once
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "elementwise.h"
+#include "operand.h"
 #include "overlap.h"
-#include "tensor.h"
 
 namespace muladd_nb {
-
-// A tensor's metadata, read once; sizes and strides are borrowed from the tensor.
-struct Operand {
-  Operand(const char* name, const Tensor& tensor) : name(name) {
-    const AtenTensorHandle handle = tensor.get();
-    int64_t *borrowed_sizes, *borrowed_strides;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle, &dim));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle, &borrowed_sizes));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle, &borrowed_strides));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle, &dtype));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle, &device_type));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &device_index));
-    sizes = borrowed_sizes;
-    strides = borrowed_strides;
-  }
-
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int64_t d = 0; d < dim; d++) n *= sizes[d];
-    return n;
-  }
-
-  // As torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
-  bool contiguous() const {
-    int64_t expected = 1;
-    for (int64_t d = dim - 1; d >= 0; d--) {
-      if (sizes[d] == 1) continue;
-      if (strides[d] != expected) return numel() == 0;
-      expected *= sizes[d];
-    }
-    return true;
-  }
-
-  const char* name;
-  int64_t dim;
-  const int64_t* sizes;
-  const int64_t* strides;
-  int32_t dtype;
-  int32_t device_type;
-  int32_t device_index;
-};
 
 namespace contract {
 
@@ -73,19 +33,18 @@ inline std::string list(const int64_t* values, int64_t n) {
   return text + "]";
 }
 
+// torch's names by ordinal, which serialized models have frozen, and ExecuTorch has taken over. Used in error
+// messages only.
 inline std::string device_name(const Operand& x) {
-  const int32_t type = x.device_type;
-  const std::string name = type == aoti_torch_device_type_cpu()    ? "cpu"
-                           : type == aoti_torch_device_type_cuda() ? "cuda"
-                           : type == aoti_torch_device_type_meta() ? "meta"
-                           : type == aoti_torch_device_type_xpu()  ? "xpu"
-                           : type == aoti_torch_device_type_mps()  ? "mps"
-                                                                   : "device type " + std::to_string(type);
-  return x.device_index < 0 || type == aoti_torch_device_type_cpu() ? name
-                                                                    : name + ":" + std::to_string(x.device_index);
+  static const char* const names[] = {"cpu",  "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
+                                      "fpga", "maia", "xla",    "vulkan", "metal",  "xpu",   "mps",
+                                      "meta", "hpu",  "ve",     "lazy",   "ipu",    "mtia",  "privateuseone"};
+  const size_t type = x.device_type;
+  const std::string name = type < std::size(names) ? names[type] : "device type " + std::to_string(type);
+  return x.device_index < 0 || type == 0 ? name : name + ":" + std::to_string(x.device_index);
 }
 
-// torch's names by ordinal, which serialized models have frozen. Used in error messages only.
+// Likewise.
 inline std::string dtype_name(int32_t dtype) {
   // clang-format off
   static const char* const names[] = {
@@ -117,10 +76,16 @@ inline bool same_shape(const Operand& x, const Operand& y) {
 }
 
 inline Dtype check_dtype(const char* op, const Operand& a) {
-  if (a.dtype == aoti_torch_dtype_float32()) return Dtype::float32;
-  if (a.dtype == aoti_torch_dtype_bfloat16()) return Dtype::bfloat16;
-  if (a.dtype == aoti_torch_dtype_float16()) return Dtype::float16;
-  if (a.dtype == aoti_torch_dtype_float64()) return Dtype::float64;
+  switch (a.dtype) { // the ordinals of dtype_name
+    case 5:
+      return Dtype::float16;
+    case 6:
+      return Dtype::float32;
+    case 7:
+      return Dtype::float64;
+    case 15:
+      return Dtype::bfloat16;
+  }
   fail(op, a.name, " must be float16, bfloat16, float32 or float64, got ", dtype_name(a.dtype));
 }
 
@@ -138,14 +103,12 @@ inline void check_same(const char* op, const Operand& a, const Operand& x) {
         list(x.sizes, x.dim));
 }
 
-// The value of a `c` that comes as a tensor. It lives on the CPU, so that reading it waits for no device.
-inline double check_scalar(const char* op, const Tensor& c) {
-  const Operand x("c", c);
-  if (x.dim != 0 || x.dtype != aoti_torch_dtype_float64() || x.device_type != aoti_torch_device_type_cpu())
+// A `c` that comes as a tensor lives on the CPU, so that reading it waits for no device.
+inline void check_scalar(const char* op, const Operand& c) {
+  if (c.dim != 0 || dtype_name(c.dtype) != "float64" || device_name(c) != "cpu")
     fail(
-        op, "c must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of ", dtype_name(x.dtype),
-        ", shape ", list(x.sizes, x.dim), ", on ", device_name(x));
-  return *static_cast<const double*>(c.data());
+        op, "c must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of ", dtype_name(c.dtype),
+        ", shape ", list(c.sizes, c.dim), ", on ", device_name(c));
 }
 
 inline void check_not_self_overlapping(const char* op, const Operand& out) {

@@ -12,7 +12,7 @@
 #include "overlap.h"
 
 NB_MODULE(_C, m) {
-  m.def("simd_level", [] { return muladd_nb::cpu::simd_level(); });
+  m.def("simd_level", [] { return muladd_nb::cpu::isa().name; });
   m.def("conflict", muladd_nb::conflict);
   // For the fake kernels, so that there is one answer.
   m.def("overlaps_itself", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {

@@ -45,12 +45,12 @@ struct Operators {
   // The overloads named `tensor_c` are those above for a compiled program in which c changes.
   static void mymuladd_tensor_c(StableIValue* stack, uint64_t, uint64_t) {
     const Tensor a(stack[0]), b(stack[1]), c(stack[2]);
-    stack[0] = fresh("mymuladd", Function::muladd, a, b, contract::check_scalar("mymuladd", c)).release();
+    stack[0] = fresh("mymuladd", Function::muladd, a, b, number("mymuladd", c)).release();
   }
 
   static void mymuladd_out_tensor_c(StableIValue* stack, uint64_t, uint64_t) {
     const Tensor a(stack[0]), b(stack[1]), c(stack[2]), out(stack[3]);
-    into("mymuladd_out", Function::muladd, a, b, contract::check_scalar("mymuladd_out", c), out);
+    into("mymuladd_out", Function::muladd, a, b, number("mymuladd_out", c), out);
   }
 
   // The overloads named `out`, which ExecuTorch maps the functional operators to, return `out`.
@@ -73,11 +73,16 @@ struct Operators {
     return torch::stable::detail::to<double>(value);
   }
 
+  static double number(const char* op, const Tensor& c) {
+    contract::check_scalar(op, c.operand("c"));
+    return *static_cast<const double*>(c.data());
+  }
+
   static Tensor fresh(const char* op, Function function, const Tensor& a, const Tensor& b, double c) {
-    const Operand x("a", a), y("b", b);
+    const Operand x = a.operand("a"), y = b.operand("b");
     const Dtype dtype = check_inputs(op, x, y);
     Tensor out = empty_like(op, a, x);
-    const Operand z("out", out);
+    const Operand z = out.operand("out");
     if (const int64_t numel = z.numel()) {
       void* const data = out.mutable_data();
       Backend::on_fresh_output(data, numel * element_size(dtype));
@@ -87,7 +92,7 @@ struct Operators {
   }
 
   static void into(const char* op, Function function, const Tensor& a, const Tensor& b, double c, const Tensor& out) {
-    const Operand x("a", a), y("b", b), z("out", out);
+    const Operand x = a.operand("a"), y = b.operand("b"), z = out.operand("out");
     const Dtype dtype = check_inputs(op, x, y);
     contract::check_same(op, x, z);
     contract::check_not_self_overlapping(op, z);

@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "operand.h"
+
 namespace muladd_nb {
 
 class Tensor {
@@ -27,6 +29,20 @@ class Tensor {
 
   AtenTensorHandle get() const {
     return handle_;
+  }
+
+  Operand operand(const char* name) const {
+    Operand x{name};
+    int64_t *sizes, *strides;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle_, &x.dim));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle_, &sizes));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle_, &strides));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle_, &x.dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle_, &x.device_type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle_, &x.device_index));
+    x.sizes = sizes;
+    x.strides = strides;
+    return x;
   }
 
   const void* data() const {

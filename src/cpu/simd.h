@@ -1,10 +1,18 @@
 // The instruction sets the CPU kernels are compiled for, and the one in use.
 #pragma once
 
+#include "kernels.h"
+
 namespace muladd_nb::cpu {
 
-// "avx512", "avx2" or "baseline": the best one this machine runs, or the one that the environment
-// variable MULADD_NB_SIMD names. Throws std::runtime_error if it names one that cannot run here.
-const char* simd_level();
+struct Isa {
+  const char* name; // "avx512", "avx2" or "baseline"
+  Kernel kernel;
+  bool runs_here;
+};
+
+// The best one this machine runs, or the one that the environment variable MULADD_NB_SIMD names. Throws
+// std::runtime_error if it names one that cannot run here.
+const Isa& isa();
 
 } // namespace muladd_nb::cpu
