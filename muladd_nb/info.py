@@ -18,7 +18,9 @@ def build_info() -> dict[str, str | list[str] | None]:
         ``version``; ``compiler``; ``torch_built_with``, the torch whose headers were compiled against;
         ``torch_target``, the oldest torch the binary runs on; ``cuda_version``, of the nvcc that compiled
         the CUDA kernels, or ``None`` without them; ``cuda_architectures``, a list, empty without them;
-        ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``; ``library_path``, as :func:`library_path` returns it.
+        ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``; ``library_path``, as :func:`library_path` returns it;
+        ``executorch_version``, of the ExecuTorch whose runtime the package has kernels for, or ``None`` without
+        them; ``executorch_operators``, those of the selective build, a list, empty without them.
 
     Examples
     --------
@@ -34,6 +36,8 @@ def build_info() -> dict[str, str | list[str] | None]:
         "cuda_architectures": _build_info.CUDA_ARCHITECTURES.split(),
         "simd": _C.simd_level(),
         "library_path": library_path(),
+        "executorch_version": _build_info.EXECUTORCH_VERSION or None,
+        "executorch_operators": _build_info.EXECUTORCH_OPERATORS.split(),
     }
 
 

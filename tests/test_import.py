@@ -87,6 +87,7 @@ def test_build_info():
     assert list(info) == [
         "version", "compiler", "torch_built_with", "torch_target", "cuda_version", "cuda_architectures", "simd",
         "library_path",
+        "executorch_version", "executorch_operators",
     ]  # fmt: skip
     assert info["torch_target"] == "2.10"
     assert bool(info["cuda_version"]) == bool(info["cuda_architectures"])
