@@ -38,12 +38,10 @@ def find() -> pathlib.Path:
         sys.exit(f"{needed} it is not installed: {advice}.")
     if installed != pinned_version():
         sys.exit(f"{needed} {installed} is installed: {advice}.")
-    for module in ("flatbuffers", "ruamel.yaml", "tabulate", "yaml"):  # of what a lean install leaves out
-        if importlib.util.find_spec(module.partition(".")[0]) is None:
-            sys.exit(
-                f"{needed} {module}, which its tools need, is not installed: run "
-                f"'pip install flatbuffers pyyaml ruamel.yaml tabulate' with {sys.executable} and configure again."
-            )
+    if importlib.util.find_spec("yaml") is None:
+        sys.exit(
+            f"{needed} pyyaml, which its code generator needs, is not: run 'pip install pyyaml' with {sys.executable}."
+        )
     return folder("executorch", "executorch")
 
 

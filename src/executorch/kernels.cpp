@@ -17,7 +17,7 @@ namespace {
 using ::executorch::runtime::Error;
 
 // Sizes and strides as everything here counts them, in 64 bits. A tensor of ExecuTorch need not have strides:
-// its memory is dense, in the order of its dim order.
+// its memory is dense, in the order of its dim order. A program with more dimensions than the limit does not load.
 class Argument {
  public:
   Argument(const char* name, const Tensor& tensor) : operand_{name} {

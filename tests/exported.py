@@ -1,0 +1,49 @@
+"""Models as ExecuTorch programs, for the tests of it."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import muladd_nb
+import muladd_nb.executorch
+
+installed = importlib.util.find_spec("executorch") is not None
+built = muladd_nb.build_info()["executorch_version"] is not None
+with_executorch = pytest.mark.skipif(
+    not (installed and built), reason="executorch is not installed, or muladd_nb was built without it"
+)
+ops = torch.ops.muladd_nb
+
+
+class Both(torch.nn.Module):
+    def forward(self, a, b):
+        return ops.mymul(ops.mymuladd(a, b, 0.1), b)
+
+
+def pte(model, args, dynamic_shapes=None):
+    """The .pte of `model`, as bytes."""
+    from executorch.exir import to_edge
+
+    program = torch.export.export(model.eval(), args, dynamic_shapes=dynamic_shapes)
+    return to_edge(muladd_nb.executorch.functional(program)).to_executorch().buffer
+
+
+def forward(program):
+    from executorch.runtime import Runtime
+
+    muladd_nb.executorch.load()
+    program = Runtime.get().load_program(program)
+    method = program.load_method("forward")
+    return lambda *args: (program, method.execute(args))[1]  # a method does not keep its program
+
+
+def same_bits(x, y):
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+    return x.dtype == y.dtype and torch.equal(x.contiguous().view(integer), y.contiguous().view(integer))
+
+
+def python(code, *args, cwd="/"):
+    return subprocess.run([sys.executable, "-c", code, *args], cwd=cwd, capture_output=True, text=True, check=False)

@@ -1,0 +1,169 @@
+"""Building and loading the kernels for ExecuTorch: for the right version, and for the selected operators only."""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from exported import Both, built, ops, pte, python, with_executorch
+
+import muladd_nb
+import muladd_nb.executorch
+from muladd_nb import _build_info
+
+ROOT = Path(__file__).parent.parent
+BUILD_SCRIPT = ROOT / "tools" / "executorch_build.py"
+PINNED = re.search(r'"executorch==([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
+
+
+def test_schemas_are_those_of_torch():
+    text = (ROOT / "src" / "executorch" / "custom_ops.yaml").read_text()
+    schemas = re.findall(r"^- func: (.+)$", text, re.MULTILINE)
+    assert schemas == [str(ops.mymuladd.out._schema), str(ops.mymul.out._schema)]
+
+
+def test_one_version_is_built_documented_and_tested():
+    for text in (*ROOT.glob("*.md"), ROOT / "docs/examples/executorch/README.md", ROOT / ".ci" / "run"):
+        assert set(re.findall(r"executorch==([\d.]+\d)", text.read_text())) <= {PINNED}, text
+    assert muladd_nb.build_info()["executorch_version"] in (None, PINNED)
+
+
+def install(folder, package, version):
+    (folder / f"{package}-{version}.dist-info").mkdir(parents=True)
+    (folder / f"{package}-{version}.dist-info" / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+    )
+    (folder / package).mkdir()
+
+
+def configure(folder, *args):
+    """Run the build's script with the packages in `folder` alone."""
+    code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(BUILD_SCRIPT)!r})"
+    return subprocess.run([sys.executable, "-I", "-S", "-c", code, *args], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "args", "says"),
+    [
+        (None, [], f"needs executorch=={PINNED} to build with -Dexecutorch=enabled, but it is not installed: run"),
+        ("1.4.0", [], f"executorch=={PINNED} to build with -Dexecutorch=enabled, but 1.4.0 is installed: run"),
+        (PINNED, [], "but pyyaml, which its code generator needs, is not: run 'pip install pyyaml'"),
+    ],
+)
+def test_what_the_build_needs_is_named(tmp_path, version, args, says):
+    if version:
+        install(tmp_path, "executorch", version)
+    run = configure(tmp_path, *args)
+    assert run.returncode == 1
+    assert says in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+@with_executorch
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--operators", "muladd_nb::nothing.out"], "muladd_nb::nothing.out is none of the operators muladd_nb::mymul"),
+        (["--model", "missing.pte"], "there is no file missing.pte"),
+        (["--model", "random.pte"], "gen_oplist cannot read random.pte; is it an ExecuTorch program?"),
+        (["--model", "sine.pte"], "sine.pte uses none of the operators muladd_nb::mymuladd.out, muladd_nb::mymul.out"),
+    ],
+)
+def test_a_selection_that_cannot_be_is_refused(tmp_path, args, says):
+    class Sine(torch.nn.Module):
+        def forward(self, x):
+            return x.sin()
+
+    (tmp_path / "random.pte").write_bytes(bytes(range(200)))
+    (tmp_path / "sine.pte").write_bytes(pte(Sine(), (torch.ones(2),)))
+    run = subprocess.run(
+        [sys.executable, BUILD_SCRIPT, *args], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert says in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+@with_executorch
+def test_only_selected_operators_are_registered(tmp_path):
+    class One(torch.nn.Module):
+        def forward(self, a, b):
+            return ops.mymul(a, b)
+
+    args = torch.ones(2), torch.ones(2)
+    (tmp_path / "one.pte").write_bytes(pte(One(), args))
+    (tmp_path / "both.pte").write_bytes(pte(Both(), args))
+    code = """
+import ctypes, sys
+from executorch.runtime import Runtime
+ctypes.CDLL(sys.argv[1])
+print(sorted(name for name in Runtime.get().operator_registry.operator_names if name.startswith("muladd_nb::")))
+for path in ("one.pte", "both.pte"):
+    try:
+        Runtime.get().load_program(path).load_method("forward")
+        print(path, "loads")
+    except RuntimeError as error:
+        print(path, error)
+"""
+    build = tmp_path / "build"
+    target = "src/executorch/libmuladd_nb_executorch.so"
+    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true"]
+    for selection, registered, one, missing in (
+        ("-Dexecutorch_operators=muladd_nb::mymuladd.out", "mymuladd.out", "Failed to load method", "mymul.out"),
+        (f"-Dexecutorch_model={tmp_path / 'one.pte'}", "mymul.out", "loads", "mymuladd.out"),
+    ):
+        forget = ["-Dexecutorch_operators="] if build.exists() else []
+        again = ["--reconfigure"] if build.exists() else []
+        for command in (
+            ["meson", "setup", *again, build, ROOT, *common, *forget, selection],
+            ["ninja", "-C", build, target],
+        ):
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, run.stdout + run.stderr
+        run = python(code, str(build / target), cwd=tmp_path)
+        lines = run.stdout.splitlines()
+        assert lines[0] == f"['muladd_nb::{registered}']"
+        assert one in lines[1]
+        assert lines[2] == "both.pte Failed to load method forward, error: 0x:14"
+        assert re.search(rf"Missing operator: \[\d\] muladd_nb::{missing}", run.stderr)
+        assert f"muladd_nb::{registered}" not in run.stderr
+
+
+@with_executorch
+def test_a_copy_of_the_library_may_have_come_first(tmp_path):
+    copy = tmp_path / "copy.so"
+    copy.write_bytes(Path(muladd_nb.executorch.library_path()).read_bytes())
+    code = f"""
+import ctypes, executorch.runtime, muladd_nb.executorch
+ctypes.CDLL({str(copy)!r})
+muladd_nb.executorch.load()
+print("well")
+"""
+    assert python(code).stdout.strip() == "well"
+
+
+def test_executorch_that_is_missing_or_another_one_is_named(monkeypatch):
+    def not_there(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(_build_info, "EXECUTORCH_VERSION", "1.5.1")
+    monkeypatch.setattr(importlib.metadata, "version", not_there)
+    with pytest.raises(ImportError, match=r"needs executorch 1\.5\.1: run 'pip install --no-deps executorch==1\.5\.1'"):
+        muladd_nb.executorch.load()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.6.0")
+    with pytest.raises(ImportError, match=r"built with executorch 1\.5\.1, but executorch 1\.6\.0 is installed: run"):
+        muladd_nb.executorch.load()
+
+
+@pytest.mark.skipif(built, reason="muladd_nb was built with ExecuTorch")
+def test_a_package_without_the_kernels_says_how_to_build_them():
+    for function in (muladd_nb.executorch.load, muladd_nb.executorch.library_path):
+        with pytest.raises(
+            ImportError, match=r"built without kernels for ExecuTorch: .* -Csetup-args=-Dexecutorch=enabled"
+        ):
+            function()
+    files = [str(file) for file in importlib.metadata.files("muladd_nb")]
+    assert [file for file in files if "executorch" in file and not file.endswith((".py", ".pyc"))] == []

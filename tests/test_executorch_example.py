@@ -1,0 +1,86 @@
+"""The example of ExecuTorch: models exported in Python, run in C++ without Python and torch."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from exported import forward, same_bits, with_executorch
+
+EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "executorch"
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The folder of the example's models, what export.py defines, and the C++ program."""
+    folder = tmp_path_factory.mktemp("example")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["export.py", str(folder)])
+        names = runpy.run_path(str(EXAMPLE / "export.py"))
+    for command in (["meson", "setup", folder / "build", EXAMPLE], ["ninja", "-C", folder / "build"]):
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+    return folder, names, folder / "build" / "digits"
+
+
+def digits(program, *args):
+    return subprocess.run([program, *args], capture_output=True, text=True, check=False)
+
+
+def rows(text):
+    return torch.tensor([[float(field) for field in line.split(",")] for line in text.splitlines()])
+
+
+@with_executorch
+def test_the_cpp_program_has_the_bits_of_eager(example):
+    folder, names, program = example
+    run = digits(program, folder / "digits.pte", folder / "digits.csv")
+    assert run.returncode == 0, run.stderr
+    assert same_bits(rows(run.stdout), names["scores"])
+    assert names["accuracy"] > 0.95
+
+
+@with_executorch
+def test_python_has_the_bits_of_eager_on_the_digits(example):
+    folder, names, _ = example
+    run = forward((folder / "digits.pte").read_bytes())
+    results = [run(batch)[0] for batch in names["test_x"].split(50)]
+    assert same_bits(torch.cat(results), names["scores"])
+
+
+@with_executorch
+def test_an_operator_registered_from_python_alone(example):
+    folder, names, program = example
+    run = digits(program, folder / "cube.pte", folder / "cube.csv")
+    assert run.returncode == 0, run.stderr
+    assert same_bits(rows(run.stdout), names["Cube"]()(names["test_x"][:5]))
+
+
+@with_executorch
+def test_the_cpp_program_knows_neither_python_nor_torch(example):
+    loaded = digits("ldd", example[2]).stdout
+    assert "libexecutorch.so" in loaded
+    assert not re.search(r"libpython|libtorch|libc10|not found", loaded)
+
+
+@with_executorch
+def test_what_the_cpp_program_refuses(example, tmp_path):
+    folder, _, program = example
+    (tmp_path / "short.csv").write_text("1,2\n")
+    (tmp_path / "words.csv").write_text("one,two\n")
+    (tmp_path / "random.pte").write_bytes(bytes(range(200)))
+    for args, says in (
+        ((folder / "digits.pte",), "usage: "),
+        (("missing.pte", folder / "digits.csv"), "cannot load missing.pte: Error::AccessFailed"),
+        ((tmp_path / "random.pte", folder / "digits.csv"), "random.pte: Error::InvalidProgram"),
+        ((folder / "digits.pte", "missing.csv"), "cannot read missing.csv"),
+        ((folder / "digits.pte", tmp_path / "short.csv"), "a row must have 64 numbers, as the model does, got 2"),
+        ((folder / "digits.pte", tmp_path / "words.csv"), "not a number: one"),
+    ):
+        run = digits(program, *args)
+        assert run.returncode in (1, 2)
+        assert run.stdout == ""
+        assert says in run.stderr
