@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.resources
-import pathlib
 from typing import Any
 
 import torch
@@ -95,8 +94,7 @@ def library_path() -> str:
             "muladd_nb was built without kernels for ExecuTorch: install executorch, then run 'pip install . "
             "-Csetup-args=-Dexecutorch=enabled --no-build-isolation' in its sources."
         )
-    with importlib.resources.as_file(importlib.resources.files(__package__) / "libmuladd_nb_executorch.so") as path:
-        return str(pathlib.Path(path).absolute())
+    return str(importlib.resources.files(__package__) / "libmuladd_nb_executorch.so")
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:

@@ -37,7 +37,7 @@ def forward(program):
     muladd_nb.executorch.load()
     program = Runtime.get().load_program(program)
     method = program.load_method("forward")
-    return lambda *args: (program, method.execute(args))[1]  # a method does not keep its program
+    return lambda *args: (program, method.execute(args))[1]  # the program holds the bytes that the method reads
 
 
 def same_bits(x, y):

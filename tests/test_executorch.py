@@ -43,7 +43,7 @@ def test_the_dim_orders_of_the_inputs_may_differ():
 
 
 @with_executorch
-def test_the_mutating_operators_become_functional_ones():
+def test_the_mutating_operators_become_functional_ones(dtype):
     class Sums(torch.nn.Module):
         def forward(self, a, b, total):
             muladd_nb.mymuladd(a, b, 0.1, out=b)
@@ -51,7 +51,7 @@ def test_the_mutating_operators_become_functional_ones():
             ops.myadd_out(out=out, b=total, a=b)
             return out * 2
 
-    args = [torch.randn(4, 3) for _ in range(3)]
+    args = [torch.randn(4, 3).to(dtype) for _ in range(3)]
     run = forward(pte(Sums(), tuple(args)))
     assert same_bits(run(*args)[-1], Sums()(*args))
 

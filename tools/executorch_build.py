@@ -31,7 +31,9 @@ def folder(distribution: str, path: str) -> pathlib.Path:
 def find() -> pathlib.Path:
     """Return the folder of the installed ExecuTorch, if it is the right one. Its C++ ABI has no version."""
     needed = f"muladd_nb needs executorch=={pinned_version()} to build with -Dexecutorch=enabled, but"
-    advice = f"run 'pip install --no-deps executorch=={pinned_version()}' with {sys.executable} and configure again"
+    advice = (
+        f"run 'pip install --no-deps executorch=={pinned_version()}' with {sys.executable} and build without isolation"
+    )
     try:
         installed = importlib.metadata.version("executorch")
     except importlib.metadata.PackageNotFoundError:

@@ -3,7 +3,6 @@
 // context, and the sentence to the log.
 #include "kernels.h"
 
-#include <executorch/runtime/core/exec_aten/util/dim_order_util.h>
 #include <executorch/runtime/core/exec_aten/util/tensor_util.h>
 #include <executorch/runtime/kernel/thread_parallel_interface.h>
 
@@ -64,8 +63,8 @@ void check_and_launch(const char* op, Function function, const Tensor& a, const 
   contract::check_apart_or_same(op, *z, z_data, *y, y_data, element_size(dtype));
   if (z->numel() == 0) return;
   const Plan plan = make_plan(z->dim, z->sizes, z->strides, x->strides, y->strides);
-  cpu::launch(function, c, dtype, plan, z_data, x_data, y_data, [](int64_t end, int64_t grain, const auto& body) {
-    ::executorch::extension::parallel_for(0, end, grain, body);
+  cpu::launch(function, c, dtype, plan, z_data, x_data, y_data, [op](int64_t end, int64_t grain, const auto& body) {
+    if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(op, "the thread pool failed");
   });
 }
 

@@ -101,7 +101,7 @@ with torch.no_grad():
 accuracy = (scores.argmax(1) == test_y).float().mean().item()
 print(f"test accuracy: {accuracy:.1%}")
 
-FOLDER.mkdir(exist_ok=True)
+FOLDER.mkdir(parents=True, exist_ok=True)
 export(model, test_x[:8], FOLDER / "digits.pte")
 write_rows(test_x, FOLDER / "digits.csv")
 export(Cube(), test_x[:8], FOLDER / "cube.pte")
