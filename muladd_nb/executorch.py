@@ -20,6 +20,7 @@ import torch
 from torch.export import ExportedProgram
 
 from . import _build_info
+from . import _torch_private as private
 
 __all__ = ["functional", "library_path", "load"]
 
@@ -128,7 +129,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     for node in list(graph.nodes):
         if node.target not in _FUNCTIONAL:
             continue
-        names = [argument.name for argument in node.target._schema.arguments]
+        names = private.argument_names(node.target)
         given = dict(zip(names, node.args, strict=False)) | node.kwargs
         *inputs, out = (given[name] for name in names)
         with graph.inserting_before(node):
