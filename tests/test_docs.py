@@ -34,3 +34,17 @@ def test_digits_example():
     results = runpy.run_path(str(ROOT / "docs" / "examples" / "plot_digits.py"))
     assert results["eager_accuracy"] > 0.95
     assert results["compiled_accuracy"] > 0.95
+
+
+def test_every_name_of_torch_library_is_explained():
+    table = (ROOT / "docs" / "torch_library.md").read_text()
+    reference = [
+        "opcheck",
+        "register_kernel",
+        "register_autograd",
+        "CustomOpDef",
+        "set_kernel_enabled",
+        "Library.fallback",
+    ]
+    names = {*torch.library.__all__, *reference}
+    assert not {name for name in names if f"`{name}`" not in table}
