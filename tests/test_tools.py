@@ -1,8 +1,9 @@
 """PyTorch's tools around an operator: counting, checkpointing, data workers, pickling, meta and deterministic mode."""
 
 import copy
-import multiprocessing
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -91,21 +92,32 @@ def test_data_workers(start):
     assert torch.cat([batch[:, 0] for batch in loader]).tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
 
 
-def _train(results):
+FORK = """
+import multiprocessing, torch, muladd_nb
+
+def train(results):
     torch.set_num_threads(1)  # as DataLoader does: OpenMP's threads are not there after a fork, for ATen neither
     x = torch.randn(1 << 17, requires_grad=True)
     muladd_nb.mymuladd(x, x, 0.5).sum().backward()
     results.put(torch.equal(x.grad, 2 * x.detach()))
 
+x = torch.randn(1 << 17, requires_grad=True)
+muladd_nb.mymuladd(x, x, 0.5).sum().backward()
+context = multiprocessing.get_context("fork")
+results = context.Queue()
+process = context.Process(target=train, args=(results,))
+process.start()
+print(results.get(timeout=120))
+process.join(timeout=120)
+"""
+
 
 def test_gradients_in_a_forked_process():
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    process = context.Process(target=_train, args=(results,))
-    process.start()
-    assert results.get(timeout=120)
-    process.join(timeout=120)
-    assert process.exitcode == 0
+    # From a process that has no more threads than its own work made: pytest's may hold any lock when it is forked.
+    run = subprocess.run(
+        [sys.executable, "-c", FORK], cwd="/", capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.stdout.strip() == "True", run.stderr
 
 
 def test_models_are_copied_and_pickled(device, tmp_path):
@@ -135,15 +147,17 @@ def test_the_default_device_may_be_meta():
         muladd_nb.mymuladd(x, x, 0.5, out=y.detach())
     assert y.device.type == "meta"
     assert y.shape == (3, 4)
-    torch.set_default_device("meta")
-    try:
+
+
+@pytest.mark.skipif(
+    torch.__version__ < "2.11", reason="torch 2.10 puts a float input of a compiled program on the default device"
+)
+def test_a_compiled_c_is_on_the_cpu_whatever_the_default_device():
+    compiled = torch.compile(lambda a, c: muladd_nb.mymuladd(a, a, c), fullgraph=True, backend="aot_eager")
+    with torch.device("meta"):
         a = torch.randn(3, device="cpu")
-        compiled = torch.compile(lambda a, c: muladd_nb.mymuladd(a, a, c), fullgraph=True, backend="aot_eager")
         for c in (0.5, 0.6):
-            assert torch.equal(muladd_nb.mymuladd(a, a, c), torch.ops.muladd_nb.mymuladd(a, a, c))
             assert torch.equal(compiled(a, c), muladd_nb.mymuladd(a, a, c))
-    finally:
-        torch.set_default_device(None)
 
 
 def test_deterministic_mode(device):
