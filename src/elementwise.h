@@ -37,8 +37,13 @@ template <class T>
 using compute_t = std::conditional_t<sizeof(T) == 2, float, T>;
 
 // The functors stand in an unnamed namespace because they are compiled once per instruction set: with
-// external linkage the linker would keep one copy, and it might be the one a machine cannot run.
+// external linkage the linker would keep one copy, and it might be the one a machine cannot run. For nvcc it
+// has a name: an unnamed one's is a hash of the source's path, and no two builds of the wheel would be the same.
+#ifdef __CUDACC__
+inline namespace device {
+#else
 namespace {
+#endif
 
 template <class C>
 struct MulAdd {

@@ -8,7 +8,7 @@
 #include "kernels.h"
 
 namespace muladd_nb::cuda {
-namespace {
+inline namespace device { // not unnamed: see elementwise.h
 
 __device__ float widen(float16 x) {
   return __half2float(__ushort_as_half(x.bits));
@@ -141,7 +141,7 @@ void launch_one(const Plan& plan, T* out, const T* a, const T* b, const F& f, cu
   }
 }
 
-} // namespace
+} // namespace device
 
 const char* launch(
     Function function, double c, Dtype dtype, const Plan& plan, void* out, const void* a, const void* b, void* stream) {
