@@ -1,0 +1,274 @@
+// The CPU kernels alone: each result against exact arithmetic, in every layout, whole and in parts, and nothing
+// written beside it. Prints a digest of the bits of each case, which is the same on every machine. The kernels are
+// those that MULADD_NB_SIMD names, or the best; status 77, "skipped", where they cannot run.
+#include <cfloat>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "cpu/simd.h"
+
+namespace {
+
+using namespace muladd_nb;
+
+// ---- The four formats: where the bits of a number are.
+
+template <class T>
+struct Format {
+  static constexpr int bits = 8 * sizeof(T);
+  static constexpr int digits = // of the significand, with the one that is not stored
+      std::is_same_v<T, double>    ? 53
+      : std::is_same_v<T, float>   ? 24
+      : std::is_same_v<T, float16> ? 11
+                                   : 8;
+  static constexpr uint64_t fraction = (uint64_t{1} << (digits - 1)) - 1;
+  static constexpr int exponents = 1 << (bits - digits); // the last is that of infinity and NaN
+  static constexpr int bias = exponents / 2 - 1;
+};
+
+template <class T>
+uint64_t bits_of(T x) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &x, sizeof(x)); // little-endian, as every machine that torch runs on
+  return bits;
+}
+
+template <class T>
+double decode(T x) {
+  using F = Format<T>;
+  const uint64_t bits = bits_of(x), fraction = bits & F::fraction;
+  const int exponent = bits >> (F::digits - 1) & (F::exponents - 1);
+  double magnitude = fraction ? NAN : INFINITY;
+  if (exponent < F::exponents - 1) {
+    const uint64_t significand = exponent ? fraction | (F::fraction + 1) : fraction;
+    magnitude = std::ldexp(static_cast<double>(significand), std::max(exponent, 1) - F::bias - (F::digits - 1));
+  }
+  return bits >> (F::bits - 1) ? -magnitude : magnitude;
+}
+
+// ---- Exact arithmetic. Neither uses fma, nor the conversions of the kernels.
+
+template <class C>
+struct Wider { // holds a product of two C exactly, and has more than two digits to spare
+  using Float = double;
+  using Bits = uint64_t;
+};
+template <>
+struct Wider<double> {
+#if LDBL_MANT_DIG == 113
+  using Float = long double;
+#else
+  __extension__ using Float = __float128;
+#endif
+  __extension__ using Bits = unsigned __int128;
+};
+
+// a * b + c, rounded once: the sum is rounded to odd in the wider type, which the second rounding does not notice
+// (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+template <class C>
+C fused(C a, C b, C c) {
+  using Float = typename Wider<C>::Float;
+  const Float product = static_cast<Float>(a) * b, addend = c;
+  Float sum = product + addend;
+  if (!(sum - sum == 0)) return static_cast<C>(sum); // infinity or NaN
+  const Float part = sum - product, error = (product - (sum - part)) + (addend - part);
+  if (error != 0) {
+    typename Wider<C>::Bits bits;
+    std::memcpy(&bits, &sum, sizeof(bits));
+    if (bits % 2 == 0) bits += (error > 0) == (sum > 0) ? 1 : -1;
+    std::memcpy(&sum, &bits, sizeof(bits));
+  }
+  return static_cast<C>(sum);
+}
+
+// x rounded to the nearest number of T, ties to even; infinity past the largest.
+template <class T>
+double nearest(double x) {
+  using F = Format<T>;
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double unit = std::ldexp(1, std::max(std::ilogb(x), 1 - F::bias) - (F::digits - 1));
+  const double rounded = std::nearbyint(x / unit) * unit;
+  return std::ilogb(rounded) > F::bias ? std::copysign(INFINITY, x) : rounded;
+}
+
+template <class T>
+double expected(Function function, T a, T b, double c) {
+  using C = compute_t<T>;
+  const C x = static_cast<C>(decode(a)), y = static_cast<C>(decode(b));
+  const C result = function == Function::muladd ? fused<C>(x, y, static_cast<C>(c))
+                   : function == Function::mul  ? fused<C>(x, y, -0.0) // leaves a zero its sign
+                                                : fused<C>(x, 1, y);
+  return nearest<T>(result);
+}
+
+// ---- Numbers: near one mostly, so that sums cancel; and of every kind that there is.
+
+uint64_t random_bits() { // splitmix64, from the same seed on every machine
+  static uint64_t state = 0;
+  uint64_t z = state += 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+template <class T>
+T random_number() {
+  using F = Format<T>;
+  uint64_t exponent = F::bias - 4 + random_bits() % 9, fraction = random_bits() & F::fraction;
+  switch (random_bits() % 16) {
+    case 0: // zero
+      exponent = fraction = 0;
+      break;
+    case 1: // subnormal
+      exponent = 0;
+      break;
+    case 2: // large
+      exponent = F::exponents - 2;
+      break;
+    case 3: // infinity
+      exponent = F::exponents - 1;
+      fraction = 0;
+      break;
+    case 4: // NaN
+      exponent = F::exponents - 1;
+      fraction = (F::fraction + 1) / 2;
+      break;
+    case 5: // any
+      exponent = random_bits() % (F::exponents - 1);
+      break;
+  }
+  const uint64_t bits = (random_bits() & 1) << (F::bits - 1) | exponent << (F::digits - 1) | fraction;
+  T number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+// ---- Layouts: sizes and strides, the outermost dimension first; `offset` elements before the first.
+
+struct Layout {
+  const char* name;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides[kOperands]; // out, a, b
+  int64_t offset = 0;
+};
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all = {
+      {"scalar", {}, {{}, {}, {}}},
+      {"long", {40'000}, {{1}, {1}, {1}}},
+      {"strided", {3'000}, {{1}, {2}, {3}}},
+      {"strided out", {3'000}, {{2}, {1}, {1}}},
+      {"rows", {30, 100}, {{104, 1}, {100, 1}, {111, 1}}},
+      {"narrow rows", {200, 5}, {{7, 1}, {5, 1}, {9, 1}}},
+      {"transposed", {70, 90}, {{90, 1}, {1, 70}, {90, 1}}},
+      {"transposed out", {70, 90}, {{1, 70}, {90, 1}, {90, 1}}},
+      {"expanded", {33, 50}, {{50, 1}, {0, 2}, {1, 0}}},
+      {"expanded scalar", {1'500}, {{1}, {0}, {0}}},
+      {"permuted", {3, 5, 7, 11}, {{385, 77, 11, 1}, {1, 3, 15, 105}, {77, 231, 1, 7}}},
+      {"channels last", {2, 20, 6, 6}, {{720, 1, 120, 20}, {720, 1, 120, 20}, {720, 36, 6, 1}}},
+  };
+  for (int64_t n = 1; n <= 70; n++) all.push_back({"tails", {n}, {{1}, {1}, {1}}, n % 5});
+  return all;
+}
+
+// ---- One case.
+
+bool passed = true;
+
+struct Digest {
+  uint64_t value = 0xcbf29ce484222325; // FNV-1a
+  void add(uint64_t bits) {
+    for (int i = 0; i < 64; i += 8) value = (value ^ (bits >> i & 0xff)) * 0x100000001b3;
+  }
+};
+
+template <class T>
+struct Operand {
+  Operand(const Layout& layout, const std::vector<int64_t>& strides, bool filled) {
+    int64_t last = layout.offset;
+    for (size_t d = 0; d < strides.size(); d++) last += strides[d] * (layout.sizes[d] - 1);
+    memory.resize(last + 1); // to the last byte, so that a sanitizer sees what is beside it
+    std::memset(memory.data(), 0x5a, memory.size() * sizeof(T));
+    for (int64_t i = layout.offset; i <= last && filled; i++) memory[i] = random_number<T>();
+  }
+  std::vector<T> memory;
+};
+
+template <class T>
+void run(const Layout& layout, Function function, double c, Dtype dtype, bool stream, bool in_parts, Digest* digest) {
+  Operand<T> out(layout, layout.strides[0], false);
+  const Operand<T> a(layout, layout.strides[1], true), b(layout, layout.strides[2], true);
+  const auto* s = layout.strides;
+  const Plan plan = make_plan(layout.sizes.size(), layout.sizes.data(), s[0].data(), s[1].data(), s[2].data());
+  const cpu::Tiles tiles(plan);
+  const cpu::Work work{
+      function,
+      c,
+      dtype,
+      plan,
+      tiles,
+      out.memory.data() + layout.offset,
+      a.memory.data() + layout.offset,
+      b.memory.data() + layout.offset,
+      stream};
+  const int64_t step = in_parts ? 1 : tiles.total;
+  for (int64_t tile = 0; tile < tiles.total; tile += step) cpu::isa().kernel(work, tile, tile + step);
+
+  std::vector<bool> written(out.memory.size());
+  std::vector<int64_t> index(layout.sizes.size());
+  for (int64_t left = plan.numel(); left > 0; left--) {
+    int64_t at[kOperands] = {layout.offset, layout.offset, layout.offset};
+    for (int operand = 0; operand < kOperands; operand++)
+      for (size_t d = 0; d < index.size(); d++) at[operand] += index[d] * s[operand][d];
+    const T x = a.memory[at[1]], y = b.memory[at[2]], result = out.memory[at[0]];
+    const double want = expected(function, x, y, c), got = decode(result);
+    const bool both_nan = want != want && got != got; // which NaN is not promised
+    if (!both_nan && bits_of(want) != bits_of(got)) {
+      if (passed) std::fprintf(stderr, "%s: %a and %a give %a, not %a\n", layout.name, decode(x), decode(y), got, want);
+      passed = false;
+    }
+    digest->add(both_nan ? ~uint64_t{0} : bits_of(result));
+    written[at[0]] = true;
+    for (size_t d = index.size(); d-- > 0 && ++index[d] == layout.sizes[d];) index[d] = 0;
+  }
+  T untouched;
+  std::memset(&untouched, 0x5a, sizeof(untouched));
+  for (size_t i = 0; i < written.size(); i++) {
+    if (written[i] || bits_of(out.memory[i]) == bits_of(untouched)) continue;
+    if (passed) std::fprintf(stderr, "%s: element %zu, beside the result, was written\n", layout.name, i);
+    passed = false;
+  }
+}
+
+template <class T>
+void run_all(const char* name, Dtype dtype) {
+  const std::pair<const char*, Function> functions[] = {
+      {"muladd", Function::muladd}, {"mul", Function::mul}, {"add", Function::add}};
+  for (const auto& [function_name, function] : functions) {
+    Digest digest;
+    for (const Layout& layout : layouts())
+      for (const bool stream : {false, true})
+        for (const bool in_parts : {false, true})
+          for (const double c : {0.3, -1.0}) run<T>(layout, function, c, dtype, stream, in_parts, &digest);
+    std::printf("%-8s %-6s %016llx\n", name, function_name, static_cast<unsigned long long>(digest.value));
+  }
+}
+
+} // namespace
+
+int main() {
+  try {
+    std::fprintf(stderr, "%s\n", cpu::isa().name);
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 77;
+  }
+  run_all<float16>("float16", Dtype::float16);
+  run_all<bfloat16>("bfloat16", Dtype::bfloat16);
+  run_all<float>("float32", Dtype::float32);
+  run_all<double>("float64", Dtype::float64);
+  return passed ? 0 : 1;
+}
