@@ -1,0 +1,187 @@
+"""Everything that has to pass, a session each; `nox -l` lists them, and `.ci/run` runs them on a clean machine."""
+
+import csv
+import datetime as dt
+import os
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import nox
+from python_discovery import get_interpreter
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "tests"]
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+# torch -> CPython: every torch once, every CPython at least once.
+MATRIX = {"2.10": "3.13", "2.11": "3.10", "2.12": "3.12", "2.13": "3.11", "2.14": "3.10", "2.15": "3.12"}
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; what follows -- goes to pytest."""
+    session.install(".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, types, and the workflows."""
+    _install_tools(session)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("clang-format", "--dry-run", "--Werror", *_tracked(session, "*.h", "*.cpp", "*.cu"))
+    session.run("mypy")
+    workflows = _tracked(session, ".github/workflows/*.yml")
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
+    session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site into build/docs."""
+    session.install(".[docs]")
+    session.run("sphinx-build", "-W", "-b", "html", "docs", "build/docs")
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build sdist and wheel into dist/, the wheel once more from the sdist in another folder, and audit them."""
+    _install_tools(session)
+    work = Path(session.create_tmp()).resolve()
+    shutil.rmtree(work)
+    shutil.rmtree("dist", ignore_errors=True)
+    commit_time = session.run("git", "log", "-1", "--format=%ct", external=True, silent=True).strip()
+    build = ["python", "-m", "build", "--no-isolation", "-Csetup-args=-Dwerror=true"]
+
+    def build_wheel(source: Path, folder: Path) -> bytes:
+        session.run(*build, "--wheel", "--outdir", work / "built", source, env={"SOURCE_DATE_EPOCH": commit_time})
+        (built,) = (work / "built").glob("*.whl")
+        session.run("tools/repair_wheel", built, folder, env={"SOURCE_DATE_EPOCH": commit_time}, external=True)
+        shutil.rmtree(work / "built")
+        (repaired,) = folder.glob("*.whl")
+        return repaired.read_bytes()
+
+    session.run(*build, "--sdist", "--outdir", "dist", env={"SOURCE_DATE_EPOCH": commit_time})
+    (sdist,) = Path("dist").glob("*.tar.gz")
+    shutil.unpack_archive(sdist, work)
+    from_checkout = build_wheel(Path.cwd(), Path("dist").resolve())
+    from_sdist = build_wheel(work / sdist.name.removesuffix(".tar.gz"), work / "again")
+    if from_checkout != from_sdist:
+        session.error(f"the wheels of the checkout and of the sdist, in {work}, differ (is everything committed?)")
+    session.run("twine", "check", "--strict", sdist)
+    (repaired,) = Path("dist").glob("*.whl")
+    session.run("tools/audit_wheel", repaired, external=True)
+
+
+@nox.session(requires=["wheel"], venv_backend="none")
+def matrix(session: nox.Session) -> None:
+    """Run the tests of that wheel on every CPython and torch, or on the torch versions after --."""
+    (built,) = Path("dist").resolve().glob("*.whl")
+    header = ["torch", "CPython", "passed", "skipped", "failed"]
+    rows = []
+    for torch, python in MATRIX.items():
+        if not session.posargs or torch in session.posargs:
+            rows.append(_cell(session, built, torch, python))
+            session.log(" | ".join(rows[-1]))
+    if not session.posargs:
+        with open("docs/matrix.csv", "w", newline="") as file:  # noqa: PTH123
+            csv.writer(file, lineterminator="\n").writerows([header, *rows])
+    for row in [header, *rows]:
+        print("".join(f"{cell:24}" for cell in row))
+    if any(row[4] not in ("0", "") for row in rows):
+        session.error("tests failed")
+
+
+def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[str]:
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    path = os.pathsep.join([os.environ["PATH"], *map(str, pyenv.glob("versions/*/bin"))])
+    interpreter = get_interpreter(python, env={**os.environ, "PATH": path})
+    if interpreter is None:
+        return [torch, f"{python}: not installed", "", "", ""]
+    folder = Path(session.create_tmp()).resolve()
+    venv, results = folder / "venv", folder / "results.xml"
+    session.run(interpreter.executable, "-m", "venv", "--clear", venv, external=True)
+    session.run(venv / "bin/pip", "install", "-q", f"torch=={torch}.*", f"{built}[test]", external=True)
+    versions = "import platform, torch; print(torch.__version__, platform.python_version())"
+    installed = session.run(venv / "bin/python", "-Ic", versions, external=True, silent=True).split()
+    session.run(venv / "bin/pytest", "-q", f"--junitxml={results}", external=True, success_codes=[0, 1])
+    shutil.rmtree(venv)  # several GB
+    suite = ET.parse(results).find("testsuite").attrib
+    failed, skipped = int(suite["failures"]) + int(suite["errors"]), int(suite["skipped"])
+    return [*installed, str(int(suite["tests"]) - failed - skipped), str(skipped), str(failed)]
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Run every benchmark, briefly; benchmarks/README.md says how to measure."""
+    session.install(".[bench]")
+    for name in ("throughput", "strided", "per_call"):
+        output = Path(session.create_tmp()).resolve() / f"{name}.json"
+        session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
+
+
+@nox.session
+def sanitizers(session: nox.Session) -> None:
+    """Run the test of the CPU kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    session.install("meson", "ninja")
+    _test_kernels(session, "-Db_sanitize=address,undefined")
+
+
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """Cross-compile the CPU kernels for aarch64, test them under QEMU, and compare their bits with this machine's."""
+    for program, package in {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}.items():
+        if shutil.which(program) is None:
+            session.error(f"{program} is missing: apt-get install {package}")
+    session.install("meson", "ninja")
+    here = _test_kernels(session)
+    there = _test_kernels(session, "--cross-file=tests/kernels/aarch64.ini")
+    if here != there:
+        session.error(f"the bits differ, here\n{here}\nand on aarch64\n{there}")
+    session.log(f"the same bits:\n{here}")
+
+
+def _test_kernels(session: nox.Session, *options: str) -> str:
+    folder = Path(session.create_tmp()).resolve() / "kernels"
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("meson", "setup", folder, "-Dkernels_alone=true", "-Dwerror=true", *options, silent=True)
+    session.run("meson", "test", "-C", folder, "--print-errorlogs")
+    digests = re.findall(r"^\w+ +\w+ +[0-9a-f]{16}$", (folder / "meson-logs/testlog.txt").read_text(), re.MULTILINE)
+    if len(set(digests)) != 12:  # 4 dtypes, 3 functions
+        session.error("the instruction sets of this machine do not give the same bits:\n" + "\n".join(digests))
+    return "\n".join(sorted(set(digests)))
+
+
+@nox.session(venv_backend="none")
+def release(session: nox.Session) -> None:
+    """Set the version after --, date it, commit and tag; pushing the tag publishes."""
+    if len(session.posargs) != 1 or not re.fullmatch(r"\d+\.\d+\.\d+", session.posargs[0]):
+        session.error("the version is missing, as in nox -s release -- 0.2.0")
+    (version,) = session.posargs
+    session.run("git", "diff", "--exit-code", "HEAD", external=True)
+    today = dt.datetime.now(dt.timezone.utc).date()
+    for file, before, after in [
+        ("meson.build", r"(?m)^  version: '.*?'", f"  version: '{version}'"),
+        ("CITATION.cff", r"(?m)^version: .*\ndate-released: .*", f"version: {version}\ndate-released: {today}"),
+        ("CHANGELOG.md", r"## \[Unreleased\]", f"## [Unreleased]\n\n## [{version}] - {today}"),
+    ]:
+        text, count = re.subn(before, after, Path(file).read_text())
+        if count != 1:
+            session.error(f"{file} has {count} places for the version, not one")
+        Path(file).write_text(text)
+    session.run("git", "commit", "-am", f"Version {version}", external=True)
+    session.run("git", "tag", "-am", f"Version {version}", f"v{version}", external=True)
+    session.log(f"publish it with: git push --atomic origin HEAD v{version}")
+
+
+def _install_tools(session: nox.Session) -> None:
+    session.install(*PROJECT["build-system"]["requires"], *PROJECT["project"]["optional-dependencies"]["dev"])
+
+
+def _tracked(session: nox.Session, *patterns: str) -> list[str]:
+    return session.run("git", "ls-files", *patterns, external=True, silent=True).split()
