@@ -50,11 +50,12 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Build sdist and wheel into dist/, the wheel once more from the sdist in another folder, and audit them."""
+    """Build the last commit's sdist and wheel into dist/, the wheel again from the sdist, and audit them."""
     _install_tools(session)
     work = Path(session.create_tmp()).resolve()
     shutil.rmtree(work)
     shutil.rmtree("dist", ignore_errors=True)
+    os.umask(0o022)  # a wheel keeps the permissions of the files it was made of
     commit_time = session.run("git", "log", "-1", "--format=%ct", external=True, silent=True).strip()
     build = ["python", "-m", "build", "--no-isolation", "-Csetup-args=-Dwerror=true"]
 
@@ -68,11 +69,12 @@ def wheel(session: nox.Session) -> None:
 
     session.run(*build, "--sdist", "--outdir", "dist", env={"SOURCE_DATE_EPOCH": commit_time})
     (sdist,) = Path("dist").glob("*.tar.gz")
-    shutil.unpack_archive(sdist, work)
-    from_checkout = build_wheel(Path.cwd(), Path("dist").resolve())
+    shutil.unpack_archive(sdist, work, filter="data")
+    session.run("git", "clone", "--quiet", ".", work / "clone", external=True)
+    from_clone = build_wheel(work / "clone", Path("dist").resolve())
     from_sdist = build_wheel(work / sdist.name.removesuffix(".tar.gz"), work / "again")
-    if from_checkout != from_sdist:
-        session.error(f"the wheels of the checkout and of the sdist, in {work}, differ (is everything committed?)")
+    if from_clone != from_sdist:
+        session.error(f"the wheels in dist and in {work / 'again'} differ")
     session.run("twine", "check", "--strict", sdist)
     (repaired,) = Path("dist").glob("*.whl")
     session.run("tools/audit_wheel", repaired, external=True)
