@@ -35,9 +35,14 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("clang-format", "--dry-run", "--Werror", *_tracked(session, "*.h", "*.cpp", "*.cu"))
     session.run("mypy")
-    workflows = _tracked(session, ".github/workflows/*.yml")
-    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
-    session.run("check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
+    for schema, files in {
+        "github-workflows": ".github/workflows/*.yml",
+        "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
+        "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
+        "dependabot": ".github/dependabot.yml",
+        "citation-file-format": "CITATION.cff",
+    }.items():
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *_tracked(session, files))
     session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
 
 
@@ -101,7 +106,7 @@ def matrix(session: nox.Session) -> None:
 
 def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    path = os.pathsep.join([os.environ["PATH"], *map(str, pyenv.glob("versions/*/bin"))])
+    path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), os.environ["PATH"]])  # before pyenv's shims
     interpreter = get_interpreter(python, env={**os.environ, "PATH": path})
     if interpreter is None:
         return [torch, f"{python}: not installed", "", "", ""]
