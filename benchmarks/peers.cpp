@@ -1,7 +1,6 @@
 // What muladd_nb is measured against: the kernel a first tutorial writes, and the machine's own limit.
-#include <torch/extension.h>
-
 #include <ATen/Parallel.h>
+#include <torch/extension.h>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -40,7 +39,7 @@ void triad(const at::Tensor& a, const at::Tensor& b, at::Tensor out) {
   });
 }
 
-}  // namespace
+} // namespace
 
 TORCH_LIBRARY(muladd_nb_peers, m) {
   m.def("naive(Tensor a, Tensor b, float c) -> Tensor", naive);

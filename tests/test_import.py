@@ -3,10 +3,7 @@
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 import muladd_nb
 
@@ -76,12 +73,6 @@ print(sorted(m for m in set(sys.modules) - before
     assert run.stdout.strip() == "[]", run.stderr
 
 
-def test_versions_agree():
-    assert muladd_nb.__version__ == version("muladd_nb") == muladd_nb.build_info()["version"]
-    (declared,) = re.findall(r"^  version: '([^']+)'", (ROOT / "meson.build").read_text(), re.MULTILINE)
-    assert muladd_nb.__version__ == declared
-
-
 def test_build_info():
     info = muladd_nb.build_info()
     assert list(info) == [
@@ -92,13 +83,3 @@ def test_build_info():
     assert info["torch_target"] == "2.10"
     assert bool(info["cuda_version"]) == bool(info["cuda_architectures"])
     assert info["simd"] in ("avx512", "avx2", "baseline")
-
-
-def test_dispatch_table_has_every_kernel():
-    for name in ("mymuladd", "mymul", "myadd_out", "mymuladd_out", "mymuladd.out", "mymul.out"):
-        for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):
-            registered = torch._C._dispatch_has_kernel_for_dispatch_key(f"muladd_nb::{name}", key)
-            assert registered, (name, key)
-        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"muladd_nb::{name}", "CUDA") == bool(
-            muladd_nb.build_info()["cuda_version"]
-        )

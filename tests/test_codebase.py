@@ -1,0 +1,146 @@
+"""The code base itself: what has to agree agrees, and what has to be everywhere is."""
+
+import importlib.metadata
+import inspect
+import pkgutil
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import test_contract
+import torch
+
+import muladd_nb
+
+ROOT = Path(__file__).parent.parent
+SCHEMAS = re.findall(r'm\.def\("([^"]+)"\)', (ROOT / "src/library.cpp").read_text())
+MADE = {".git", ".nox", ".venv", "__pycache__", "build", "dist", "gallery", "node_modules"}  # folders of no source
+
+
+def text(path):
+    return (ROOT / path).read_text()
+
+
+def sources():
+    """The tracked files; in an unpacked sdist, all of them."""
+    if (ROOT / ".git").exists():
+        names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return [path for path in map(ROOT.joinpath, names.splitlines()) if path.is_file()]
+    return [path for path in ROOT.rglob("*") if path.is_file() and not MADE & set(path.relative_to(ROOT).parts)]
+
+
+def only(pattern, path):
+    """What the one group of `pattern` matches in a file, in which it must stand exactly once."""
+    (found,) = re.findall(pattern, text(path), re.MULTILINE)
+    return found
+
+
+def test_one_version_everywhere():
+    version = only(r"^  version: '(.+?)'", "meson.build")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    assert muladd_nb.__version__ == importlib.metadata.version("muladd_nb") == muladd_nb.build_info()["version"]
+    assert muladd_nb.__version__ == version
+    assert only(r"^version: (.+)", "CITATION.cff") == version
+    released = re.findall(r"^## \[(\d.*?)\] - (\d{4}-\d{2}-\d{2})$", text("CHANGELOG.md"), re.MULTILINE)
+    if released:  # the newest stands first
+        assert released[0] == (version, only(r"^date-released: (.+)", "CITATION.cff"))
+
+
+def test_one_oldest_torch_everywhere():
+    oldest = muladd_nb.build_info()["torch_target"]
+    major, minor = map(int, oldest.split("."))
+    as_tuple = f"({major}, {minor})"
+    assert set(re.findall(r'"torch>=(.+?)"', text("pyproject.toml"))) == {oldest}
+    assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_load.py") == as_tuple
+    assert only(r"^TORCH_AT_LEAST = (.+)", "tools/dependencies.py") == as_tuple
+    assert only(r"^torch_target_hex = '0x(.+)'", "src/meson.build") == f"{major:02x}{minor:02x}" + 12 * "0"
+    assert re.findall(r'"([\d.]+)": "[\d.]+"', only(r"^MATRIX = (.+)", "noxfile.py"))[0] == oldest
+
+
+def test_one_oldest_python_everywhere():
+    oldest = only(r"limited_api: '(.+?)'", "src/meson.build")
+    tag = "cp" + oldest.replace(".", "")
+    assert only(r'^requires-python = ">=(.+)"', "pyproject.toml") == oldest
+    assert only(r'^build = "(\w+)-manylinux', "pyproject.toml") == tag
+    assert only(r"--python-tag (\w+)", "tools/repair_wheel") == tag
+    assert oldest in re.findall(r'": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "repository"), [("ruff", "ruff-pre-commit"), ("clang-format", "mirrors-clang-format")]
+)
+def test_tools_are_pinned_to_one_version(tool, repository):
+    pinned = only(rf'"{tool}==([\d.]+)"', "pyproject.toml")
+    assert only(rf"{repository}\n    rev: v([\d.]+)", ".pre-commit-config.yaml") == pinned
+
+
+def public_functions():
+    public = [module.name for module in pkgutil.iter_modules(muladd_nb.__path__) if not module.name.startswith("_")]
+    for module in [muladd_nb, *(importlib.import_module(f"muladd_nb.{name}") for name in public)]:
+        for name in getattr(module, "__all__", []):
+            value = getattr(module, name)
+            if inspect.isroutine(value) or inspect.isclass(value):
+                yield f"{module.__name__}.{name}", value
+
+
+@pytest.mark.parametrize(("name", "function"), list(public_functions()))
+def test_every_public_function_is_documented(name, function):
+    docstring = inspect.getdoc(function) or ""
+    assert "Examples\n--------\n>>> " in docstring
+    described = re.search(r"^Parameters\n-+\n(.*?)(^\w+\n---|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^\S.*", described[1], re.MULTILINE) if described else []
+    assert set(inspect.signature(function).parameters) <= set(re.findall(r"\w+", " ".join(headings)))
+    pages = "\n".join(path.read_text() for path in sources() if path.suffix == ".md" and path.name != "CHANGELOG.md")
+    short = name.rpartition(".")[2]
+    assert re.search(rf"autofunction:: (muladd_nb\.)?{short}\b|`muladd_nb\.{short}\(", pages)
+
+
+def test_the_schemas_are_found():
+    assert set(SCHEMAS) == test_contract.SCHEMAS  # which are compared with those that torch knows
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_every_operator_is_complete(schema):
+    operator = schema.partition("(")[0]
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):  # fake kernels stand at Meta, batching rules last
+        assert has_kernel(f"muladd_nb::{operator}", key), key
+    assert has_kernel(f"muladd_nb::{operator}", "CUDA") == bool(muladd_nb.build_info()["cuda_version"])
+    assert schema in test_contract.SCHEMAS
+    assert operator in test_contract.CALLS
+    assert f"| `{schema}` |" in text("README.md")
+
+
+def test_every_python_file_is_installed():
+    installed = text("muladd_nb/meson.build")
+    for path in sources():
+        if path.suffix in (".py", ".pyi") and path.is_relative_to(ROOT / "muladd_nb"):
+            assert f"'{path.relative_to(ROOT / 'muladd_nb')}'" in installed
+
+
+def test_no_path_of_a_machine():
+    of_a_machine = re.compile(r"(?<![\w.])/(?:home|Users|root|work|tmp|mnt|opt)/\w|\b[A-Z]:\\\w")
+    for path in sources():
+        if b"\0" not in path.read_bytes():
+            found = of_a_machine.search(path.read_text())
+            assert not found, f"{path.relative_to(ROOT)}: {found}"
+
+
+# What a source may include: the standard library, the system, and the stable ABIs; src/module.cpp alone nanobind.
+HEADERS = {
+    "src": r"[a-z_]+|(unistd|immintrin|dlfcn)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
+    r"|torch/csrc/inductor/aoti_torch/c/shim\.h",
+    "src/cpu": r"",
+    "src/cuda": r"cuda\w*\.h",
+    "src/executorch": r"executorch/.*",
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.[chu]*")), ids=lambda path: path.name)
+def test_headers_are_of_the_stable_abis(path):
+    allowed = f"{HEADERS['src']}|{HEADERS[str(path.parent.relative_to(ROOT))]}"
+    if path.name == "module.cpp":
+        allowed += r"|nanobind/.*"
+    for quoted, header in re.findall(r'#include (?:"(.+)"|<(.+)>)', path.read_text()):
+        assert (path.parent / quoted).is_file() if quoted else re.fullmatch(allowed, header), quoted or header
