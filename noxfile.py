@@ -11,7 +11,7 @@ from pathlib import Path
 import nox
 from python_discovery import get_interpreter
 
-nox.needs_version = ">=2025.2.9"
+nox.needs_version = ">=2026.1"
 nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
