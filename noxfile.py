@@ -174,7 +174,7 @@ def release(session: nox.Session) -> None:
     today = dt.datetime.now(dt.timezone.utc).date()
     for file, before, after in [
         ("meson.build", r"(?m)^  version: '.*?'", f"  version: '{version}'"),
-        ("CITATION.cff", r"(?m)^version: .*\ndate-released: .*", f"version: {version}\ndate-released: {today}"),
+        ("CITATION.cff", r"(?m)^version: .*(\ndate-released: .*)?", f"version: {version}\ndate-released: {today}"),
         ("CHANGELOG.md", r"## \[Unreleased\]", f"## [Unreleased]\n\n## [{version}] - {today}"),
     ]:
         text, count = re.subn(before, after, Path(file).read_text())
