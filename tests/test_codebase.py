@@ -127,7 +127,7 @@ def test_no_path_of_a_machine():
 
 # What a source may include: the standard library, the system, and the stable ABIs; src/module.cpp alone nanobind.
 HEADERS = {
-    "src": r"[a-z_]+|(unistd|immintrin|dlfcn)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
+    "src": r"[a-z_]+|(unistd|immintrin|dlfcn|link)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
     r"|torch/csrc/inductor/aoti_torch/c/shim\.h",
     "src/cpu": r"",
     "src/cuda": r"cuda\w*\.h",
