@@ -11,7 +11,7 @@ from pathlib import Path
 import nox
 from python_discovery import get_interpreter
 
-nox.needs_version = ">=2026.1"
+nox.needs_version = ">=2026.10"
 nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
@@ -59,6 +59,7 @@ def wheel(session: nox.Session) -> None:
     _install_tools(session)
     work = Path(session.create_tmp()).resolve()
     shutil.rmtree(work)
+    work.mkdir()
     shutil.rmtree("dist", ignore_errors=True)
     os.umask(0o022)  # a wheel keeps the permissions of the files it was made of
     commit_time = _output(session, "git", "log", "-1", "--format=%ct")
