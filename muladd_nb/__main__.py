@@ -7,15 +7,16 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from . import _bench, _check, build_info
+from . import _bench, _check, _new, build_info
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the subcommand in ``argv``, or all three, and return the exit status."""
+    """Run the subcommand in ``argv``, or info, check and bench, and return the exit status."""
     parser = argparse.ArgumentParser(prog="muladd-nb", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     commands = parser.add_subparsers(dest="command")
@@ -27,7 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.add_parser(name, help=what, description=what).add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object instead of text"
         )
+    what = "write a project with an operator of your own, to start from"
+    new = commands.add_parser("new", help=what, description=what)
+    new.add_argument("package", help="its name, like my_ops; it is written to a folder of that name")
+    new.add_argument("--operator", default="mymul", help="the name of its operator (default: %(default)s)")
     arguments = parser.parse_args(argv)
+    if arguments.command == "new":
+        return _write_project(arguments.package, arguments.operator)
 
     def say(line: str) -> None:
         if not arguments.json:
@@ -59,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif "check" in report:
         print(f"\n{len(report['check']) - failed} checks passed, {failed} failed")
     return 1 if failed else 0
+
+
+def _write_project(package: str, operator: str) -> int:
+    try:
+        folder = _new.create(package, operator, Path())
+    except ValueError as error:
+        print(f"muladd-nb new: {error}", file=sys.stderr)
+        return 2
+    print(f"{folder} is written. Install and test it: cd {folder} && pip install '.[test]' && pytest")
+    return 0
 
 
 def _info() -> dict[str, Any]:

@@ -1,0 +1,176 @@
+"""Write results/*.json as plots and tables, for reading here and for the page Performance of the documentation.
+
+A plot is an SVG for light pages and one for dark ones; report.md, in MyST Markdown, shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+RESULTS = Path(__file__).parent / "results"
+SIDES = ("eager", "addcmul", "compile", "naive kernel", "streaming triad", "torch.ops", "mul + add", "copy", "Triton")
+# Tell the sides apart on each background, with every colour vision.
+THEMES = {
+    "light": ("#1f2328", ("#0072b2", "#c2410c", "#00795a", "#a3437f", "#6b5900", "#5b4bb5", "#777777")),
+    "dark": ("#d0d4da", ("#56b4e9", "#ff9d5c", "#2fd6a3", "#f0a6cf", "#f0e442", "#b3a6ff", "#aaaaaa")),
+}
+RESULT = {"fresh": "a fresh result", "out=": "into out="}
+
+Rows = list[dict[str, Any]]
+
+
+def ratios(row: dict[str, Any]) -> dict[str, float]:
+    """Return how many times faster the first side is than each other one."""
+    mine, *others = row["seconds"]
+    return {side: row["seconds"][side] / row["seconds"][mine] for side in others}
+
+
+def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
+    for side in ratios(rows[0]):
+        axes.plot([row["numel"] for row in rows], [ratios(row)[side] for row in rows], "o-", ms=4, color=colors[side])
+        axes.lines[-1].set_label(side)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}x")
+    axes.axhline(1, color="gray", linewidth=1)
+    axes.set(xlabel="elements", ylabel="times faster than")
+    axes.legend(fontsize=9, frameon=False)
+
+
+def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
+    sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
+    thickness = 0.8 / len(sides)
+    for position, row in enumerate(rows):
+        for side, ratio in ratios(row).items():
+            y = position + thickness * (sides.index(side) - (len(sides) - 1) / 2)
+            axes.barh(y, ratio - 1, thickness, left=1, color=colors[side])
+            axes.annotate(
+                f"{ratio:.1f}x", (ratio, y), (3 if ratio > 1 else -3, 0), textcoords="offset points",
+                ha="left" if ratio > 1 else "right", va="center", fontsize=8,
+            )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}x")
+    axes.margins(x=0.15)
+    axes.axvline(1, color="gray", linewidth=1)
+    axes.set_yticks(range(len(rows)), [case(row) for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("times faster than")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colors[side]) for side in sides]
+    axes.legend(
+        handles, sides, fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(sides)
+    )
+
+
+def case(row: dict[str, Any]) -> str:
+    """Return what the case of `row` is called, without what its plot says already."""
+    name = str(row.get("layout") or row.get("mode"))
+    return f"{name}\n{row['numel']:,} elements" if "mode" in row else name
+
+
+def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[float, float]) -> str:
+    """Draw `rows` for each background; return the Markdown that shows the one that fits."""
+    shown = []
+    for theme, (ink, palette) in THEMES.items():
+        inks = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
+        with mpl.rc_context({"svg.hashsalt": path.stem, "savefig.transparent": True, **inks}):
+            figure, axes = plt.subplots(figsize=size, layout="constrained")
+            draw_on(axes, rows, {side: palette[i % len(palette)] for i, side in enumerate(SIDES)})
+            axes.spines[["top", "right"]].set_visible(False)
+            file = path.with_name(f"{path.stem}-{theme}.svg")
+            figure.savefig(file, metadata={"Date": None})
+            plt.close(figure)
+        shown.append(f"```{{image}} /_generated/{file.name}\n:class: only-{theme}\n:alt: {description}\n```\n")
+    return "\n".join(shown)
+
+
+def table(rows: Rows) -> str:
+    """Return a Markdown table of times and ratios."""
+    keys = [key for key in rows[0] if key != "seconds"]
+    sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
+    text = [[*keys, "µs", *sides], ["---"] * len(keys) + ["--:"] * (1 + len(sides))]
+    for row in rows:
+        of_row = ratios(row)
+        text.append(
+            [f"{row[key]:,}" if key == "numel" else str(row[key]) for key in keys]
+            + [f"{next(iter(row['seconds'].values())) * 1e6:,.1f}"]
+            + [f"{of_row[side]:.2f}x" if side in of_row else "" for side in sides]
+        )
+    return "\n".join("| " + " | ".join(line) + " |" for line in text) + "\n"
+
+
+def numbers(rows: Rows) -> str:
+    return f"::::{{dropdown}} The numbers\n{table(rows)}\n::::\n"
+
+
+def machine(report: dict[str, Any]) -> str:
+    words = {"processor": "{}", "threads": "{} threads", "simd": "{}", "python": "CPython {}", "torch": "torch {}"}
+    known = report["machine"]
+    return ", ".join(word.format(known[key]) for key, word in words.items()) + f", muladd_nb {known['muladd_nb']}."
+
+
+def throughput(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "::::::{tab-set}\n"
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    for dtype in sorted(dtypes, key=lambda name: name != "float32"):
+        yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
+        of_dtype = [row for row in rows if row["dtype"] == dtype]
+        for result, words in RESULT.items():
+            chosen = [row for row in of_dtype if row["result"] == result]
+            path = stem.with_name(f"{stem.name}-{dtype}-{result.strip('=')}")
+            what = f"How many times faster {dtype} is than each alternative, by the number of elements, {words}"
+            yield f"\n:::{{grid-item}}\n**{words.capitalize()}**\n\n"
+            yield draw(path, lines, chosen, what, (4.6, 3.6)) + "\n:::\n"
+        yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
+    yield "::::::\n"
+
+
+def by_result(rows: Rows, stem: Path) -> Iterator[str]:
+    for result, words in RESULT.items():
+        chosen = [row for row in rows if row["result"] == result]
+        what = f"How many times faster than each alternative, by layout, {words}"
+        yield f"**{words.capitalize()}**\n\n"
+        yield draw(stem.with_name(f"{stem.name}-{result.strip('=')}"), bars, chosen, what, (5.6, 4.2)) + "\n"
+    yield numbers(rows)
+
+
+def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
+    yield draw(stem, bars, rows, "How many times faster one call is than each alternative, by mode", (5.6, 5.2)) + "\n"
+    yield numbers(rows)
+
+
+SECTIONS = {
+    "throughput": ("By size", throughput),
+    "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
+    "per_call": ("One call, with and without gradients, float32", by_mode),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="the folder to write to")
+    output = parser.parse_args().output
+    output.mkdir(exist_ok=True)
+    mpl.use("svg")
+    parts = []
+    for device in ("cpu", "cuda"):
+        for name, (title, section) in SECTIONS.items():
+            if not (path := RESULTS / f"{name}-{device}.json").exists():
+                continue
+            report = json.loads(path.read_text())
+            parts.append(f"\n### {'CPU' if device == 'cpu' else 'CUDA'}: {title[0].lower()}{title[1:]}\n")
+            parts.append(f"Measured on {machine(report)}\n")
+            parts.extend(section(report["rows"], output / path.stem))
+    (output / "report.md").write_text("\n".join(parts))
+    print(f"written to {output / 'report.md'}")
+
+
+if __name__ == "__main__":
+    main()
