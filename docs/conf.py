@@ -1,0 +1,95 @@
+"""Sphinx builds this site: ``sphinx-build -W -b html docs out``, ``-b doctest`` runs what its pages show."""
+
+import doctest
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import muladd_nb
+
+HERE = Path(__file__).parent
+
+# The plots and tables of the page Performance, from the committed results.
+GENERATED = HERE / "_generated"
+subprocess.run([sys.executable, HERE.parent / "benchmarks" / "report.py", "--output", GENERATED], check=True)
+
+project = "muladd_nb"
+author = "The muladd_nb developers"
+copyright = "The muladd_nb developers"  # noqa: A001 (the name Sphinx asks for)
+version = release = muladd_nb.__version__
+
+extensions = [
+    "myst_parser",
+    "notfound.extension",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinxext.opengraph",
+]
+exclude_patterns = ["_generated", "examples"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 60
+napoleon_google_docstring = False
+
+doctest_global_setup = "import torch, muladd_nb; torch.manual_seed(0)"
+doctest_default_flags = doctest.ELLIPSIS  # without Sphinx's default, which ignores what an exception says
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "download_all_examples": False,
+    "show_signature": False,
+    "show_memory": False,
+    "min_reported_time": 1e9,  # how long it took here says nothing about there
+    "write_computation_times": False,
+    "image_srcset": ["2x"],
+}
+
+html_theme = "furo"
+html_title = "muladd_nb"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_baseurl = os.environ.get("DOCS_URL", "")  # where the site will stand, if that is known
+notfound_urls_prefix = "/"
+
+ogp_site_url = html_baseurl
+ogp_enable_meta_description = True
+ogp_social_cards = {"line_color": "#d9480f", "image": "_static/logo.png", "image_mini": "_static/logo.png"}
+
+
+def with_inventory(projects: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the intersphinx mapping of the projects whose inventory can be had: without a network, of none."""
+    mapping = {}
+    GENERATED.mkdir(exist_ok=True)
+    for name, url in projects.items():
+        inventory = GENERATED / f"{name}.inv"
+        try:
+            with urllib.request.urlopen(url + "objects.inv", timeout=5) as answer:
+                inventory.write_bytes(answer.read())
+        except OSError:
+            continue
+        mapping[name] = (url, str(inventory))
+    return mapping
+
+
+intersphinx_mapping = with_inventory(
+    {"python": "https://docs.python.org/3/", "torch": "https://docs.pytorch.org/docs/stable/"}
+)
