@@ -48,9 +48,12 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site into build/docs."""
+    """Build the site into build/docs, run the examples on its pages, and read all of it in Chromium."""
     session.install(".[docs]")
-    session.run("sphinx-build", "-W", "-b", "html", "docs", "build/docs")
+    doctrees = Path(session.create_tmp()).resolve() / "doctrees"
+    for builder, folder in (("html", "build/docs"), ("doctest", "build/doctest")):
+        session.run("sphinx-build", "-W", "-q", "-d", doctrees, "-b", builder, "docs", folder)
+    session.run("python", "tools/check_site.py", "build/docs")
 
 
 @nox.session

@@ -65,6 +65,11 @@ html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#b83c08", "color-brand-content": "#b83c08"},
+    "dark_css_variables": {"color-brand-primary": "#ff9d5c", "color-brand-content": "#ff9d5c"},
+}
+pygments_dark_style = "github-dark"
 html_copy_source = False
 html_show_sourcelink = False
 html_baseurl = os.environ.get("DOCS_URL", "")  # where the site will stand, if that is known
