@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import muladd_nb
 
@@ -73,7 +74,7 @@ pygments_dark_style = "github-dark"
 html_copy_source = False
 html_show_sourcelink = False
 html_baseurl = os.environ.get("DOCS_URL", "")  # where the site will stand, if that is known
-notfound_urls_prefix = "/"
+notfound_urls_prefix = urlsplit(html_baseurl).path or "/"
 
 ogp_site_url = html_baseurl
 ogp_enable_meta_description = True

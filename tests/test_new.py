@@ -33,6 +33,7 @@ def test_the_project_installs_and_passes_its_tests(folder):
     # What it builds with is here already: pip need not fetch a torch of its own.
     run("pip", "install", "--no-build-isolation", "--no-deps", f"--target={site}", ".", cwd=project)
     run("pytest", "-q", cwd=project, PYTHONPATH=str(site))
+    run("doctest", "README.md", cwd=project, PYTHONPATH=str(site))
 
 
 def test_only_the_names_of_the_user_are_left(folder):

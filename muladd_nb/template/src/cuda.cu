@@ -28,7 +28,7 @@ void launch(const Tensor& a, const Tensor& b, Tensor& out) {
   multiply<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       a.const_data_ptr<T>(), b.const_data_ptr<T>(), out.mutable_data_ptr<T>(), out.numel());
   const cudaError_t error = cudaGetLastError(); // a launch that fails says so here, or much later and elsewhere
-  require(error == cudaSuccess, std::string("the CUDA kernel could not be launched: ") + cudaGetErrorString(error));
+  if (error != cudaSuccess) fail(std::string("the CUDA kernel could not be launched: ") + cudaGetErrorString(error));
 }
 
 Tensor run(Tensor a, Tensor b) {

@@ -13,16 +13,15 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 // STD_TORCH_CHECK would put function, file and line before the sentence.
-inline void require(bool ok, const std::string& sentence) {
-  if (!ok) throw std::runtime_error("mymul: " + sentence);
+[[noreturn]] inline void fail(const std::string& sentence) {
+  throw std::runtime_error("mymul: " + sentence);
 }
 
 inline void check(const Tensor& a, const Tensor& b) {
   const ScalarType dtype = a.scalar_type();
-  require(dtype == ScalarType::Float || dtype == ScalarType::Double, "a must be float32 or float64");
-  require(a.device() == b.device(), "a and b must be on the same device");
-  require(b.scalar_type() == dtype, "a and b must have the same dtype");
-  require(
-      a.dim() == b.dim() && std::equal(a.sizes().begin(), a.sizes().end(), b.sizes().begin()),
-      "a and b must have the same shape");
+  if (dtype != ScalarType::Float && dtype != ScalarType::Double) fail("a must be float32 or float64");
+  if (a.device() != b.device()) fail("a and b must be on the same device");
+  if (b.scalar_type() != dtype) fail("a and b must have the same dtype");
+  const auto of_a = a.sizes(), of_b = b.sizes();
+  if (!std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end())) fail("a and b must have the same shape");
 }
