@@ -24,13 +24,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 WIDTHS = {"desktop": 1280, "phone": 390}
 SCHEMES = ("light", "dark")
 
-# Elements that stick out of the window, innermost ones, and whose own ancestors do not scroll.
-TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(element => {
+# What ends past the window's edge and is in no box of its own that scrolls, as code and tables may. The width of the
+# document does not tell: the theme lets the whole content scroll, which is what must not be needed.
+TOO_WIDE = """() => [...document.querySelectorAll('.content *')].filter(element => {
   if (element.getBoundingClientRect().right <= innerWidth + 1 || !element.checkVisibility()) return false
-  for (let box = element; box; box = box.parentElement) {
-    const style = getComputedStyle(box)
-    if (style.overflowX != 'visible' || style.position == 'fixed') return false
-  }
+  for (let box = element; !box.matches('.content'); box = box.parentElement)
+    if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return false
   return true
 }).map(element => element.tagName.toLowerCase() + ': ' + element.textContent.trim().slice(0, 60))"""
 
