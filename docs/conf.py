@@ -33,7 +33,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinxext.opengraph",
 ]
-exclude_patterns = ["_generated", "examples"]
+exclude_patterns = ["_generated", "examples", "traps"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 

@@ -1,0 +1,42 @@
+"""The C++ programs of the documentation's page on traps: the commands at the top of each print what it says there."""
+
+import doctest
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import muladd_nb
+
+PROGRAMS = sorted((Path(__file__).parent.parent / "docs" / "traps").glob("*.cpp"))
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_program(program, tmp_path):
+    lines = [line.removeprefix("// ") for line in program.read_text().splitlines() if line.startswith("// ")][1:]
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    expected = "".join(f"{line}\n" for line in lines if not line.startswith("$ "))
+    if "x86-64-v3" in " ".join(commands) and not {"fma", "avx2"} <= set(CPU.split()):
+        pytest.skip("needs an x86 processor with FMA")
+    shutil.copy(program, tmp_path)
+    names = {
+        "TORCH": str(Path(torch.__file__).parent),
+        "MODULE": muladd_nb._C.__file__,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    run = subprocess.run(
+        ["sh", "-ec", "\n".join(commands)],
+        cwd=tmp_path,
+        env=os.environ | names,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert doctest.OutputChecker().check_output(expected, run.stdout, doctest.ELLIPSIS), run.stdout
