@@ -29,9 +29,21 @@ def test_readme():
     assert result.failed == 0
 
 
-def test_digits_example():
+def example(name):
     mpl.use("agg")
-    results = runpy.run_path(str(ROOT / "docs" / "examples" / "plot_digits.py"))
+    return runpy.run_path(str(ROOT / "docs" / "examples" / f"plot_{name}.py"))
+
+
+def test_exponential_example():
+    results = example("exponential")
+    two_roundings, one_rounding = results["errors"].values()
+    assert 0.5 < one_rounding.max() < 0.8 < two_roundings.max()
+    two_roundings, one_rounding = results["correct"].values()
+    assert two_roundings < 0.92 < 0.95 < one_rounding
+
+
+def test_digits_example():
+    results = example("digits")
     assert results["eager_accuracy"] > 0.95
     assert results["compiled_accuracy"] > 0.95
 

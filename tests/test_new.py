@@ -32,6 +32,7 @@ def test_the_project_installs_and_passes_its_tests(folder):
     project, site = folder / "signal_ops", folder / "site"
     # What it builds with is here already: pip need not fetch a torch of its own.
     run("pip", "install", "--no-build-isolation", "--no-deps", f"--target={site}", ".", cwd=project)
+    assert (site / "signal_ops" / "_C.abi3.so").exists()
     run("pytest", "-q", cwd=project, PYTHONPATH=str(site))
     run("doctest", "README.md", cwd=project, PYTHONPATH=str(site))
 
