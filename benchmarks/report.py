@@ -34,9 +34,9 @@ def ratios(row: dict[str, Any]) -> dict[str, float]:
 
 
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
+    sizes = [row["numel"] for row in rows]
     for side in ratios(rows[0]):
-        axes.plot([row["numel"] for row in rows], [ratios(row)[side] for row in rows], "o-", ms=4, color=colors[side])
-        axes.lines[-1].set_label(side)
+        axes.plot(sizes, [ratios(row)[side] for row in rows], "o-", ms=4, color=colors[side], label=side)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}x")

@@ -96,8 +96,9 @@ def main(site: Path, screenshots: Path | None) -> int:
     links: dict[str, set[str]] = {}  # each address within the site, and the pages that link to it
     anchors: dict[str, set[str]] = {}  # each page, and what in it can be linked to
 
-    def elsewhere(address: str) -> bool:
-        return not address.startswith((root, "data:"))
+    def note_request(address: str) -> None:
+        if not address.startswith((root, "data:")):
+            said.append(f"loads {address}")
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -110,7 +111,7 @@ def main(site: Path, screenshots: Path | None) -> int:
                 page = context.new_page()
                 page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
                 page.on("pageerror", lambda error: said.append(str(error)))
-                page.on("request", lambda request: said.append(request.url) if elsewhere(request.url) else None)
+                page.on("request", lambda request: note_request(request.url))
                 for name in names:
                     said.clear()
                     page.goto(root + name)
