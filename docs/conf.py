@@ -2,6 +2,7 @@
 
 import doctest
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +16,11 @@ HERE = Path(__file__).parent
 # The plots and tables of the page Performance, from the committed results.
 GENERATED = HERE / "_generated"
 subprocess.run([sys.executable, HERE.parent / "benchmarks" / "report.py", "--output", GENERATED], check=True)
+
+# The gallery would take every folder with a README for a part of it: it gets the examples that draw, and no folders.
+(GENERATED / "examples").mkdir(exist_ok=True)
+for file in [HERE / "examples" / "README.txt", *(HERE / "examples").glob("plot_*.py")]:
+    shutil.copy2(file, GENERATED / "examples")
 
 project = "muladd_nb"
 author = "The muladd_nb developers"
@@ -49,7 +55,7 @@ copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
 
 sphinx_gallery_conf = {
-    "examples_dirs": "examples",
+    "examples_dirs": "_generated/examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"plot_",
     "download_all_examples": False,
