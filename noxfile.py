@@ -131,7 +131,7 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[st
 def bench(session: nox.Session) -> None:
     """Run every benchmark, briefly; benchmarks/README.md says how to measure."""
     session.install(".[bench]")
-    for name in ("throughput", "strided", "per_call"):
+    for name in ("throughput", "strided", "per_call", "fusion"):
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
 

@@ -33,7 +33,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
                 "operator, compiled": partial(torch.compile(partial(chain, ops), fullgraph=True), a, b),
                 "operator, eager": partial(chain, ops, a, b),
             }
-            yield {"work": name, "numel": f"2^{exponent}"}, sides
+            yield {"work": name, "numel": 1 << exponent}, sides
 
 
 if __name__ == "__main__":

@@ -146,10 +146,15 @@ def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
     yield numbers(rows)
 
 
+def as_table(rows: Rows, stem: Path) -> Iterator[str]:
+    yield table(rows)
+
+
 SECTIONS = {
     "throughput": ("By size", throughput),
     "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
+    "fusion": ("A compiled chain, fused or not, float32", as_table),
 }
 
 
