@@ -1,4 +1,4 @@
-"""What the public functions put into a program that torch.compile or torch.export traces."""
+"""What the public functions put into a program that torch.compile, torch.export or a symbolic make_fx traces."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from . import config
+from ._contract import DTYPES
 
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _ops = torch.ops.muladd_nb
 
 
 def mymuladd(a: Tensor, b: Tensor, c: float) -> Tensor:
-    if config.fuse_when_compiling and _alike(a, b):
+    if _fuse(a, b, c):
         return a * b + c
     return _ops.mymuladd.default(a, b, c) if _constant(c) else _ops.mymuladd.tensor_c(a, b, _as_tensor(c))
 
@@ -24,7 +26,7 @@ def mymuladd_out(a: Tensor, b: Tensor, c: float, out: Tensor) -> None:
 
 
 def mymul(a: Tensor, b: Tensor) -> Tensor:
-    return a * b if config.fuse_when_compiling and _alike(a, b) else _ops.mymul.default(a, b)
+    return a * b if _fuse(a, b, 0.0) else _ops.mymul.default(a, b)
 
 
 def mymul_out(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -32,22 +34,30 @@ def mymul_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     _ops.mymuladd_out.default(a, b, -0.0, out)
 
 
-def _alike(a: Tensor, b: Tensor) -> bool:
-    # What ATen would broadcast or promote is left to the operator, which refuses it.
-    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and a.is_floating_point()
+def _fuse(a: Tensor, b: Tensor, c: float) -> bool:
+    # What ATen would broadcast, promote or cast is left to the operator.
+    return (
+        config.fuse_when_compiling
+        and a.shape == b.shape
+        and a.dtype == b.dtype
+        and a.device == b.device
+        and a.dtype in DTYPES
+        and not torch.is_autocast_enabled(a.device.type)
+        and not isinstance(c, complex)
+    )
 
 
 def _constant(c: float) -> bool:
-    """Return whether ``c`` is a constant of the program, not an input that changes from call to call.
+    """Return whether ``c`` is a constant of the program, not a value that changes from call to call."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value
 
-    Dynamo hides the difference from ``isinstance``. But of an input it knows no bound, and asking so sets no guard.
-    """
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    return statically_known_true(c <= 0) or statically_known_true(c > 0)
+    # What is no real number is left to the operator, which refuses it.
+    return isinstance(c, complex) or (isinstance(c, _NUMBERS) and has_static_value(c))
 
 
 def _as_tensor(c: float) -> Tensor:
+    if not isinstance(c, _NUMBERS):  # a NumPy scalar, which Dynamo traces as an array
+        return torch.as_tensor(c).to("cpu", torch.float64)
     # An addition, because it is among the few operations for which the compiler keeps a float an input: of
     # torch.tensor(c) it makes a constant. Adding to -0.0 changes no bit.
     return torch.full((), -0.0, dtype=torch.float64, device="cpu") + c

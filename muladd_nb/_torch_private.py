@@ -29,6 +29,7 @@ __all__ = [
     "differentiating",
     "entry_point",
     "has_tangent",
+    "is_tracing",
     "is_wrapper_subclass",
     "jagged_like",
     "jagged_values",
@@ -50,6 +51,9 @@ BelowAutograd = _C._AutoDispatchBelowAutograd
 
 # Is a torch.func transform (grad, jvp, vmap ...) running?
 transforms_active = _C._are_functorch_transforms_active
+
+# Is torch.jit.trace running?
+is_tracing = _C._is_tracing
 
 _is_grad_enabled = torch.is_grad_enabled
 _dispatch_modes = _C._len_torch_dispatch_stack
@@ -129,7 +133,7 @@ def jagged_like(nested: Any, values: Tensor) -> Tensor:
         offsets=nested.offsets(),
         lengths=nested.lengths(),
         _ragged_idx=nested._ragged_idx,
-        _metadata_cache=nested._metadata_cache,
+        _metadata_cache=dict(nested._metadata_cache),
     )
 
 

@@ -25,19 +25,20 @@ _ops = torch.ops.muladd_nb
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
-def _elementwise(a: Any, *scalars: None) -> list[_Sharding]:
-    placements: list[Placement] = [Replicate(), *(Shard(dim) for dim in range(a.ndim))]
-    return [([placement], [placement, placement, *scalars]) for placement in placements]
+def _elementwise(a: Any, b: Any, *scalars: None) -> list[_Sharding]:
+    # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
+    placements = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(a.ndim)), *a.placements, *b.placements])
+    return [([each], [each, each, *scalars]) for each in placements if not each.is_partial()]
 
 
 @register_sharding(_ops.mymuladd.default)
 def _mymuladd(a: Any, b: Any, c: float) -> list[_Sharding]:
-    return _elementwise(a, None)
+    return _elementwise(a, b, None)
 
 
 @register_sharding(_ops.mymuladd.tensor_c)
 def _mymuladd_tensor_c(a: Any, b: Any, c: Any) -> list[_Sharding]:
-    return [(result, [*inputs, Replicate()]) for result, inputs in _elementwise(a)]
+    return [(result, [*inputs, Replicate()]) for result, inputs in _elementwise(a, b)]
 
 
 @register_sharding(_ops.mymul.default)
@@ -45,7 +46,7 @@ def _mymul(a: Any, b: Any) -> list[_Sharding]:
     linear: list[_Sharding] = []
     for partial in (Partial("sum"), Partial("avg")):
         linear += [([partial], [partial, Replicate()]), ([partial], [Replicate(), partial])]
-    return _elementwise(a) + linear
+    return _elementwise(a, b) + linear
 
 
 def _write(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Tensor | None:

@@ -25,6 +25,11 @@ def _mymuladd(a: Any, b: Any, c: float) -> Any:
     return _onnx.CastLike(_onnx.Add(_product(a, b), constant), a)
 
 
+def _mymuladd_tensor_c(a: Any, b: Any, c: Any) -> Any:
+    constant = _onnx.Cast(c, to=_compute_dtype(a).value)
+    return _onnx.CastLike(_onnx.Add(_product(a, b), constant), a)
+
+
 def _mymul(a: Any, b: Any) -> Any:
     return _onnx.CastLike(_product(a, b), a)
 
@@ -40,5 +45,9 @@ def _compute_dtype(a: Any) -> Any:
 
 _ops = torch.ops.muladd_nb
 
-translation_table = {_ops.mymuladd.default: _mymuladd, _ops.mymul.default: _mymul}
+translation_table = {
+    _ops.mymuladd.default: _mymuladd,
+    _ops.mymuladd.tensor_c: _mymuladd_tensor_c,
+    _ops.mymul.default: _mymul,
+}
 """For ``torch.onnx.export(..., dynamo=True, custom_translation_table=muladd_nb.onnx.translation_table)``."""

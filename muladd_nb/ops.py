@@ -16,6 +16,8 @@ __all__ = ["myadd_out", "mymul", "mymuladd"]
 # What _call needs on its short way, by names of their own: a look-up in a module takes time too.
 _BelowAutograd = private.BelowAutograd
 _nothing_to_record = private.nothing_to_record
+_is_tracing = private.is_tracing
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 _ops = torch.ops.muladd_nb
 _mymuladd = _ops.mymuladd.default
@@ -75,9 +77,11 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
             "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
         )
     if out is None:
-        return _compiled.mymuladd(a, b, c) if is_compiling() else _call(_mymuladd, _mymuladd_entry, a, b, c)
+        if is_compiling() or isinstance(c, _SYMBOLIC):
+            return _compiled.mymuladd(a, b, c)
+        return _call(_mymuladd, _mymuladd_entry, a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
-    if is_compiling():
+    if is_compiling() or isinstance(c, _SYMBOLIC):
         _compiled.mymuladd_out(a, b, c, out)
     else:
         _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
@@ -156,8 +160,8 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
     # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
-    # A subclass, or no tensor at all, is left to the dispatcher.
-    if type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b):
+    # A subclass, or no tensor at all, is left to the dispatcher; and torch.jit.trace compares where calls come from.
+    if type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b) and not _is_tracing():
         with _BelowAutograd():
             return entry_point(a, b, *rest)
     return op(a, b, *rest)
@@ -167,7 +171,8 @@ def _refuse_gradients(op: str, **tensors: Tensor) -> None:
     if not torch.is_grad_enabled():
         return
     for name, tensor in tensors.items():
-        if tensor.requires_grad:
+        # `is True`: what torch.fx traces, or duck-types a tensor, answers otherwise, and is left to the operator.
+        if getattr(tensor, "requires_grad", None) is True:
             raise RuntimeError(
                 f"{op}: no gradient is recorded through out, but {name} requires grad; "
                 f"call it under torch.no_grad(), or detach {name}"

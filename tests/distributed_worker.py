@@ -113,6 +113,19 @@ def a_product_may_stay_partial(mesh):
 
 
 @check
+def parameters_of_fsdp_and_tensor_parallelism_keep_their_placement(mesh):
+    if mesh.ndim == 1:
+        return
+    model = nn.Sequential(nn.Linear(8, 8))
+    parallelize_module(model, mesh["columns"], {"0": ColwiseParallel()})
+    fully_shard(model, mesh=mesh["rows"])
+    weight = model[0].weight
+    result = ops.mymul(weight, weight)
+    assert result.placements == weight.placements
+    torch.testing.assert_close(result.full_tensor(), weight.full_tensor() ** 2)
+
+
+@check
 def out_keeps_its_placement(mesh):
     a, b = (torch.randn(SHAPE, device=mesh.device_type) for _ in range(2))
     placements = [[p] * mesh.ndim for p in (Shard(0), Shard(1), Replicate())]

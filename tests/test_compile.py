@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
@@ -92,6 +93,46 @@ def test_values_of_c_cost_one_recompilation(device, backend, out):
     assert counter.frame_count <= 2
 
 
+CHANGING = {
+    "of a known sign": lambda a, c: muladd_nb.mymuladd(a, a, c) if c > 0 else a,
+    "computed": lambda a, c: muladd_nb.mymuladd(a, a, c * c + 1),
+    "a size": lambda a, c: muladd_nb.mymuladd(a, a, a.shape[0]),
+}
+
+
+@pytest.mark.parametrize("f", CHANGING.values(), ids=CHANGING)
+def test_a_c_that_changes_in_any_way_costs_one_recompilation(device, f):
+    counter = CompileCounter()
+    compiled = torch.compile(f, backend=counter, fullgraph=True)
+    for n in (3, 4, 5, 6):
+        a = torch.randn(n, device=device)
+        assert torch.equal(compiled(a, n + 0.5), f(a, n + 0.5))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("number", [np.float64, np.float32, np.int64])
+def test_c_may_be_a_number_of_numpy(device, number):
+    counter = CompileCounter()
+    compiled = torch.compile(muladd_nb.mymuladd, backend=counter, fullgraph=True)
+    a, out = torch.randn(3, device=device), torch.empty(3, device=device)
+    for c in (number(2.5), number(3.5), number(4.5)):
+        expected = muladd_nb.mymuladd(a, a, float(c))
+        assert torch.equal(compiled(a, a, c), expected)
+        assert torch.equal(compiled(a, a, c, out=out), expected)
+    assert counter.frame_count <= 4  # with out and without
+
+
+def test_a_c_that_depends_on_data(device):
+    def f(a, x):
+        c = x.item()
+        torch._check(c > 0)
+        return muladd_nb.mymuladd(a, a, c)
+
+    a, x = torch.randn(3, device=device), torch.tensor(2.5, device=device)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        assert torch.equal(torch.compile(f, fullgraph=True, backend="aot_eager")(a, x), f(a, x))
+
+
 def test_a_compiled_c_that_changes_has_derivatives_and_batches(device):
     def loss(a, b, c):
         return muladd_nb.mymuladd(a, b, c).sin().sum()
@@ -118,6 +159,16 @@ def test_fusion_is_a_choice(device, fuse, monkeypatch):
     result, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), a, b)
     torch.testing.assert_close(result, f(a, b))
     assert ("torch.ops.muladd_nb." in code) == (not fuse)
+
+
+def test_fusion_leaves_casts_and_other_dtypes_to_the_operator(device, monkeypatch):
+    monkeypatch.setattr(muladd_nb.config, "fuse_when_compiling", True)
+    a, b = torch.randn(5, 7, device=device), torch.randn(5, 7, device=device)
+    compiled = torch.compile(lambda a, b: muladd_nb.mymuladd(a, b, 0.5), fullgraph=True, backend="aot_eager")
+    with torch.autocast(device, torch.bfloat16):
+        assert compiled(a, b).dtype == torch.bfloat16
+    with pytest.raises(RuntimeError, match="mymuladd: a must be float16, bfloat16, float32 or float64, got int32"):
+        compiled(a.int(), b.int())
 
 
 def test_fusion_refuses_what_the_operator_refuses(device, monkeypatch):

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 from conftest import CUDA
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import muladd_nb
 
@@ -24,6 +25,11 @@ class Model(torch.nn.Module):
 class Functional(torch.nn.Module):
     def forward(self, a, b):
         return ops.mymuladd(a, b, 0.1), muladd_nb.mymul(a, b)
+
+
+class BySize(torch.nn.Module):
+    def forward(self, a, b):
+        return muladd_nb.mymuladd(a, b, a.shape[0])
 
 
 def inputs(n, device, dtype=torch.float32):
@@ -65,6 +71,15 @@ def test_an_exported_program_is_decomposed_and_copied(program, device):
     assert torch.equal(copy.deepcopy(program).module()(a, b), Model()(a, b))
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_c_may_be_a_dynamic_size(device, strict):
+    program = export(BySize(), device, strict=strict)
+    a, b = inputs(9, device)
+    assert torch.equal(program.module()(a, b), BySize()(a, b))
+    graph = make_fx(BySize(), tracing_mode="symbolic")(*inputs(4, device))
+    assert torch.equal(graph(a, b), BySize()(a, b))
+
+
 def test_what_the_contract_forbids_is_not_exported(device):
     a, b = torch.randn(4, 3, device=device), torch.randn(3, device=device)
     with pytest.raises(RuntimeError, match="mymuladd: a and b must have the same shape"):
@@ -79,15 +94,16 @@ def test_aot_inductor(program, device, tmp_path):
         torch.testing.assert_close(model(a, b), Model()(a, b))
 
 
+@pytest.mark.parametrize("model", [Functional(), BySize()], ids=["Functional", "BySize"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_onnx(dtype, tmp_path):
+def test_onnx(dtype, model, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     import muladd_nb.onnx
 
     n = torch.export.Dim("n", min=2)
     program = torch.onnx.export(
-        Functional(),
+        model,
         inputs(4, "cpu", dtype),
         dynamo=True,
         dynamic_shapes=({0: n}, {0: n}),
@@ -98,7 +114,8 @@ def test_onnx(dtype, tmp_path):
     a, b = inputs(900, "cpu", dtype)
     names = [argument.name for argument in session.get_inputs()]
     results = session.run(None, dict(zip(names, (a.numpy(), b.numpy()), strict=True)))
-    for result, expected in zip(results, Functional()(a, b), strict=True):
+    expected = model(a, b)
+    for result, expected in zip(results, expected if isinstance(expected, tuple) else [expected], strict=True):
         result = torch.from_numpy(result)
         torch.testing.assert_close(result, expected)
         assert dtype != torch.float16 or torch.equal(result, expected)
@@ -144,6 +161,21 @@ def test_torch_trace(device, module):
     torch.testing.assert_close(traced(a, b), module(a, b), rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_trace_of_a_model_with_parameters(device):
+    class Gain(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            return muladd_nb.mymuladd(self.gain(x), x, 0.5)
+
+    model = Gain().to(device)
+    x, y = inputs(5, device)
+    assert torch.equal(torch.jit.trace(model, (x,))(y), model(y))
+
+
 def test_symbolic_trace(device):
     class Raw(torch.nn.Module):
         def forward(self, a, b):
@@ -154,6 +186,8 @@ def test_symbolic_trace(device):
     a, b = inputs(5, device)
     assert torch.equal(graph(a, b), Raw()(a, b))
     assert torch.equal(pickle.loads(pickle.dumps(graph))(a, b), Raw()(a, b))
+    written = torch.fx.symbolic_trace(lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out))
+    assert torch.equal(written(a, b, torch.empty_like(a)), ops.mymuladd(a, b, 0.5))
 
 
 @pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")

@@ -141,6 +141,15 @@ def test_jagged_of_different_shapes_are_refused(device):
         muladd_nb.mymuladd(a, b, 0.5, out=other)
     with pytest.raises(RuntimeError, match="mymul: a and b must have the same dtype, got float32 and float64"):
         ops.mymul(a, b.double())
+    lengths, values = torch.tensor([2, 3], device=device), torch.randn(12, 5, device=device)
+    x, y = (
+        torch.nested.nested_tensor_from_jagged(values, torch.tensor(offsets, device=device), lengths=lengths)
+        for offsets in ([0, 6, 12], [3, 8, 12])
+    )
+    with pytest.raises(RuntimeError, match="mymul: a and b must have the same offsets, and not only the same lengths"):
+        ops.mymul(x, y)
+    with pytest.raises(RuntimeError, match="mymul: b must be a dense tensor, got the layout torch.sparse_coo"):
+        ops.mymul(a, plain.to_sparse())
 
 
 # ---- Tensors whose elements are computed when they are read
@@ -206,6 +215,9 @@ def test_refused(device, kind):
         muladd_nb.mymul(x, x)
     with pytest.raises(RuntimeError, match=f"^mymuladd_out: a {complaint}"):
         muladd_nb.mymuladd(x, x, 0.5, out=x)
+    if kind in ("sparse_coo", "sparse_csr", "complex", "integer", "bool"):
+        with pytest.raises(RuntimeError, match=f"^mymuladd: a {complaint}"):
+            ops.mymuladd(x.to("meta"), x.to("meta"), 0.5)
 
 
 @pytest.mark.parametrize("kind", ["sparse_coo", "sparse_csr", "mkldnn", "quantized", "strided nested", "masked"])

@@ -47,6 +47,22 @@ def test_flops(device):
     assert flops(lambda: ops.myadd_out(a, b, out)) == 12
     a.requires_grad_()
     assert flops(lambda: muladd_nb.mymuladd(a, b, 0.5).sum().backward()) == 24 + 12
+    jagged = torch.nested.nested_tensor([a[0].detach(), b[0, :2]], layout=torch.jagged)
+    assert flops(lambda: muladd_nb.mymuladd(jagged, jagged, 0.5)) == 2 * 6
+
+
+def test_flops_are_registered_when_the_counter_is_imported_and_not_before():
+    code = """
+import importlib.util, sys, torch, muladd_nb
+importlib.util.find_spec("torch.utils.flop_counter")
+assert "torch.utils.flop_counter" not in sys.modules
+from torch.utils.flop_counter import FlopCounterMode
+with FlopCounterMode(display=False) as mode:
+    muladd_nb.mymuladd(torch.ones(3), torch.ones(3), 1.0)
+print(mode.get_total_flops())
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "6"
 
 
 class Seen(torch.utils._python_dispatch.TorchDispatchMode):

@@ -9,14 +9,19 @@ from torch import Tensor
 
 from .. import _contract
 from .. import _torch_private as private
+from . import unsupported
 from ._library import name, operators
 
 
 def _rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Tensor | None:
     kwargs = kwargs or {}
     out = kwargs.get("out", args[-1] if op.overloadpacket.__name__.endswith("_out") else None)
-    # Of the same shape are those that were made with the same offsets: it holds a ragged dimension's identity.
+    unsupported.check(op, args, kwargs)
+    # The shape holds the identity of a ragged dimension: of its offsets, or where there are lengths, of those alone.
     _contract.check(name(op), args[0], args[1], out)
+    for x_name, x in (("b", args[1]), ("out", out)):
+        if x is not None and x.lengths() is not None and x.offsets() is not args[0].offsets():
+            raise RuntimeError(f"{name(op)}: a and {x_name} must have the same offsets, and not only the same lengths")
     result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
     if out is not None:
         return out if "out" in kwargs else None

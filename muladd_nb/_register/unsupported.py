@@ -11,8 +11,8 @@ from torch.masked import MaskedTensor
 from .. import _torch_private as private
 from ._library import implement, name, operators
 
-_BACKENDS = ("SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA", "MkldnnCPU", "QuantizedCPU", "QuantizedCUDA",
-             "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
+_BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
+             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
 
 
 def _complaint(x: Any) -> str | None:
@@ -29,11 +29,17 @@ def _complaint(x: Any) -> str | None:
     return None
 
 
-def _refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
     for argument, x in zip(private.argument_names(op), (*args, *kwargs.values()), strict=True):
         complaint = _complaint(x)
         if complaint is not None:
             raise RuntimeError(f"{name(op)}: {argument} {complaint}")
+
+
+def _refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    check(op, args, kwargs)
+    raise RuntimeError(f"{name(op)}: the tensors must be dense and all of one kind")
 
 
 def _register(op: Any) -> None:
