@@ -302,4 +302,5 @@ if __name__ == "__main__":
         report[name] = "\n".join(filter(None, failures))
     if dist.get_rank() == 0:
         print(json.dumps(report))
+    dist.barrier()
     dist.destroy_process_group()

@@ -88,4 +88,5 @@ if __name__ == "__main__":
     accuracy = train(arguments.tensor_parallel)
     if dist.get_rank() == 0:
         print(f"{dist.get_world_size()} processes: {accuracy:.1%} of the digits told right")
+    dist.barrier()  # a process that ends while another still talks to it can be ended by Gloo
     dist.destroy_process_group()
