@@ -11,6 +11,7 @@ import traceback
 import pytest
 import torch
 import torch.distributed as dist
+from calls import FUNCTIONS, WRITES
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -25,27 +26,6 @@ ops = torch.ops.muladd_nb
 CHECKS = {}
 PLACEMENTS = (Shard(0), Shard(1), Replicate(), Partial())
 SHAPE = (5, 7)  # uneven on 2 and on 4 processes
-
-FUNCTIONS = {
-    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
-    "mymuladd.tensor_c": (
-        lambda a, b: ops.mymuladd.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64)),
-        lambda a, b: a * b + 0.5,
-    ),
-    "mymul": (ops.mymul, torch.mul),
-    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
-}
-WRITES = {
-    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), torch.add),
-    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: a * b + 0.5),
-    "mymuladd_out.tensor_c": (
-        lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64), out),
-        lambda a, b: a * b + 0.5,
-    ),
-    "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
-    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), torch.mul),
-    "public_mymuladd": (lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
-}
 
 
 def check(function):
