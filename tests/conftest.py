@@ -1,11 +1,17 @@
 """Fixtures: every test that takes `device` or `dtype` runs on each of them."""
 
+import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import muladd_nb
+
+# Programs that tests start are those of this environment, also where it is not activated.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA = torch.cuda.is_available() and bool(muladd_nb.build_info()["cuda_version"])

@@ -18,11 +18,10 @@ def folder(tmp_path, monkeypatch):
 
 def run(*command, cwd, **environment):
     # The tools of this Python's environment, meson among them, also where it is not activated.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=cwd,
-        env=os.environ | {"PATH": path} | environment,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
