@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(*command, cwd, **environment):
-    # The tools of this Python's environment, meson among them, also where it is not activated.
     result = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=cwd,
