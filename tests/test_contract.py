@@ -193,6 +193,8 @@ def test_a_tensor_c_has_no_gradient(device):
     sentence = "mymuladd: c has no gradient, but requires one; detach c, or write a \\* b \\+ c"
     with pytest.raises(RuntimeError, match=sentence):
         ops.mymuladd.tensor_c(a, a, c)
+    with pytest.raises(RuntimeError, match=sentence.replace("mymuladd:", "mymuladd_out:")):
+        ops.mymuladd_out.tensor_c(a, a, c, a.clone())
     with pytest.raises(RuntimeError, match=sentence):
         torch.func.grad(lambda c: ops.mymuladd.tensor_c(a, a, c).sum())(c.detach())
     with pytest.raises(RuntimeError, match=sentence):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private as private
-from ._library import implement
+from ._library import implement, name
 
 _mymuladd = torch.ops.muladd_nb.mymuladd.default
 _mymuladd_tensor_c = torch.ops.muladd_nb.mymuladd.tensor_c
@@ -98,9 +98,13 @@ def mymuladd(keyset: Any, a: Tensor, b: Tensor, c: float) -> Tensor:
     return _record(MyMulAdd, keyset, a, b, c)
 
 
-def mymuladd_tensor_c(keyset: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+def refuse_gradient_of_c(op: Any, c: Tensor) -> None:
     if c.requires_grad or (private.differentiating() and private.has_tangent(c)):
-        raise RuntimeError("mymuladd: c has no gradient, but requires one; detach c, or write a * b + c")
+        raise RuntimeError(f"{name(op)}: c has no gradient, but requires one; detach c, or write a * b + c")
+
+
+def mymuladd_tensor_c(keyset: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    refuse_gradient_of_c(_mymuladd_tensor_c, c)
     if private.nothing_to_record(a, b):
         return _mymuladd_tensor_c.redispatch(keyset & private.after_autograd, a, b, c)
     return _record(MyMulAdd, keyset, a, b, c)

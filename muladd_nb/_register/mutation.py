@@ -11,7 +11,9 @@ from torch.autograd.graph import increment_version
 
 from .. import _torch_private as private
 from ._library import implement, name
+from .autograd import refuse_gradient_of_c
 
+_ops = torch.ops.muladd_nb
 _warned: set[str] = set()
 
 
@@ -41,6 +43,8 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...
 
 def _register(op: Any) -> None:
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        if op is _ops.mymuladd_out.tensor_c:
+            refuse_gradient_of_c(op, args[2])
         _refuse_or_warn(op, _tensors(args, kwargs))
         result = op.redispatch(keyset & private.after_autograd, *args, **kwargs)
         _count_write(kwargs["out"] if kwargs else args[-1])
@@ -49,7 +53,6 @@ def _register(op: Any) -> None:
     implement(op, autograd, "Autograd", with_keyset=True)
 
 
-_ops = torch.ops.muladd_nb
 _register(_ops.myadd_out.default)
 _register(_ops.mymuladd_out.default)
 _register(_ops.mymuladd_out.tensor_c)
