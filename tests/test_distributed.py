@@ -14,17 +14,31 @@ HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "docs" / "examples" / "distributed" / "train.py"
 
 
-def start(processes, script, *arguments):
-    """Run a script under torchrun, as a user would, and return the last line it prints; Gloo greets before."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+def run(*command):
+    """Run a program as a user would, and return the last line it prints; Gloo greets before."""
     # Caches off: torch hands a process the program that another compiled for shards of another size.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    run = subprocess.run(
-        [*command, str(script), *arguments], env=environment, cwd="/", capture_output=True, text=True, timeout=600,
-        check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-8000:]
-    return run.stdout.splitlines()[-1]
+    for _ in range(3):
+        result = subprocess.run(
+            [sys.executable, *command],
+            env=environment,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        # About one process in thirty is ended by Gloo's threads when its work is done and it leaves.
+        if "terminate called without an active exception" not in result.stderr:
+            break
+    assert result.returncode == 0, result.stderr[-8000:]
+    return result.stdout.splitlines()[-1]
+
+
+def start(processes, script, *arguments):
+    """Run a script under torchrun."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
+    return run(*torchrun, str(script), *arguments)
 
 
 def checks():
@@ -58,9 +72,6 @@ def test_distributed(report, name):
 
 @pytest.mark.parametrize("arguments", [[], ["--tensor-parallel"]], ids=["fsdp", "tensor_parallel"])
 def test_the_example_says_the_same_on_one_process_and_on_two(arguments):
-    run = subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments], cwd="/", capture_output=True, text=True, timeout=600, check=True
-    )
-    alone = run.stdout.splitlines()[-1]
+    alone = run(str(EXAMPLE), *arguments)
     assert alone.startswith("1 processes: 99.")
     assert start(2, EXAMPLE, *arguments) == alone.replace("1 processes", "2 processes")
