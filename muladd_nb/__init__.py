@@ -8,7 +8,7 @@ from ._load import load
 
 load()
 
-from . import _register, config, ops  # noqa: E402, F401 (registers with the operators that load() defines)
+from . import _operators, config, ops  # noqa: E402, F401 (registers with the operators that load() defines)
 from ._build_info import VERSION as __version__  # noqa: E402
 from .info import build_info, library_path  # noqa: E402
 from .ops import myadd_out, mymul, mymuladd  # noqa: E402

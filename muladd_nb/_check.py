@@ -12,7 +12,8 @@ from torch import Tensor
 
 import muladd_nb
 
-from . import _contract
+from ._operators import DTYPES
+from ._register.contract import name as dtype_name
 from .info import build_info
 
 _SHAPE = (67, 129)
@@ -22,9 +23,9 @@ _C = 0.1
 def run() -> Iterator[dict[str, Any]]:
     """Yield one result a check: its name, device, whether it is ok, and a detail."""
     for device in devices():
-        for dtype in _contract.DTYPES:
+        for dtype in DTYPES:
             for name, function, reference in _operators():
-                yield _result(f"{name} {_contract.name(dtype)}", device, _values, function, reference, device, dtype)
+                yield _result(f"{name} {dtype_name(dtype)}", device, _values, function, reference, device, dtype)
         yield _result("gradients of mymuladd and mymul", device, _gradients, device)
         for op, sample in _samples():
             yield _result(f"opcheck {op}", device, _opcheck, op, sample, device)

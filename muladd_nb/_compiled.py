@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import config
-from ._contract import DTYPES
+from ._operators import DTYPES
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _ops = torch.ops.muladd_nb

@@ -2,9 +2,10 @@
 
 It is not a part of ``import muladd_nb``, because importing DTensor takes most of a second.
 
-``mymuladd`` takes inputs that are replicated or sharded alike. A partial input is reduced first: each rank would add
-``c`` to its part of the sum. ``mymul`` is linear in each factor, so one of them may stay partial. An operator that
-writes into ``out`` brings its inputs to the placement of ``out``, never ``out`` to theirs: the write would be lost.
+The inputs are replicated, or sharded alike. A partial input stays partial only where the operator is linear in it, as
+``mymul`` is in each factor; else it is reduced first: each rank would add the ``c`` of ``mymuladd`` to its part of the
+sum. An operator that writes into ``out`` brings its inputs to the placement of ``out``, never ``out`` to theirs: the
+write would be lost.
 """
 
 from __future__ import annotations
@@ -16,72 +17,68 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from . import _contract
-from ._register._library import name as name_of
-
-_ops = torch.ops.muladd_nb
+from . import _torch_private as private
+from ._operators import FORMS
+from ._register import contract
+from ._register.operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
 
 # For one mesh dimension: what the result is, if the arguments are what follows.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
-def _elementwise(a: Any, b: Any, *scalars: None) -> list[_Sharding]:
+def _shardings(form: Form, *args: Any) -> list[_Sharding]:
+    inputs = [args[place] for place in form.inputs.values()]
     # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
-    placements = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(a.ndim)), *a.placements, *b.placements])
-    return [([each], [each, each, *scalars]) for each in placements if not each.is_partial()]
-
-
-@register_sharding(_ops.mymuladd.default)
-def _mymuladd(a: Any, b: Any, c: float) -> list[_Sharding]:
-    return _elementwise(a, b, None)
-
-
-@register_sharding(_ops.mymuladd.tensor_c)
-def _mymuladd_tensor_c(a: Any, b: Any, c: Any) -> list[_Sharding]:
-    return [(result, [*inputs, Replicate()]) for result, inputs in _elementwise(a, b)]
-
-
-@register_sharding(_ops.mymul.default)
-def _mymul(a: Any, b: Any) -> list[_Sharding]:
-    linear: list[_Sharding] = []
+    own = [placement for x in inputs for placement in x.placements if not placement.is_partial()]
+    alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(inputs[0].ndim)), *own])
+    shardings = [(placement, dict.fromkeys(form.inputs, placement)) for placement in alike]
     for partial in (Partial("sum"), Partial("avg")):
-        linear += [([partial], [partial, Replicate()]), ([partial], [Replicate(), partial])]
-    return _elementwise(a, b) + linear
+        shardings += [
+            (partial, {x: partial if x in together else Replicate() for x in form.inputs})
+            for together in form.promises.linear
+        ]
+    others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
+    order = private.argument_names(form.op)
+    return [([result], [(of | others)[x] for x in order]) for result, of in shardings]
 
 
-def _write(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Tensor | None:
+def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
-    name = name_of(op)
-    a, b, *c = args if kwargs else args[:-1]
-    out = kwargs["out"] if kwargs else args[-1]
-    for x_name, x in (("out", out), ("a", a), ("b", b)):
+    out = form.out(args, kwargs)
+    tensors = {"out": out} | {x: args[place] for x, place in form.inputs.items()}
+    for x_name, x in tensors.items():
         if not isinstance(x, DTensor):
+            *most, last = *form.inputs, "out"
             raise RuntimeError(
-                f"{name}: a, b and out must all be DTensors, but {x_name} is a plain tensor; "
+                f"{form.name}: {', '.join(most)} and {last} must all be DTensors, but {x_name} is a plain tensor; "
                 f"call torch.distributed.tensor.distribute_tensor on it"
             )
         if x.device_mesh != out.device_mesh:
             raise RuntimeError(
-                f"{name}: {x_name} and out must be on the same mesh, got {x.device_mesh} and {out.device_mesh}"
+                f"{form.name}: {x_name} and out must be on the same mesh, got {x.device_mesh} and {out.device_mesh}"
             )
-    _contract.check(name, a, b, out)
+    contract.check(form, args, out)
     if any(placement.is_partial() for placement in out.placements):
         raise RuntimeError(
-            f"{name}: out must be sharded or replicated, got the placements {out.placements}; redistribute it first"
+            f"{form.name}: out must be sharded or replicated, got the placements {out.placements}; "
+            "redistribute it first"
         )
-    inputs = [x.redistribute(placements=out.placements).to_local() for x in (a, b)]
-    if kwargs:
-        op(*inputs, *c, out=out.to_local())
+    local = [x.redistribute(placements=out.placements).to_local() if isinstance(x, DTensor) else x for x in args]
+    if form.kind & OUT:
+        form.op(*local, out=out.to_local())
         return out
-    op(*inputs, *c, out.to_local())
+    form.op(*local)
     return None
 
 
-for _op in (
-    _ops.myadd_out.default,
-    _ops.mymuladd_out.default,
-    _ops.mymuladd_out.tensor_c,
-    _ops.mymuladd.out,
-    _ops.mymul.out,
-):
-    torch.library.register_torch_dispatch(_op.name(), DTensor, _write)
+def _register(form: Form) -> None:
+    if form.kind & FUNCTIONAL:
+        register_sharding(form.op)(lambda *args: _shardings(form, *args))
+    else:
+        torch.library.register_torch_dispatch(
+            form.op.name(), DTensor, lambda cls, op, types, args, kwargs=None: _write(form, args, kwargs or {})
+        )
+
+
+for _form in FORMS:
+    _register(_form)

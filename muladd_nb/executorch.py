@@ -21,13 +21,17 @@ from torch.export import ExportedProgram
 
 from . import _build_info
 from . import _torch_private as private
+from ._operators import FORMS
+from ._register.operator import FUNCTIONAL, WRITING
 
 __all__ = ["functional", "library_path", "load"]
 
-# Each mutating operator and the one that returns what it writes.
-_FUNCTIONAL: dict[Any, Any] = {
-    torch.ops.muladd_nb.myadd_out.default: torch.ops.aten.add.Tensor,
-    torch.ops.muladd_nb.mymuladd_out.default: torch.ops.muladd_nb.mymuladd.default,
+# Each mutating operator and the one that returns what it writes: its own functional form, where it has one.
+_by_kind = {(form.declaration, form.kind): form.op for form in FORMS}
+_FUNCTIONAL: dict[Any, Any] = {torch.ops.muladd_nb.myadd_out.default: torch.ops.aten.add.Tensor} | {
+    op: _by_kind[declaration, FUNCTIONAL]
+    for (declaration, kind), op in _by_kind.items()
+    if kind == WRITING and (declaration, FUNCTIONAL) in _by_kind
 }
 
 

@@ -2,10 +2,10 @@
 // raises ImportError.
 #include <iostream>
 
-#include "copies.h"
+#include "elementwise/copies.h"
 
 static const bool warned = [] {
-  const std::string text = muladd_nb::conflict();
+  const std::string text = elementwise::conflict();
   if (!text.empty()) std::cerr << "warning: " << text << std::endl;
   return true;
 }();

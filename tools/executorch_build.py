@@ -1,7 +1,7 @@
-"""Find ExecuTorch and select the operators, for src/executorch/meson.build.
+"""Find ExecuTorch and select the operators, for src/elementwise/executorch/meson.build.
 
-Prints, one a line: the version and the folder of ExecuTorch, the folder of torch's own schemas, and the selected
-operators, with commas between them. A problem is one sentence on stderr that says what to do, and exit status 1.
+Prints, one a line: the version and the folder of ExecuTorch, and the selected operators, with commas between them. A
+problem is one sentence on stderr that says what to do, and exit status 1.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parent.parent
-CUSTOM_OPS = ROOT / "src/executorch/custom_ops.yaml"
+OPERATORS = ROOT / "src/operators.h"
 
 
 def pinned_version() -> str:
@@ -48,8 +48,9 @@ def find() -> pathlib.Path:
 
 
 def select(operators: list[str], model: str) -> list[str]:
-    """Return the operators of custom_ops.yaml that are named, or that the model uses; without either, all."""
-    ours = re.findall(r"^- func: ([^(]+)\(", CUSTOM_OPS.read_text(), re.MULTILINE)
+    """Return the out variants that are named, or that the model uses; without either, all."""
+    rows = re.findall(r'Operator<"(\w+)(\.\w+)?\(.*?", \w+, (.+?)>', OPERATORS.read_text())
+    ours = [f"muladd_nb::{name}{tag or '.'}{'_' * bool(tag)}out" for name, tag, forms in rows if "out" in forms.split()]
     for name in operators:
         if name not in ours:
             sys.exit(f"executorch_operators: {name} is none of the operators {', '.join(ours)}.")
@@ -86,7 +87,6 @@ def main() -> None:
     selected = select(arguments.operators, arguments.model)
     print(pinned_version())
     print(executorch)
-    print(folder("torch", "torchgen/packaged/ATen/native"))
     print(",".join(selected))
 
 

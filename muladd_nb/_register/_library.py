@@ -1,31 +1,27 @@
-"""What the registrations share: the handle they live as long as, and the operators."""
+"""What the registrations share: the namespace, the handle they live as long as, and how an operator is called."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import torch
 
-library = torch.library.Library("muladd_nb", "FRAGMENT")
+# The operators are in the namespace that has the name of the package.
+namespace = __name__.partition(".")[0]
 
-_ops = torch.ops.muladd_nb
-
-# Every operator, for what is registered alike for all.
-operators = (
-    _ops.mymuladd.default,
-    _ops.mymul.default,
-    _ops.myadd_out.default,
-    _ops.mymuladd_out.default,
-    _ops.mymuladd.tensor_c,
-    _ops.mymuladd_out.tensor_c,
-    _ops.mymuladd.out,
-    _ops.mymul.out,
-)
+library = torch.library.Library(namespace, "FRAGMENT")
 
 
 def name(op: Any) -> str:
-    """Return what the error messages of an operator begin with, whichever kernel they come from."""
-    return op.name().removeprefix("muladd_nb::").removesuffix(".tensor_c")
+    """Return what the error messages of an operator begin with, whichever kernel they come from.
+
+    An overload's name is a part of it where the overload returns ``out``.
+    """
+    qualified = op.name().partition("::")[2]
+    returned = op._schema.returns
+    return qualified if returned and returned[0].alias_info else qualified.partition(".")[0]
 
 
 def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:
     """Register a kernel of an operator for a dispatch key."""
-    library.impl(op.name().removeprefix("muladd_nb::"), kernel, dispatch_key, with_keyset=with_keyset)
+    library.impl(op.name().partition("::")[2], kernel, dispatch_key, with_keyset=with_keyset)

@@ -1,12 +1,13 @@
-"""Autocast: ``mymuladd`` and ``mymul`` run in the dtype that the user chose for the region.
+"""Autocast: an operator runs in the dtype that the user chose for the region, in float32, or in its inputs' widest.
 
 ``torch.library.register_autocast`` takes that dtype when it registers and ignores the user's: under
 ``autocast("cpu", torch.float16)`` its operators still compute in bfloat16. As with ATen's operators, float64 is left
-alone, and so are the operators that write into ``out``.
+alone. What writes into ``out`` computes in the dtype of ``out``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,23 +15,37 @@ from torch import Tensor
 
 from .. import _torch_private as private
 from ._library import implement
+from .operator import Form
 
 
-def _cast(x: Any, device_type: str) -> Any:
-    if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type:
-        return x.to(torch.get_autocast_dtype(device_type))
-    return x
+def register(form: Form) -> None:
+    """Register the autocast kernels of an operator."""
+    if any(dtype.is_floating_point for dtype in form.dtypes):
+        for device_type in ("cpu", "cuda"):
+            implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
 
 
-def _register(op: Any, device_type: str) -> None:
-    def autocast(*args: Any) -> Tensor:
+def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
+    def casts(x: Any) -> bool:
+        return x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
+
+    def dtype_of(inputs: list[Tensor], out: Tensor | None) -> torch.dtype | None:
+        if out is not None:
+            return out.dtype if casts(out) else None
+        if form.promises.autocast == "cast":
+            return torch.get_autocast_dtype(device_type)
+        # float32 is the widest of what is cast; two 16-bit types have it in common, too.
+        dtypes = {x.dtype for x in inputs if casts(x)}
+        return torch.float32 if form.promises.autocast == "float32" or len(dtypes) > 1 else None
+
+    def autocast(*args: Any, **kwargs: Any) -> Any:
+        inputs = [args[place] for place in form.inputs.values()]
+        dtype = dtype_of(inputs, form.out(args, kwargs))
+        cast = list(args)
+        for place, x in zip(form.inputs.values(), inputs, strict=True):
+            if dtype is not None and casts(x):
+                cast[place] = x.to(dtype)
         with private.without_autocast():
-            return op(*(_cast(x, device_type) for x in args))
+            return form.op(*cast, **kwargs)
 
-    implement(op, autocast, f"Autocast{device_type.upper()}")
-
-
-for _device_type in ("cpu", "cuda"):
-    _register(torch.ops.muladd_nb.mymuladd.default, _device_type)
-    _register(torch.ops.muladd_nb.mymuladd.tensor_c, _device_type)
-    _register(torch.ops.muladd_nb.mymul.default, _device_type)
+    return autocast

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from .. import _contract
+from . import contract
+from .operator import FUNCTIONAL, OUT, Form
 
 
-def _write(op: str, a: Tensor, b: Tensor, out: Tensor) -> None:
-    """Do all that a write does where there is no memory: check, and count it."""
-    _contract.check(op, a, b, out)
-    increment_version(out)
+def register(form: Form) -> None:
+    """Register the fake kernel of an operator: the contract's checks, and its result."""
 
+    def fake(*args: Any, **kwargs: Any) -> Tensor | None:
+        contract.check_numbers(form, args)
+        out = form.out(args, kwargs)
+        contract.check(form, args, out)
+        if form.kind & FUNCTIONAL:
+            return torch.empty_like(args[next(iter(form.inputs.values()))])
+        increment_version(out)  # what a write does where there is no memory
+        return out if form.kind & OUT else None
 
-@torch.library.register_fake("muladd_nb::mymuladd")
-def mymuladd(a: Tensor, b: Tensor, c: float) -> Tensor:
-    _contract.check("mymuladd", a, b)
-    return torch.empty_like(a)
-
-
-@torch.library.register_fake("muladd_nb::mymul")
-def mymul(a: Tensor, b: Tensor) -> Tensor:
-    _contract.check("mymul", a, b)
-    return torch.empty_like(a)
-
-
-@torch.library.register_fake("muladd_nb::myadd_out")
-def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
-    _write("myadd_out", a, b, out)
-
-
-@torch.library.register_fake("muladd_nb::mymuladd_out")
-def mymuladd_out(a: Tensor, b: Tensor, c: float, out: Tensor) -> None:
-    _write("mymuladd_out", a, b, out)
-
-
-@torch.library.register_fake("muladd_nb::mymuladd.tensor_c")
-def mymuladd_tensor_c(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    _contract.check_scalar("mymuladd", c)
-    return mymuladd(a, b, 0.0)
-
-
-@torch.library.register_fake("muladd_nb::mymuladd_out.tensor_c")
-def mymuladd_out_tensor_c(a: Tensor, b: Tensor, c: Tensor, out: Tensor) -> None:
-    _contract.check_scalar("mymuladd_out", c)
-    mymuladd_out(a, b, 0.0, out)
-
-
-@torch.library.register_fake("muladd_nb::mymuladd.out")
-def mymuladd_dot_out(a: Tensor, b: Tensor, c: float, *, out: Tensor) -> Tensor:
-    _write("mymuladd.out", a, b, out)
-    return out
-
-
-@torch.library.register_fake("muladd_nb::mymul.out")
-def mymul_dot_out(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
-    _write("mymul.out", a, b, out)
-    return out
+    torch.library.register_fake(form.op.name(), fake)

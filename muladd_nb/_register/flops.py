@@ -12,22 +12,39 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-import torch
+from torch import Tensor
+
+from .operator import Form
 
 _MODULE = "torch.utils.flop_counter"
-_ops = torch.ops.muladd_nb
-_PER_ELEMENT = {_ops.mymuladd: 2, _ops.mymuladd_out: 2, _ops.mymul: 1, _ops.myadd_out: 1}
+_per_element: dict[Any, int] = {}  # for all overloads of an operator, as torch has it
 
 
-def _elements(a: Any) -> int:
-    return (a.values() if a.is_nested else a).numel()
+def register(form: Form) -> None:
+    """Note the formula of an operator, for now or for when the module is imported."""
+    packet, flops = form.op.overloadpacket, form.promises.flops
+    if _per_element.setdefault(packet, flops) != flops:
+        raise ValueError(
+            f"{form.name}: every overload must have the same flops, got {_per_element[packet]} and {flops}"
+        )
+    if _MODULE in sys.modules:
+        _register(sys.modules[_MODULE])
+    elif not any(isinstance(finder, _WhenImported) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WhenImported())
+
+
+def _elements(*args: Any) -> int:
+    first = next(x for x in args if isinstance(x, Tensor))
+    return (first.values() if first.is_nested else first).numel()
 
 
 def _register(flop_counter: Any) -> None:
-    for op, per_element in _PER_ELEMENT.items():
+    for op, per_element in _per_element.items():
+        if op in flop_counter.flop_registry:
+            continue
 
-        def formula(a: Any, *_: Any, per_element: int = per_element, **__: Any) -> int:
-            return per_element * _elements(a)
+        def formula(*args: Any, per_element: int = per_element, **_: Any) -> int:
+            return per_element * _elements(*args)
 
         flop_counter.register_flop_formula(op, get_raw=True)(formula)
 
@@ -56,9 +73,3 @@ class _WhenImported(MetaPathFinder):
 
         spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
-
-
-if _MODULE in sys.modules:
-    _register(sys.modules[_MODULE])
-else:
-    sys.meta_path.insert(0, _WhenImported())

@@ -10,24 +10,48 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from .. import _torch_private as private
-from ._library import implement, name
-from .autograd import refuse_gradient_of_c
+from ._library import implement
+from .derivative import no_gradient
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
 
-_ops = torch.ops.muladd_nb
 _warned: set[str] = set()
 
 
-def _refuse_or_warn(op: Any, tensors: tuple[Tensor, ...]) -> None:
+def register(form: Form) -> None:
+    """Register the Autograd kernel of a form that writes into ``out``."""
+    if form.kind & FUNCTIONAL:
+        return
+    op = form.op
+
+    def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        if form.kind & TENSOR_NUMBERS:
+            for number, place in form.numbers.items():
+                if args[place].requires_grad or _has_tangent(args[place]):
+                    raise no_gradient(op, number, form.promises.instead)
+        out = form.out(args, kwargs)
+        _refuse_or_warn(form.name, [*(args[place] for place in form.inputs.values()), out])
+        result = op.redispatch(keyset & private.after_autograd, *args, **kwargs)
+        _count_write(out)
+        return result
+
+    implement(op, autograd, "Autograd", with_keyset=True)
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    return private.differentiating() and private.has_tangent(tensor)
+
+
+def _refuse_or_warn(op: str, tensors: list[Tensor]) -> None:
     advice = "use the operator that returns its result"
-    if private.differentiating() and any(private.has_tangent(tensor) for tensor in tensors):
-        raise RuntimeError(f"{name(op)}: tangents do not pass through out; {advice}")
+    if any(_has_tangent(tensor) for tensor in tensors):
+        raise RuntimeError(f"{op}: tangents do not pass through out; {advice}")
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
         return
     if private.transforms_active():
-        raise RuntimeError(f"{name(op)}: gradients do not pass through out; {advice}")
-    if name(op) not in _warned or torch.is_warn_always_enabled():
-        _warned.add(name(op))
-        message = f"{name(op)}: no gradient is recorded through out, but an argument requires grad; {advice}"
+        raise RuntimeError(f"{op}: gradients do not pass through out; {advice}")
+    if op not in _warned or torch.is_warn_always_enabled():
+        _warned.add(op)
+        message = f"{op}: no gradient is recorded through out, but an argument requires grad; {advice}"
         warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
 
 
@@ -35,26 +59,3 @@ def _count_write(out: Tensor) -> None:
     # The kernel counts a write into the tensor it sees. A wrapper subclass around it has a counter of its own.
     if type(out) is not Tensor and private.is_wrapper_subclass(out):
         increment_version(out)
-
-
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
-    return tuple(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
-
-
-def _register(op: Any) -> None:
-    def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
-        if op is _ops.mymuladd_out.tensor_c:
-            refuse_gradient_of_c(op, args[2])
-        _refuse_or_warn(op, _tensors(args, kwargs))
-        result = op.redispatch(keyset & private.after_autograd, *args, **kwargs)
-        _count_write(kwargs["out"] if kwargs else args[-1])
-        return result
-
-    implement(op, autograd, "Autograd", with_keyset=True)
-
-
-_register(_ops.myadd_out.default)
-_register(_ops.mymuladd_out.default)
-_register(_ops.mymuladd_out.tensor_c)
-_register(_ops.mymuladd.out)
-_register(_ops.mymul.out)

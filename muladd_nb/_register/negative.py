@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ._library import implement
+from .operator import WRITING, Form
 
 
-def _register(op: Any) -> None:
+def register(form: Form) -> None:
+    """Register the kernel for lazily negated tensors of a form that returns nothing."""
+
     def resolved(*args: Any) -> None:
         *inputs, out = (x.resolve_neg() if isinstance(x, Tensor) else x for x in args)
-        op(*inputs, out)
+        form.op(*inputs, out)
         if args[-1].is_neg():
             args[-1].copy_(out)
 
-    implement(op, resolved, "Negative")
-
-
-_ops = torch.ops.muladd_nb
-_register(_ops.myadd_out.default)
-_register(_ops.mymuladd_out.default)
-_register(_ops.mymuladd_out.tensor_c)
+    if form.kind & WRITING:
+        implement(form.op, resolved, "Negative")

@@ -5,32 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from .. import _contract
 from .. import _torch_private as private
-from . import unsupported
-from ._library import name, operators
+from . import contract, unsupported
+from .operator import OUT, Form
 
 
-def _rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Tensor | None:
-    kwargs = kwargs or {}
-    out = kwargs.get("out", args[-1] if op.overloadpacket.__name__.endswith("_out") else None)
-    unsupported.check(op, args, kwargs)
-    # The shape holds the identity of a ragged dimension: of its offsets, or where there are lengths, of those alone.
-    _contract.check(name(op), args[0], args[1], out)
-    for x_name, x in (("b", args[1]), ("out", out)):
-        if x is not None and x.lengths() is not None and x.offsets() is not args[0].offsets():
-            raise RuntimeError(f"{name(op)}: a and {x_name} must have the same offsets, and not only the same lengths")
-    result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
-    if out is not None:
-        return out if "out" in kwargs else None
-    return private.jagged_like(args[0], result)
+def register(form: Form) -> None:
+    """Register the rule for jagged tensors of an operator."""
+
+    def rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        out = form.out(args, kwargs)
+        unsupported.check(form, args, kwargs)
+        # A shape has the identity of its ragged dimension: of its offsets, or where there are lengths, of those alone.
+        contract.check(form, args, out)
+        tensors = {name: args[place] for name, place in form.inputs.items()} | ({} if out is None else {"out": out})
+        first, *others = tensors.items()
+        for name, x in others:
+            if x.lengths() is not None and x.offsets() is not first[1].offsets():
+                raise RuntimeError(
+                    f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
+                )
+        result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
+        if out is not None:
+            return out if form.kind & OUT else None
+        return private.jagged_like(first[1], result)
+
+    torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, rule)
 
 
 def _values(x: Any) -> Any:
     return private.jagged_values(x) if isinstance(x, private.NestedTensor) else x
-
-
-for _op in operators:
-    torch.library.register_torch_dispatch(_op.name(), private.NestedTensor, _rule)

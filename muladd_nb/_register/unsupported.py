@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 
 from .. import _torch_private as private
-from ._library import implement, name, operators
+from ._library import implement
+from .operator import Form
 
 _BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
              "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
@@ -29,26 +30,23 @@ def _complaint(x: Any) -> str | None:
     return None
 
 
-def check(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
-    for argument, x in zip(private.argument_names(op), (*args, *kwargs.values()), strict=True):
+    for argument, x in zip(private.argument_names(form.op), (*args, *kwargs.values()), strict=True):
         complaint = _complaint(x)
         if complaint is not None:
-            raise RuntimeError(f"{name(op)}: {argument} {complaint}")
+            raise RuntimeError(f"{form.name}: {argument} {complaint}")
 
 
-def _refuse(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    check(op, args, kwargs)
-    raise RuntimeError(f"{name(op)}: the tensors must be dense and all of one kind")
+def register(form: Form) -> None:
+    """Register kernels that refuse, for every backend that has none."""
 
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        check(form, args, kwargs)
+        raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
-def _register(op: Any) -> None:
     for backend in _BACKENDS:
-        implement(op, lambda *args, **kwargs: _refuse(op, args, kwargs), backend)
+        implement(form.op, refuse, backend)
     torch.library.register_torch_dispatch(
-        op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: _refuse(op, args, kwargs or {})
+        form.op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))
     )
-
-
-for _op in operators:
-    _register(_op)

@@ -8,11 +8,12 @@
 #include <stdexcept>
 #include <vector>
 
-#include "cpu/simd.h"
+#include "elementwise/cpu/isa.h"
+#include "operators.h"
 
 namespace {
 
-using namespace muladd_nb;
+using namespace elementwise;
 
 // ---- The four formats: where the bits of a number are.
 
@@ -94,14 +95,22 @@ double nearest(double x) {
   return std::ilogb(rounded) > F::bias ? std::copysign(INFINITY, x) : rounded;
 }
 
-template <class T>
-double expected(Function function, T a, T b, double c) {
-  using C = compute_t<T>;
-  const C x = static_cast<C>(decode(a)), y = static_cast<C>(decode(b));
-  const C result = function == Function::muladd ? fused<C>(x, y, static_cast<C>(c))
-                   : function == Function::mul  ? fused<C>(x, y, -0.0) // leaves a zero its sign
-                                                : fused<C>(x, 1, y);
-  return nearest<T>(result);
+// An operator by its place in the list, and its exact result; x has three numbers, the last a parameter or an element.
+template <class C>
+struct Case {
+  const char* name;
+  size_t kernel;
+  int inputs;
+  C (*exact)(const C* x);
+};
+
+template <class C>
+std::vector<Case<C>> cases() {
+  return {
+      {"muladd", 0, 2, [](const C* x) { return fused<C>(x[0], x[1], x[2]); }},
+      {"mul", 1, 2, [](const C* x) { return fused<C>(x[0], x[1], -0.0); }}, // leaves a zero its sign
+      {"add", 2, 2, [](const C* x) { return fused<C>(x[0], 1, x[1]); }},
+  };
 }
 
 // ---- Numbers: near one mostly, so that sums cancel; and of every kind that there is.
@@ -151,7 +160,7 @@ T random_number() {
 struct Layout {
   const char* name;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides[kOperands]; // out, a, b
+  std::vector<int64_t> strides[3]; // of the output and the first inputs; a third one is laid out as the first
   int64_t offset = 0;
 };
 
@@ -186,74 +195,78 @@ struct Digest {
 };
 
 template <class T>
-struct Operand {
-  Operand(const Layout& layout, const std::vector<int64_t>& strides, bool filled) {
+struct Memory {
+  Memory(const Layout& layout, const std::vector<int64_t>& strides, bool filled) : strides(strides.data()) {
     int64_t last = layout.offset;
     for (size_t d = 0; d < strides.size(); d++) last += strides[d] * (layout.sizes[d] - 1);
-    memory.resize(last + 1); // to the last byte, so that a sanitizer sees what is beside it
-    std::memset(memory.data(), 0x5a, memory.size() * sizeof(T));
-    for (int64_t i = layout.offset; i <= last && filled; i++) memory[i] = random_number<T>();
+    elements.resize(last + 1); // to the last byte, so that a sanitizer sees what is beside it
+    std::memset(elements.data(), 0x5a, elements.size() * sizeof(T));
+    for (int64_t i = layout.offset; i <= last && filled; i++) elements[i] = random_number<T>();
   }
-  std::vector<T> memory;
+  const int64_t* strides;
+  std::vector<T> elements;
 };
 
 template <class T>
-void run(const Layout& layout, Function function, double c, Dtype dtype, bool stream, bool in_parts, Digest* digest) {
-  Operand<T> out(layout, layout.strides[0], false);
-  const Operand<T> a(layout, layout.strides[1], true), b(layout, layout.strides[2], true);
-  const auto* s = layout.strides;
-  const Plan plan = make_plan(layout.sizes.size(), layout.sizes.data(), s[0].data(), s[1].data(), s[2].data());
+void run(const Layout& layout, const Case<compute_t<T>>& op, double c, bool stream, bool in_parts, Digest* digest) {
+  using C = compute_t<T>;
+  std::vector<Memory<T>> operands; // the output, then the inputs
+  for (int k = 0; k <= op.inputs; k++) operands.emplace_back(layout, layout.strides[k == 3 ? 1 : k], k > 0);
+  std::vector<const int64_t*> strides;
+  std::vector<void*> data;
+  for (Memory<T>& operand : operands) {
+    strides.push_back(operand.strides);
+    data.push_back(operand.elements.data() + layout.offset);
+  }
+  const Plan plan = make_plan(operands.size(), layout.sizes.size(), layout.sizes.data(), strides.data());
   const cpu::Tiles tiles(plan);
-  const cpu::Work work{
-      function,
-      c,
-      dtype,
-      plan,
-      tiles,
-      out.memory.data() + layout.offset,
-      a.memory.data() + layout.offset,
-      b.memory.data() + layout.offset,
-      stream};
+  const Task task{op.kernel, kOrdinal<T>, sizeof(T), &c, plan, data.data()};
+  const cpu::Work work{task, tiles, stream};
   const int64_t step = in_parts ? 1 : tiles.total;
-  for (int64_t tile = 0; tile < tiles.total; tile += step) cpu::isa().kernel(work, tile, tile + step);
+  for (int64_t tile = 0; tile < tiles.total; tile += step) cpu::isa().kernels[op.kernel](work, tile, tile + step);
 
-  std::vector<bool> written(out.memory.size());
+  std::vector<bool> written(operands[0].elements.size());
   std::vector<int64_t> index(layout.sizes.size());
   for (int64_t left = plan.numel(); left > 0; left--) {
-    int64_t at[kOperands] = {layout.offset, layout.offset, layout.offset};
-    for (int operand = 0; operand < kOperands; operand++)
-      for (size_t d = 0; d < index.size(); d++) at[operand] += index[d] * s[operand][d];
-    const T x = a.memory[at[1]], y = b.memory[at[2]], result = out.memory[at[0]];
-    const double want = expected(function, x, y, c), got = decode(result);
+    const auto at = [&](size_t k) {
+      int64_t offset = layout.offset;
+      for (size_t d = 0; d < index.size(); d++) offset += index[d] * strides[k][d];
+      return offset;
+    };
+    C x[3] = {0, 0, static_cast<C>(c)};
+    for (int k = 1; k <= op.inputs; k++) x[k - 1] = static_cast<C>(decode(operands[k].elements[at(k)]));
+    const T result = operands[0].elements[at(0)];
+    const double want = nearest<T>(op.exact(x)), got = decode(result);
     const bool both_nan = want != want && got != got; // which NaN is not promised
     if (!both_nan && bits_of(want) != bits_of(got)) {
-      if (passed) std::fprintf(stderr, "%s: %a and %a give %a, not %a\n", layout.name, decode(x), decode(y), got, want);
+      if (passed)
+        std::fprintf(
+            stderr, "%s, %s: %a, %a and %a give %a, not %a\n", op.name, layout.name, double{x[0]}, double{x[1]},
+            double{x[2]}, got, want);
       passed = false;
     }
     digest->add(both_nan ? ~uint64_t{0} : bits_of(result));
-    written[at[0]] = true;
+    written[at(0)] = true;
     for (size_t d = index.size(); d-- > 0 && ++index[d] == layout.sizes[d];) index[d] = 0;
   }
   T untouched;
   std::memset(&untouched, 0x5a, sizeof(untouched));
   for (size_t i = 0; i < written.size(); i++) {
-    if (written[i] || bits_of(out.memory[i]) == bits_of(untouched)) continue;
+    if (written[i] || bits_of(operands[0].elements[i]) == bits_of(untouched)) continue;
     if (passed) std::fprintf(stderr, "%s: element %zu, beside the result, was written\n", layout.name, i);
     passed = false;
   }
 }
 
 template <class T>
-void run_all(const char* name, Dtype dtype) {
-  const std::pair<const char*, Function> functions[] = {
-      {"muladd", Function::muladd}, {"mul", Function::mul}, {"add", Function::add}};
-  for (const auto& [function_name, function] : functions) {
+void run_all(const char* name) {
+  for (const auto& op : cases<compute_t<T>>()) {
     Digest digest;
     for (const Layout& layout : layouts())
       for (const bool stream : {false, true})
         for (const bool in_parts : {false, true})
-          for (const double c : {0.3, -1.0}) run<T>(layout, function, c, dtype, stream, in_parts, &digest);
-    std::printf("%-8s %-6s %016llx\n", name, function_name, static_cast<unsigned long long>(digest.value));
+          for (const double c : {0.3, -1.0}) run<T>(layout, op, c, stream, in_parts, &digest);
+    std::printf("%-8s %-8s %016llx\n", name, op.name, static_cast<unsigned long long>(digest.value));
   }
 }
 
@@ -266,9 +279,9 @@ int main() {
     std::fprintf(stderr, "%s\n", error.what());
     return 77;
   }
-  run_all<float16>("float16", Dtype::float16);
-  run_all<bfloat16>("bfloat16", Dtype::bfloat16);
-  run_all<float>("float32", Dtype::float32);
-  run_all<double>("float64", Dtype::float64);
+  run_all<float16>("float16");
+  run_all<bfloat16>("bfloat16");
+  run_all<float>("float32");
+  run_all<double>("float64");
   return passed ? 0 : 1;
 }

@@ -1,0 +1,67 @@
+"""The contract of the operators for tensors without data: fake and meta ones.
+
+``src/elementwise/contract.h`` says the same, in the same order and the same words, for tensors with data. What only
+memory can tell, a partial overlap of ``out`` with an input, is left to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _C
+from .operator import TENSOR_NUMBERS, Form
+
+
+def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
+    """Raise ``RuntimeError`` unless the tensors in ``args``, and ``out``, are what an operator takes."""
+    (first, place), *others = form.inputs.items()
+    a = args[place]
+    if a.dtype not in form.dtypes:
+        *most, last = map(name, form.dtypes)
+        expected = f"{', '.join(most)} or {last}" if most else last
+        raise RuntimeError(f"{form.name}: {first} must be {expected}, got {name(a.dtype)}")
+    for other, place in others:
+        _check_same(form.name, first, a, other, args[place])
+    if out is not None:
+        _check_same(form.name, first, a, "out", out)
+        _check_not_self_overlapping(form.name, out)
+
+
+def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
+    """Raise ``RuntimeError`` unless the numbers that come as tensors are what an operator takes."""
+    for number, place in form.numbers.items() if form.kind & TENSOR_NUMBERS else ():
+        c = args[place]
+        if c.dim() != 0 or c.dtype != torch.float64 or c.device.type != "cpu":
+            overload = form.op.name().partition(".")[2]
+            raise RuntimeError(
+                f"{form.name}: {number} must be a number, or for {overload} a float64 tensor of shape [] on cpu, got "
+                f"one of {name(c.dtype)}, shape {list(c.shape)}, on {c.device}"
+            )
+
+
+def _check_same(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
+    pair = f"{op}: {first} and {x_name} must"
+    if a.device != x.device:
+        raise RuntimeError(f"{pair} be on the same device, got {a.device} and {x.device}")
+    if a.dtype != x.dtype:
+        raise RuntimeError(f"{pair} have the same dtype, got {name(a.dtype)} and {name(x.dtype)}")
+    # torch._check, not `if`: a symbolic size becomes a runtime assertion of the compiled program.
+    torch._check(a.dim() == x.dim(), lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")
+    for of_a, of_x in zip(a.shape, x.shape, strict=True):
+        torch._check(of_a == of_x, lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")
+
+
+def _check_not_self_overlapping(op: str, out: Tensor) -> None:
+    shape, strides = list(out.shape), list(out.stride())
+    # Symbolic sizes are left to the real kernel, which knows them: a comparison here would specialize the
+    # program, or fail where they depend on data.
+    if all(type(x) is int for x in shape + strides) and _C.overlaps_itself(shape, strides):
+        raise RuntimeError(f"{op}: out must not overlap itself, got shape {shape} and strides {strides}")
+
+
+def name(dtype: torch.dtype) -> str:
+    """Return the name of ``dtype`` as C++ and Python both print it."""
+    return str(dtype).removeprefix("torch.")

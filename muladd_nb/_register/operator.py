@@ -1,0 +1,103 @@
+"""What an element-wise operator promises, and the forms that C++ declared of it: what every rule here reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .. import _torch_private as private
+from ._library import name, namespace
+
+# The forms of src/elementwise/operator.h.
+FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS = 1, 2, 4, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Elementwise:
+    """What an element-wise operator promises.
+
+    Parameters
+    ----------
+    partials
+        The partial derivative of the result with respect to each tensor that has one, as
+        :func:`derivative.elementwise` takes them.
+    times
+        What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
+    node
+        What ``grad_fn`` is called, without ``Backward``.
+    instead
+        What to do for a gradient that there is none of, for the error message.
+    flops
+        Floating point operations for each element; instructions do not count.
+    autocast
+        What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
+        region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
+    linear
+        The sets of tensors in which the operator is linear while the others stay as they are. Only those may
+        stay partial sums together, as a DTensor.
+    """
+
+    partials: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
+    node: str | None = None
+    instead: str | None = None
+    flops: int = 1
+    autocast: Literal["cast", "float32", "leave"] = "cast"
+    linear: tuple[set[str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """One form of an operator: ``kind`` is FUNCTIONAL, WRITING or OUT, and may have TENSOR_NUMBERS."""
+
+    declaration: str
+    kind: int
+    op: Any
+    dtypes: tuple[torch.dtype, ...]
+    promises: Elementwise
+
+    @cached_property
+    def name(self) -> str:
+        """What its error messages begin with."""
+        return name(self.op)
+
+    @cached_property
+    def inputs(self) -> dict[str, int]:
+        """The tensors whose elements it computes with, and their places among the arguments."""
+        arguments = self.declaration.partition("(")[2].removesuffix(")").split(", ")
+        return {text.split()[1]: place for place, text in enumerate(arguments) if text.startswith("Tensor ")}
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Its other arguments, and their places: floats, or tensors of TENSOR_NUMBERS."""
+        arguments = enumerate(private.argument_names(self.op))
+        return {name: place for place, name in arguments if name not in self.inputs and name != "out"}
+
+    def out(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the tensor that a call writes into, or None."""
+        return None if self.kind & FUNCTIONAL else kwargs["out"] if kwargs else args[-1]
+
+
+def declared(operators: list[tuple[str, int, str, list[str]]], table: Mapping[str, Elementwise]) -> list[Form]:
+    """Return the forms of the operators in ``table``, of all that C++ declared.
+
+    Raises
+    ------
+    ImportError
+        If one is declared that the table has not, or the other way round.
+    """
+    if unlike := {declaration for declaration, *_ in operators} ^ table.keys():
+        raise ImportError(
+            f"{namespace}: in C++ and in Python there must be the same operators, got one only of {unlike}"
+        )
+    forms = []
+    for declaration, kind, qualified, dtypes in operators:
+        packet, _, overload = qualified.partition(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+        forms.append(Form(declaration, kind, op, tuple(getattr(torch, dtype) for dtype in dtypes), table[declaration]))
+    return forms

@@ -1,0 +1,149 @@
+// The contract of the operators: what every kernel checks before it reads or writes anything, and the
+// sentences its callers get to read. It knows no runtime: tensors of torch and of ExecuTorch come as an
+// `Operand`. The Python module _contract says the same for fake and meta tensors.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "operand.h"
+#include "operator.h"
+#include "overlap.h"
+
+namespace elementwise {
+
+namespace contract {
+
+// What a sentence begins with: the operator, without its overload's name, unless it is one that returns `out`.
+struct Caller {
+  const Signature& signature;
+  unsigned form;
+};
+
+// STD_TORCH_CHECK would put function, file and line before the sentence.
+template <class... Parts>
+[[noreturn]] void fail(const Caller& op, const Parts&... parts) {
+  const std::string name = op.signature.qualified(op.form);
+  std::ostringstream text;
+  text << (op.form & out ? name : name.substr(0, name.find('.'))) << ": ";
+  (text << ... << parts);
+  throw std::runtime_error(text.str());
+}
+
+inline std::string list(const int64_t* values, int64_t n) {
+  std::string text = "[";
+  for (int64_t i = 0; i < n; i++) text += (i ? ", " : "") + std::to_string(values[i]);
+  return text + "]";
+}
+
+// torch's names by ordinal, which serialized models have frozen, and ExecuTorch has taken over. Used in error
+// messages only.
+inline std::string device_name(const Operand& x) {
+  static const char* const names[] = {"cpu",  "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
+                                      "fpga", "maia", "xla",    "vulkan", "metal",  "xpu",   "mps",
+                                      "meta", "hpu",  "ve",     "lazy",   "ipu",    "mtia",  "privateuseone"};
+  const size_t type = x.device_type;
+  const std::string name = type < std::size(names) ? names[type] : "device type " + std::to_string(type);
+  return x.device_index < 0 || type == 0 ? name : name + ":" + std::to_string(x.device_index);
+}
+
+// Likewise.
+inline std::string dtype_name(int32_t dtype) {
+  // clang-format off
+  static const char* const names[] = {
+      "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
+      "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4",
+      "bits4x2", "bits8", "bits16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16",
+      "uint32", "uint64", "uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7", "int1", "int2", "int3",
+      "int4", "int5", "int6", "int7", "float8_e8m0fnu", "float4_e2m1fn_x2",
+  };
+  // clang-format on
+  return static_cast<size_t>(dtype) < std::size(names) ? names[dtype] : "dtype " + std::to_string(dtype);
+}
+
+[[noreturn]] inline void fail_to_allocate(const Caller& op, const Operand& like) {
+  fail(
+      op, "could not allocate the result, ", like.numel(), " elements of ", dtype_name(like.dtype), " on ",
+      device_name(like));
+}
+
+[[noreturn]] inline void fail_inference_tensor(const Caller& op, const Operand& out) {
+  fail(
+      op, out.name,
+      " was made in inference mode and is not written outside it; write to a clone of it, or call it under "
+      "torch.inference_mode()");
+}
+
+inline bool same_shape(const Operand& x, const Operand& y) {
+  return x.dim == y.dim && std::equal(x.sizes, x.sizes + x.dim, y.sizes);
+}
+
+inline std::string any_of(const Dtypes& dtypes) {
+  std::string text;
+  for (size_t i = 0; i < dtypes.count; i++)
+    text += (i == 0 ? "" : i + 1 < dtypes.count ? ", " : " or ") + dtype_name(dtypes.ordinals[i]);
+  return text;
+}
+
+// Returns the bytes of an element.
+inline int64_t check_dtype(const Caller& op, const Dtypes& dtypes, const Operand& a) {
+  const int64_t bytes = dtypes.element_size(a.dtype);
+  if (bytes == 0) fail(op, a.name, " must be ", any_of(dtypes), ", got ", dtype_name(a.dtype));
+  return bytes;
+}
+
+// The checks of a pair, in the order of the contract: device, dtype, shape.
+inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
+  if (a.device_type != x.device_type || a.device_index != x.device_index)
+    fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ", device_name(x));
+  if (a.dtype != x.dtype)
+    fail(
+        op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
+        dtype_name(x.dtype));
+  if (!same_shape(a, x))
+    fail(
+        op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
+        list(x.sizes, x.dim));
+}
+
+// A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
+inline void check_number(const Caller& op, const Operand& c) {
+  const std::string name = op.signature.qualified(op.form);
+  if (c.dim != 0 || dtype_name(c.dtype) != "float64" || device_name(c) != "cpu")
+    fail(
+        op, c.name, " must be a number, or for ", name.substr(name.find('.') + 1),
+        " a float64 tensor of shape [] on cpu, got one of ", dtype_name(c.dtype), ", shape ", list(c.sizes, c.dim),
+        ", on ", device_name(c));
+}
+
+inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
+  if (!out.contiguous() && overlaps_itself(out.dim, out.sizes, out.strides))
+    fail(
+        op, out.name, " must not overlap itself, got shape ", list(out.sizes, out.dim), " and strides ",
+        list(out.strides, out.dim));
+}
+
+// `out` may be an input itself; any other common element would be read after it was written.
+inline void check_apart_or_same(
+    const Caller& op, const Operand& out, const void* out_data, const Operand& x, const void* x_data,
+    int64_t element_bytes) {
+  int64_t out_extent = 1, x_extent = 1;
+  bool same = out_data == x_data;
+  for (int64_t d = 0; d < out.dim; d++) {
+    if (out.sizes[d] == 0) return;
+    out_extent += out.strides[d] * (out.sizes[d] - 1);
+    x_extent += x.strides[d] * (out.sizes[d] - 1);
+    same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
+  }
+  const int64_t distance = static_cast<const char*>(x_data) - static_cast<const char*>(out_data);
+  if (same || distance >= out_extent * element_bytes || -distance >= x_extent * element_bytes) return;
+  if (distance % element_bytes != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / element_bytes))
+    fail(op, out.name, " must be ", x.name, " itself or share no memory with it, got a partial overlap");
+}
+
+} // namespace contract
+} // namespace elementwise

@@ -1,0 +1,46 @@
+// Which instruction set: the best one that this machine runs, unless the environment says another.
+#include "isa.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "../environment.h"
+
+namespace elementwise::cpu {
+namespace {
+
+Isa choose_isa() {
+#ifdef __x86_64__
+  // GCC before 12 does not know the names of the levels; these features stand for the whole of each.
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+#endif
+  const Isa all[] = {
+#ifdef __x86_64__
+      {"avx512", avx512::kernels, v4},
+      {"avx2", avx2::kernels, v3},
+#endif
+      {"baseline", baseline::kernels, true},
+  };
+  const char* const wanted = environment("SIMD");
+  std::string known;
+  for (const Isa& isa : all) {
+    if (!isa.runs_here) continue;
+    if (!wanted || !*wanted || std::strcmp(wanted, isa.name) == 0) return isa;
+    known += known.empty() ? isa.name : std::string(", ") + isa.name;
+  }
+  throw std::runtime_error(
+      kLibrary + (": " + environment_name("SIMD")) + " must be one of " + known + " on this machine, got " + wanted);
+}
+
+} // namespace
+
+const Isa& isa() {
+  static const Isa chosen = choose_isa();
+  return chosen;
+}
+
+} // namespace elementwise::cpu

@@ -1,0 +1,305 @@
+// The CPU kernels, compiled once for each instruction set: ELEMENTWISE_ISA names the namespace, and the build passes
+// the matching -march. Only the standard library is included, and everything has internal linkage or a name with
+// the instruction set in it, so that no function compiled here for AVX-512 can be the one the linker keeps for a
+// machine without it.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "../bound.h"
+#include "work.h"
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+namespace elementwise::cpu::ELEMENTWISE_ISA {
+namespace {
+
+constexpr int64_t kLine = 64;         // bytes of a cache line
+constexpr int64_t kBlock = 4 * kLine; // what is computed before it is streamed
+
+// An element in memory, at any address: a tensor may begin between two of its elements.
+template <class T>
+struct __attribute__((packed)) Element {
+  T value;
+};
+
+// ---- 16-bit types <-> float. Rounding is to nearest even; a NaN stays a (quiet) NaN.
+
+template <class To, class From>
+To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+template <class T>
+struct To {};
+
+float widen(bfloat16 x) {
+  return bits_as<float>(uint32_t{x.bits} << 16);
+}
+
+bfloat16 narrow(float x, To<bfloat16>) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const uint32_t quiet_nan = (bits >> 16) | 0x40;
+  return {static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded)};
+}
+
+#if defined(__F16C__)
+
+float widen(float16 x) {
+  return _cvtsh_ss(x.bits);
+}
+
+float16 narrow(float x, To<float16>) {
+  return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)};
+}
+
+#elif defined(__ARM_FP16_FORMAT_IEEE)
+
+float widen(float16 x) {
+  return static_cast<float>(bits_as<__fp16>(x.bits));
+}
+
+float16 narrow(float x, To<float16>) {
+  return {bits_as<uint16_t>(static_cast<__fp16>(x))};
+}
+
+#else
+
+// No float operation here sees or makes a subnormal that matters, so that a thread that flushes them to zero
+// gets the same bits as F16C gives.
+float widen(float16 x) {
+  const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
+  const uint32_t magnitude = x.bits & 0x7fffu;
+  if (magnitude >= 0x7c00) { // infinity and NaN
+    const uint32_t quiet = magnitude > 0x7c00 ? 0x400000 : 0;
+    return bits_as<float>(sign | 0x7f800000 | (magnitude << 13) | quiet);
+  }
+  if (magnitude >= 0x400) return bits_as<float>(sign | ((magnitude << 13) + (112u << 23)));
+  // A subnormal is a multiple of 2^-24, which is a normal float.
+  return bits_as<float>(sign | bits_as<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f));
+}
+
+float16 narrow(float x, To<float16>) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  const uint32_t sign = (bits >> 16) & 0x8000;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  uint32_t half;
+  if (magnitude > 0x7f800000) {
+    half = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+  } else if (magnitude >= 0x47800000) { // 2^16 and more
+    half = 0x7c00;
+  } else if (magnitude >= 0x38800000) { // 2^-14 and more: normal; rounding may carry into infinity
+    half = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  } else { // subnormal: adding 0.5 leaves the multiple of 2^-24, rounded, in the low bits
+    half = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000;
+  }
+  return {static_cast<uint16_t>(sign | half)};
+}
+
+#endif
+
+// The other types are stored as they are computed.
+template <class C>
+C widen(C x) {
+  return x;
+}
+template <class C>
+C narrow(C x, To<C>) {
+  return x;
+}
+
+// ---- Rows: n elements next to each other in memory.
+
+template <class T, class F, class... X>
+void compute(Element<T>* out, int64_t n, F f, X... x) {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep // out may be an input itself: then an element is read and written in the same step
+#endif
+  for (int64_t i = 0; i < n; i++) out[i].value = narrow(f(widen(x[i].value)...), To<T>{});
+}
+
+#if defined(__F16C__) // GCC 12 does not vectorise the conversions of float16 by itself
+
+// One vector of it, widened. GCC keeps the array in a register, and the loop over it is one instruction.
+constexpr int kLanes = 8;
+void widen(const Element<float16>* from, float* to) {
+  _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+void narrow(const float* from, Element<float16>* to) {
+  const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+}
+
+template <class F, size_t... K, class... X>
+void compute_by_vectors(Element<float16>* out, int64_t n, F f, std::index_sequence<K...>, X... x) {
+  const int64_t whole = n - n % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    alignas(kLine) float wide[sizeof...(X)][kLanes], result[kLanes];
+    (widen(x + i, wide[K]), ...);
+    for (int lane = 0; lane < kLanes; lane++) result[lane] = f(wide[K][lane]...);
+    narrow(result, out + i);
+  }
+  for (int64_t i = whole; i < n; i++) out[i].value = narrow(f(widen(x[i].value)...), To<float16>{});
+}
+
+template <class F, class... X>
+void compute(Element<float16>* out, int64_t n, F f, X... x) {
+  compute_by_vectors(out, n, f, std::index_sequence_for<X...>{}, x...);
+}
+
+#endif
+
+// Writes one cache line past the cache: a line that is overwritten as a whole need not be read first.
+inline void stream_line(const void* from, void* to) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
+#elif defined(__SSE2__)
+  for (int k = 0; k < 4; k++)
+    _mm_stream_si128(static_cast<__m128i*>(to) + k, _mm_load_si128(static_cast<const __m128i*>(from) + k));
+#else
+  std::memcpy(to, from, kLine);
+#endif
+}
+
+// `out` is a multiple of the element's size.
+template <class T, class F, class... X>
+void compute_and_stream(Element<T>* out, int64_t n, F f, X... x) {
+  constexpr int64_t kElements = kBlock / sizeof(T), kLineElements = kLine / sizeof(T);
+  const int64_t past_line = reinterpret_cast<uintptr_t>(out) % kLine / sizeof(T);
+  int64_t i = past_line ? std::min(n, kLineElements - past_line) : 0;
+  compute(out, i, f, x...);
+  for (; i + kElements <= n; i += kElements) {
+    alignas(kLine) Element<T> block[kElements];
+    compute(block, kElements, f, x + i...);
+    for (int64_t k = 0; k < kElements; k += kLineElements) stream_line(block + k, out + i + k);
+  }
+  compute(out + i, n - i, f, x + i...);
+}
+
+// ---- A tile: n[0] x n[1] elements, with strides s[0] (inner) and s[1].
+
+template <class T>
+struct Rows {
+  T* data;
+  int64_t stride; // from one row to the next
+};
+
+// Calls body(place in the packed tile, offset in memory) for each element: in the order of memory, unless that
+// would make the inner loop a short one.
+template <class Body>
+void for_each_element(const int64_t s[2], const int64_t n[2], const Body& body) {
+  constexpr int64_t kShort = 8;
+  if (n[0] < kShort || (s[1] < s[0] && n[1] >= kShort)) {
+    for (int64_t i = 0; i < n[0]; i++)
+      for (int64_t j = 0; j < n[1]; j++) body(j * n[0] + i, i * s[0] + j * s[1]);
+  } else {
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t i = 0; i < n[0]; i++) body(j * n[0] + i, i * s[0] + j * s[1]);
+  }
+}
+
+// The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
+// `buffer`. With `packed` each row follows the one before.
+template <class T>
+Rows<const T> rows_of(const T* from, const int64_t s[2], const int64_t n[2], bool packed, T* buffer) {
+  if (s[0] == 1 && (!packed || s[1] == n[0])) return {from, s[1]};
+  if (s[1] == 0 && !packed) { // an expanded row is gathered once
+    const int64_t row[] = {n[0], 1};
+    for_each_element(s, row, [&](int64_t to, int64_t at) { buffer[to].value = from[at].value; });
+    return {buffer, 0};
+  }
+  for_each_element(s, n, [&](int64_t to, int64_t at) { buffer[to].value = from[at].value; });
+  return {buffer, n[0]};
+}
+
+template <class T, class F, size_t... K>
+void tile(
+    Element<T>* out, const Element<T>* const* in, const F& f, const int64_t (*s)[2], const int64_t n[2], bool stream,
+    std::index_sequence<K...>) {
+  alignas(kLine) Element<T> buffer[sizeof...(K)][Tiles::kGathered], result[Tiles::kGathered];
+  if (n[0] < Tiles::kNarrow && n[1] > 1) { // too short for a vector loop of their own: as one row
+    const int64_t elements = n[0] * n[1];
+    const bool adjacent = s[0][0] == 1 && s[0][1] == n[0];
+    compute(adjacent ? out : result, elements, f, rows_of(in[K], s[1 + K], n, true, buffer[K]).data...);
+    if (!adjacent) for_each_element(s[0], n, [&](int64_t from, int64_t at) { out[at].value = result[from].value; });
+    return;
+  }
+  const Rows<const Element<T>> x[] = {rows_of(in[K], s[1 + K], n, false, buffer[K])...};
+  for (int64_t j = 0; j < n[1]; j++) {
+    Element<T>* const row = out + j * s[0][1];
+    if (s[0][0] != 1) {
+      compute(result, n[0], f, x[K].data + j * x[K].stride...);
+      for (int64_t i = 0; i < n[0]; i++) row[i * s[0][0]].value = result[i].value;
+    } else if (stream) {
+      compute_and_stream(row, n[0], f, x[K].data + j * x[K].stride...);
+    } else {
+      compute(row, n[0], f, x[K].data + j * x[K].stride...);
+    }
+  }
+}
+
+// Walks the tiles from begin to end like an odometer: the digits are the tile's place in the two inner
+// dimensions and its index in each outer one.
+template <class T, class F, size_t... K>
+void run(const Work& work, const F& f, int64_t begin, int64_t end, std::index_sequence<K...> inputs) {
+  constexpr int kOperands = 1 + sizeof...(K);
+  const Plan& plan = work.task.plan;
+  const Tiles& tiles = work.tiles;
+  int64_t digit[kMaxDims] = {}, base[kMaxDims];
+  const int digits = std::max(plan.dims, 2);
+  int64_t rest = begin;
+  for (int d = 0; d < digits; d++) {
+    base[d] = d < 2 ? tiles.count[d] : plan.size[d];
+    digit[d] = rest % base[d];
+    rest /= base[d];
+  }
+  int64_t s[kOperands][2];
+  for (int k = 0; k < kOperands; k++)
+    for (int d = 0; d < 2; d++) s[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
+
+  for (int64_t at = begin; at < end; at++) {
+    int64_t offset[kOperands] = {}, n[2];
+    for (int d = 0; d < 2; d++) {
+      const int64_t first = digit[d] * tiles.extent[d];
+      n[d] = std::min(tiles.extent[d], tiles.size[d] - first);
+      for (int k = 0; k < kOperands; k++) offset[k] += first * s[k][d];
+    }
+    for (int d = 2; d < plan.dims; d++)
+      for (int k = 0; k < kOperands; k++) offset[k] += digit[d] * plan.stride[d][k];
+    const Element<T>* const in[] = {static_cast<const Element<T>*>(work.task.data[1 + K]) + offset[1 + K]...};
+    tile(static_cast<Element<T>*>(work.task.data[0]) + offset[0], in, f, s, n, work.stream, inputs);
+    for (int d = 0; d < digits && ++digit[d] == base[d]; d++) digit[d] = 0;
+  }
+#ifdef __SSE2__
+  if (work.stream) _mm_sfence(); // streamed lines are seen by other threads from here on
+#endif
+}
+
+template <class Kernel>
+void kernel(const Work& work, int64_t begin, int64_t end) {
+  with_dtype(typename Kernel::Dtypes{}, work.task.dtype, [&](auto storage) {
+    using T = decltype(storage);
+    const Bound<compute_t<T>, Kernel> f(work.task.numbers);
+    run<T>(work, f, begin, end, std::make_index_sequence<Kernel::kInputs>{});
+  });
+}
+
+template <class List>
+struct All;
+template <class... Op>
+struct All<List<Op...>> {
+  static constexpr Compute kernels[] = {kernel<typename Op::Kernel>...};
+};
+
+} // namespace
+} // namespace elementwise::cpu::ELEMENTWISE_ISA
+
+#define ELEMENTWISE_OPERATORS(library, Operators) \
+  const elementwise::cpu::Compute* const elementwise::cpu::ELEMENTWISE_ISA::kernels = All<Operators>::kernels;

@@ -1,0 +1,65 @@
+// What a CPU kernel is, seen from the outside. Their bodies are in kernels.h, compiled once for each instruction
+// set; `Tiles` cuts the work and launch.h hands it out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../task.h"
+
+namespace elementwise::cpu {
+
+// The two innermost dimensions are cut into tiles, which the threads share out.
+struct Tiles {
+  static constexpr int64_t kAdjacent = 16 * 1024; // elements of a tile that is read and written directly
+  static constexpr int64_t kGathered = 1024;      // of one that goes through buffers in the first-level cache
+  static constexpr int64_t kTransposed = 32;      // rows of one with an input that runs along the other dimension
+  static constexpr int64_t kNarrow = 16;          // rows shorter than this are packed, through the buffers too
+
+  explicit Tiles(const Plan& plan) {
+    size[0] = plan.dims > 0 ? plan.size[0] : 1;
+    size[1] = plan.dims > 1 ? plan.size[1] : 1;
+    bool gathered = size[0] < kNarrow, transposed = false;
+    for (int k = 0; k < plan.operands && plan.dims > 0; k++) {
+      const int64_t inner = plan.stride[0][k], outer = plan.dims > 1 ? plan.stride[1][k] : 0;
+      gathered |= inner != 1;
+      transposed |= outer != 0 && outer < inner;
+    }
+    const int64_t most = gathered ? kGathered : kAdjacent;
+    // A transposed input is read as many elements at a time in its own direction as there are rows, so that
+    // each of its cache lines is fetched once.
+    extent[0] = std::min(size[0], transposed ? most / std::min(size[1], kTransposed) : most);
+    extent[1] = std::min(size[1], most / extent[0]);
+    count[0] = (size[0] + extent[0] - 1) / extent[0];
+    count[1] = (size[1] + extent[1] - 1) / extent[1];
+    total = count[0] * count[1];
+    for (int d = 2; d < plan.dims; d++) total *= plan.size[d];
+  }
+
+  int64_t size[2];
+  int64_t extent[2];
+  int64_t count[2];
+  int64_t total;
+};
+
+struct Work {
+  const Task& task;
+  const Tiles& tiles;
+  bool stream; // write past the cache
+};
+
+// Computes the tiles from begin to end.
+using Compute = void (*)(const Work& work, int64_t begin, int64_t end);
+
+// The kernels for one instruction set, in the order of the list of operators.
+namespace avx512 {
+extern const Compute* const kernels;
+}
+namespace avx2 {
+extern const Compute* const kernels;
+}
+namespace baseline {
+extern const Compute* const kernels;
+}
+
+} // namespace elementwise::cpu

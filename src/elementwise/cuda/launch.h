@@ -1,0 +1,14 @@
+// What nvcc compiles, seen from the host compiler: no torch header goes through nvcc.
+#pragma once
+
+#include "../task.h"
+
+namespace elementwise::cuda {
+
+// Launches a kernel on `stream` of the current device and does not wait for it. Returns the CUDA error, or nullptr.
+using Launch = const char* (*)(const Task& task, void* stream);
+
+// In the order of the list of operators.
+extern const Launch* const kernels;
+
+} // namespace elementwise::cuda

@@ -1,0 +1,114 @@
+// What a functor is: the arithmetic of one element, on the host and on the device.
+//
+//   struct Scale {
+//     using dtypes = elementwise::List<float, double>; // leave it out for the four floating-point types
+//     template <class C>
+//     ELEMENTWISE_FUNCTION C operator()(C x, C factor) const {
+//       return x * factor;
+//     }
+//   };
+//
+// It takes the arguments of its operator in the order of the schema. The elements of tensors come in the compute type
+// C: float for the 16-bit floating-point types, which are rounded once more when they are stored, else the dtype
+// itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool. What a functor
+// computes is the same for every instruction set as long as it calls nothing whose result is not specified to the
+// last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign. std::exp and its
+// like come from the C library on the CPU and from CUDA on the device, and their last bits differ.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// A functor is compiled once for each target, into a namespace of the target's: with the same name in all of them
+// the linker would keep one copy, and it might be one that the machine cannot run.
+#if defined(__CUDACC__)
+#define ELEMENTWISE_TARGET cuda_target
+#define ELEMENTWISE_FUNCTION __host__ __device__
+#elif defined(ELEMENTWISE_ISA)
+#define ELEMENTWISE_TARGET ELEMENTWISE_ISA
+#define ELEMENTWISE_FUNCTION
+#else
+#define ELEMENTWISE_TARGET host_target
+#define ELEMENTWISE_FUNCTION
+#endif
+
+namespace elementwise {
+
+// Storage of the 16-bit types; each backend converts them with its own instructions.
+struct float16 {
+  uint16_t bits;
+};
+struct bfloat16 {
+  uint16_t bits;
+};
+
+template <class T>
+constexpr bool kFloat16Bit = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+
+template <class T>
+using compute_t = std::conditional_t<kFloat16Bit<T>, float, T>;
+
+// What a `float` of the schema is where C is computed in.
+template <class C>
+using number_t = std::conditional_t<std::is_floating_point_v<C>, C, double>;
+
+template <class... T>
+struct List {
+  static constexpr size_t size = sizeof...(T);
+};
+
+using FloatingPoint = List<float16, bfloat16, float, double>;
+
+// A dtype is known by torch's ordinal, which serialized models have frozen, and which ExecuTorch has taken over.
+// clang-format off
+template <class T>
+constexpr int32_t kOrdinal =
+    std::is_same_v<T, uint8_t> ? 0 : std::is_same_v<T, int8_t> ? 1 : std::is_same_v<T, int16_t> ? 2
+    : std::is_same_v<T, int32_t> ? 3 : std::is_same_v<T, int64_t> ? 4 : std::is_same_v<T, float16> ? 5
+    : std::is_same_v<T, float> ? 6 : std::is_same_v<T, double> ? 7 : std::is_same_v<T, bool> ? 11
+    : std::is_same_v<T, bfloat16> ? 15 : std::is_same_v<T, uint16_t> ? 27 : std::is_same_v<T, uint32_t> ? 28
+    : std::is_same_v<T, uint64_t> ? 29 : -1;
+// clang-format on
+
+// The dtypes of a functor: those it names, or else the floating-point ones.
+template <class F, class = void>
+struct DtypesOf {
+  using type = FloatingPoint;
+};
+template <class F>
+struct DtypesOf<F, std::void_t<typename F::dtypes>> {
+  using type = typename F::dtypes;
+};
+
+// The same as values.
+struct Dtypes {
+  const int32_t* ordinals;
+  const int32_t* bytes; // of an element
+  size_t count;
+
+  // 0 if the dtype is none of these.
+  constexpr int64_t element_size(int32_t ordinal) const {
+    for (size_t i = 0; i < count; i++)
+      if (ordinals[i] == ordinal) return bytes[i];
+    return 0;
+  }
+};
+
+template <class... T>
+struct ValuesOf;
+template <class... T>
+struct ValuesOf<List<T...>> {
+  static_assert(((kOrdinal<T> >= 0) && ...), "dtypes are bool, intN_t, uintN_t, float16, bfloat16, float and double");
+  static constexpr int32_t ordinals[] = {kOrdinal<T>...};
+  static constexpr int32_t bytes[] = {sizeof(T)...};
+  static constexpr Dtypes dtypes = {ordinals, bytes, sizeof...(T)};
+};
+
+// Calls body(T{}) with the type of the list that has this ordinal.
+template <class... T, class Body>
+void with_dtype(List<T...>, int32_t ordinal, const Body& body) {
+  (void)((ordinal == kOrdinal<T> && (body(T{}), true)) || ...);
+}
+
+} // namespace elementwise

@@ -1,0 +1,37 @@
+// An argument of an operator: its name in the schema and its metadata, read once from torch's tensor or
+// ExecuTorch's. Sizes and strides count elements and are borrowed.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace elementwise {
+
+struct Operand {
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t d = 0; d < dim; d++) n *= sizes[d];
+    return n;
+  }
+
+  // As torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
+  bool contiguous() const {
+    int64_t expected = 1;
+    for (int64_t d = dim - 1; d >= 0; d--) {
+      if (sizes[d] == 1) continue;
+      if (strides[d] != expected) return numel() == 0;
+      expected *= sizes[d];
+    }
+    return true;
+  }
+
+  std::string_view name;
+  int64_t dim = 0;
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;
+  int32_t dtype = 0; // of torch, by ordinal, as the device's type is
+  int32_t device_type = 0;
+  int32_t device_index = 0;
+};
+
+} // namespace elementwise

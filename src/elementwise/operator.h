@@ -1,0 +1,158 @@
+// What an operator is: a declaration, read at compile time, a functor, and the forms in which it is offered.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "functor.h"
+
+namespace elementwise {
+
+constexpr int kMaxInputs = 8;
+constexpr int kMaxArguments = 16;
+
+// The schemas made of the declaration "f(Tensor x, float c)", or "f.tag(Tensor x, float c)":
+enum Form : unsigned {
+  functional = 1, // f(Tensor x, float c) -> Tensor                                     f.tag
+  writing = 2,    // f_out(Tensor x, float c, Tensor(a!) out) -> ()                     f_out.tag
+  out = 4,        // f.out(Tensor x, float c, *, Tensor(a!) out) -> Tensor(a!)          f.tag_out
+  // Where there is a `float`, the first two also with float64 scalars on the CPU in its place, for compiled programs in
+  // which it changes: torch.compile makes a constant of a `float`, and compiles again for the next one.
+  tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c) -> Tensor                       f.tag_tensor_c
+};
+
+struct Argument {
+  std::string_view name;
+  bool is_tensor = false;
+};
+
+struct Signature {
+  std::string_view declaration, name, overload;
+  int count = 0, tensors = 0;
+  Argument arguments[kMaxArguments];
+
+  constexpr int numbers() const {
+    return count - tensors;
+  }
+
+  // Takes what torch's parser takes of a declaration of tensors and floats. What it throws, the compiler shows.
+  constexpr explicit Signature(std::string_view text) : declaration(text) {
+    const size_t open = text.find('(');
+    if (open == text.npos || text.back() != ')') throw "a declaration looks like \"f(Tensor x, float c)\"";
+    name = text.substr(0, open);
+    if (const size_t dot = name.find('.'); dot != name.npos) {
+      overload = name.substr(dot + 1);
+      name = name.substr(0, dot);
+    }
+    std::string_view rest = text.substr(open + 1, text.size() - open - 2);
+    while (!rest.empty()) {
+      const size_t comma = rest.find(", ");
+      const std::string_view argument = rest.substr(0, comma);
+      rest = comma == rest.npos ? "" : rest.substr(comma + 2);
+      const bool is_tensor = argument.starts_with("Tensor ");
+      if (!is_tensor && !argument.starts_with("float ")) throw "an argument is a \"Tensor x\" or a \"float c\"";
+      if (count == kMaxArguments || (is_tensor && tensors == kMaxInputs)) throw "too many arguments";
+      arguments[count++] = {argument.substr(argument.find(' ') + 1), is_tensor};
+      tensors += is_tensor;
+    }
+    if (tensors == 0) throw "there must be a tensor among the arguments";
+  }
+
+  constexpr const Argument& first_tensor() const {
+    int i = 0;
+    while (!arguments[i].is_tensor) i++;
+    return arguments[i];
+  }
+
+  // The name of the operator in one of its forms, "f_out.tag".
+  std::string qualified(unsigned form) const {
+    std::string base(name), tag(overload);
+    const auto append = [&tag](std::string_view text) { tag.append(tag.empty() ? "" : "_").append(text); };
+    if (form & writing) base += "_out";
+    if (form & out) append("out");
+    if (form & tensor_numbers) append("tensor");
+    for (int i = 0; form & tensor_numbers && i < count; i++)
+      if (!arguments[i].is_tensor) append(arguments[i].name);
+    return tag.empty() ? base : base.append(".").append(tag);
+  }
+
+  std::string schema(unsigned form) const {
+    std::string text = qualified(form) + "(";
+    for (int i = 0; i < count; i++) {
+      const bool is_tensor = arguments[i].is_tensor || form & tensor_numbers;
+      text.append(i ? ", " : "").append(is_tensor ? "Tensor " : "float ").append(arguments[i].name);
+    }
+    if (form & functional) return text + ") -> Tensor";
+    return text + (form & writing ? ", Tensor(a!) out) -> ()" : ", *, Tensor(a!) out) -> Tensor(a!)");
+  }
+};
+
+// A string literal as a template argument.
+template <size_t N>
+struct Literal {
+  constexpr Literal(const char (&from)[N]) {
+    for (size_t i = 0; i < N; i++) text[i] = from[i];
+  }
+  char text[N];
+};
+
+// What a kernel is made of: a functor, and which of its arguments are tensors.
+template <class F, bool... kIsTensor>
+struct Kernel {
+  using Dtypes = typename DtypesOf<F>::type;
+  static constexpr int kInputs = (0 + ... + kIsTensor);
+  static constexpr int kNumbers = sizeof...(kIsTensor) - kInputs;
+};
+
+// An operator as the list of all has it. A functor that cannot be called with its arguments is an error here.
+template <Literal declaration, class F, unsigned kForms>
+struct Operator {
+  static constexpr Signature signature{std::string_view(declaration.text)};
+
+  static constexpr bool has(unsigned form) {
+    return form & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
+  }
+
+  template <size_t... I>
+  static Kernel<F, signature.arguments[I].is_tensor...> kernel_of(std::index_sequence<I...>);
+  using Kernel = decltype(kernel_of(std::make_index_sequence<signature.count>{}));
+};
+
+// The same as a value. `kernel` is its place in the list, by which each backend knows its kernel.
+struct Description {
+  const Signature& signature;
+  const Dtypes& dtypes;
+  size_t kernel;
+};
+
+template <class Operators, class Op>
+struct DescriptionOf;
+template <class... All, class Op>
+struct DescriptionOf<List<All...>, Op> {
+  static constexpr size_t place() {
+    size_t place = 0;
+    (void)((std::is_same_v<All, Op> || (place++, false)) || ...);
+    return place;
+  }
+  static constexpr Description value{Op::signature, ValuesOf<typename Op::Kernel::Dtypes>::dtypes, place()};
+};
+
+// Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because
+// overload resolution takes the first that fits.
+template <class... Op, class Body>
+void for_each_form(List<Op...>, const Body& body) {
+  const auto of_all = [&]<unsigned form>() {
+    const auto of_one = [&]<class One>() {
+      if constexpr (One::has(form)) body.template operator()<One, form>();
+    };
+    (of_one.template operator()<Op>(), ...);
+  };
+  of_all.template operator()<functional>();
+  of_all.template operator()<writing>();
+  of_all.template operator()<out>();
+  of_all.template operator()<functional | tensor_numbers>();
+  of_all.template operator()<writing | tensor_numbers>();
+}
+
+} // namespace elementwise

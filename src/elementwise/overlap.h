@@ -1,0 +1,115 @@
+// Do two strided tensors share an element? Does one hold the same element twice? Decided exactly,
+// because an address range is not enough: x[::2] and x[1::2] interleave and share nothing.
+//
+// Both questions ask whether sum(stride[i] * k[i]) == target has a solution with 0 <= k[i] < size[i].
+// The search takes the largest stride first, so that for the strides of ordinary views only a few values of
+// each k can still reach the target. NumPy's `np.shares_memory` answers the same question
+// the same way (numpy/_core/src/common/mem_overlap.c).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace elementwise {
+
+class StrideSum {
+ public:
+  void add(int64_t stride, int64_t size) {
+    if (size <= 1 || stride == 0) return;
+    // Terms of one stride are one term. Without this every split of their sum would be tried.
+    for (Term& term : terms_) {
+      if (term.stride == stride) {
+        term.most += size - 1;
+        return;
+      }
+    }
+    terms_.push_back({stride, size - 1});
+  }
+
+  // Can the sum be `target`? Gives up after a bounded search, with "yes": the caller then refuses.
+  bool reaches(int64_t target) {
+    std::sort(terms_.begin(), terms_.end(), [](auto& x, auto& y) { return x.stride > y.stride; });
+    reach_.assign(terms_.size() + 1, 0);
+    gcd_.assign(terms_.size() + 1, 0);
+    for (size_t i = terms_.size(); i-- > 0;) {
+      reach_[i] = reach_[i + 1] + terms_[i].stride * terms_[i].most;
+      gcd_[i] = std::gcd(gcd_[i + 1], terms_[i].stride);
+    }
+    steps_left_ = 100'000;
+    return search(0, target);
+  }
+
+ private:
+  struct Term {
+    int64_t stride;
+    int64_t most;
+  };
+
+  bool search(size_t i, int64_t target) {
+    if (target < 0 || target > reach_[i]) return false;
+    if (target == 0) return true;
+    if (target % gcd_[i] != 0) return false;
+    const auto [stride, most] = terms_[i];
+    for (int64_t k = std::min(most, target / stride); k >= 0; k--) {
+      if (--steps_left_ < 0) return true;
+      if (target - stride * k > reach_[i + 1]) return false; // and more so for every smaller k
+      if (search(i + 1, target - stride * k)) return true;
+    }
+    return false;
+  }
+
+  std::vector<Term> terms_;
+  std::vector<int64_t> reach_, gcd_; // of the terms from i on
+  int64_t steps_left_ = 0;
+};
+
+// Does a tensor of these sizes and strides hold one element at two indices?
+inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* strides) {
+  struct Dim {
+    int64_t stride, size;
+  };
+  std::vector<Dim> dims;
+  for (int64_t d = 0; d < dim; d++) {
+    if (sizes[d] == 0) return false;
+    if (sizes[d] > 1) dims.push_back({strides[d], sizes[d]});
+  }
+  std::sort(dims.begin(), dims.end(), [](auto& x, auto& y) { return x.stride < y.stride; });
+  int64_t extent = 1; // of the dimensions so far
+  for (size_t i = 0; i < dims.size(); i++) {
+    const auto [stride, size] = dims[i];
+    if (stride == 0) return true;
+    if (stride < extent) {
+      // A step of `step` in this dimension is undone by the inner ones if their index differences,
+      // each from -(size - 1) to size - 1, can sum to it.
+      StrideSum inner;
+      int64_t middle = 0;
+      for (size_t j = 0; j < i; j++) {
+        inner.add(dims[j].stride, 2 * dims[j].size - 1);
+        middle += dims[j].stride * (dims[j].size - 1);
+      }
+      for (int64_t step = 1; step < size && step * stride <= middle; step++)
+        if (inner.reaches(middle + step * stride)) return true;
+    }
+    extent += stride * (size - 1);
+  }
+  return false;
+}
+
+// Do two tensors of the same shape, `distance` elements from x's first to y's first, share an element?
+inline bool overlaps(
+    int64_t dim, const int64_t* sizes, const int64_t* x_strides, const int64_t* y_strides, int64_t distance) {
+  // x + sum(xs * i) == y + sum(ys * j); with j counted from its far end both sums are added.
+  StrideSum sum;
+  int64_t y_extent = 0;
+  for (int64_t d = 0; d < dim; d++) {
+    if (sizes[d] == 0) return false;
+    sum.add(x_strides[d], sizes[d]);
+    sum.add(y_strides[d], sizes[d]);
+    y_extent += y_strides[d] * (sizes[d] - 1);
+  }
+  return sum.reaches(distance + y_extent);
+}
+
+} // namespace elementwise

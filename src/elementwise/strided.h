@@ -1,0 +1,67 @@
+// Strided iteration, shared by CPU and CUDA: which elements of the output and the inputs belong together, in the
+// order of the output's memory and in as few dimensions as possible. No input is ever copied to be read.
+#pragma once
+
+#include <cstdint>
+
+#include "operator.h"
+
+namespace elementwise {
+
+// Dimensions of size one are dropped, and every other one at least doubles the memory of `out`, so a
+// tensor that exists has fewer than 64 of them.
+constexpr int kMaxDims = 64;
+constexpr int kMaxOperands = 1 + kMaxInputs;
+
+// Dimension 0 is the innermost, operand 0 the output. Sizes and strides count elements.
+struct Plan {
+  int operands;
+  int dims = 0;
+  int64_t size[kMaxDims];
+  int64_t stride[kMaxDims][kMaxOperands];
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < dims; d++) n *= size[d];
+    return n;
+  }
+
+  // Every operand's elements lie side by side, in the same order.
+  bool contiguous() const {
+    bool adjacent = dims < 2;
+    for (int k = 0; k < operands && dims == 1; k++) adjacent &= stride[0][k] == 1;
+    return adjacent;
+  }
+};
+
+inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int64_t* const* strides) {
+  Plan plan;
+  plan.operands = operands;
+  const auto set = [&plan, operands](int at, int64_t size, const auto& stride_of) {
+    plan.size[at] = size;
+    for (int k = 0; k < operands; k++) plan.stride[at][k] = stride_of(k);
+  };
+  // Insertion sort by the output's stride; tensors mostly come sorted, with the last dimension innermost.
+  for (int64_t d = dim - 1; d >= 0; d--) {
+    if (sizes[d] == 1) continue;
+    int at = plan.dims++;
+    for (; at > 0 && plan.stride[at - 1][0] > strides[0][d]; at--)
+      set(at, plan.size[at - 1], [&](int k) { return plan.stride[at - 1][k]; });
+    set(at, sizes[d], [&](int k) { return strides[k][d]; });
+  }
+  // Two neighbours are one dimension where the outer one continues the inner one in all operands.
+  int last = 0;
+  for (int d = 1; d < plan.dims; d++) {
+    bool continues = true;
+    for (int k = 0; k < operands; k++) continues &= plan.stride[d][k] == plan.stride[last][k] * plan.size[last];
+    if (continues) {
+      plan.size[last] *= plan.size[d];
+    } else {
+      set(++last, plan.size[d], [&](int k) { return plan.stride[d][k]; });
+    }
+  }
+  if (plan.dims > 0) plan.dims = last + 1;
+  return plan;
+}
+
+} // namespace elementwise

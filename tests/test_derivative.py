@@ -1,0 +1,554 @@
+"""The layer that gives an operator its derivative, on operators of its own, against the same code in ATen."""
+
+import doctest
+import random
+from contextlib import nullcontext
+from unittest import mock
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
+
+from muladd_nb._register import derivative as layer
+
+library = torch.library.Library("derivative_test", "DEF")
+ops = torch.ops.derivative_test
+# The layer registers in the library of its package.
+in_library = mock.patch.object(layer, "implement", library.impl)
+
+
+def define(schema, kernel):
+    library.define(schema)
+    name = schema.partition("(")[0]
+    library.impl(name, kernel, "CPU")
+    library.impl(name, kernel, "CUDA")
+    op = getattr(ops, name).default
+    torch.library.register_fake(op.name(), kernel, lib=library)
+    if "*" not in schema:  # register_vmap takes no keyword-only arguments
+
+        def rule(info, in_dims, *args):
+            args = [
+                x if not isinstance(x, torch.Tensor)
+                else x.expand(info.batch_size, *x.shape) if dim is None
+                else x.movedim(dim, 0)
+                for x, dim in zip(args, in_dims, strict=True)
+            ]  # fmt: skip
+            result = op(*args)
+            return result, (0,) * len(result) if isinstance(result, tuple) else 0
+
+        torch.library.register_vmap(op.name(), rule, lib=library)
+    return op
+
+
+class Aten:
+    """What the operators compute, in ATen."""
+
+    @staticmethod
+    def softplus(x, beta, threshold):
+        return torch.nn.functional.softplus(x, beta, threshold)
+
+    @staticmethod
+    def power(x, exponent):
+        return x.pow(exponent)
+
+    @staticmethod
+    def muladd(a, b, c):
+        return a * b + c
+
+    @staticmethod
+    def scaled(x, *, scale=1.0, negate=False):
+        return x * (-scale if negate else scale)
+
+    @staticmethod
+    def shifted(x, bits):
+        return x * 2.0**bits
+
+    @staticmethod
+    def exponential(x):
+        return x.exp()
+
+    @staticmethod
+    def weighted(x, weight=None, dims=(0,)):
+        return x.clone() if weight is None else x * weight
+
+    @staticmethod
+    def logsumexp(x):
+        return x.logsumexp(-1)
+
+    @staticmethod
+    def sorted(x):
+        return tuple(x.sort(-1))
+
+    @staticmethod
+    def sincos(x):
+        return x.sin(), x.cos()
+
+
+softplus = define("softplus(Tensor x, float beta, float threshold) -> Tensor", Aten.softplus)
+power = define("power(Tensor x, float exponent) -> Tensor", Aten.power)
+muladd = define("muladd(Tensor a, Tensor b, Tensor c) -> Tensor", Aten.muladd)
+scaled = define("scaled(Tensor x, *, float scale=1.0, bool negate=False) -> Tensor", Aten.scaled)
+shifted = define("shifted(Tensor x, Tensor bits) -> Tensor", Aten.shifted)
+exponential = define("exponential(Tensor x) -> Tensor", Aten.exponential)
+weighted = define("weighted(Tensor x, Tensor? weight=None, int[] dims=[0]) -> Tensor", Aten.weighted)
+logsumexp = define("logsumexp(Tensor x) -> Tensor", Aten.logsumexp)
+sort = define("sorted(Tensor x) -> (Tensor values, Tensor indices)", Aten.sorted)
+sincos = define("sincos(Tensor x) -> (Tensor, Tensor)", Aten.sincos)
+
+
+def softmax(x, result):
+    return (x - result[..., None]).exp()
+
+
+with in_library:
+    layer.elementwise(softplus, {"x": lambda x, beta: (x * beta).sigmoid()})
+    layer.elementwise(power, {"x": lambda x, exponent: exponent * x.pow(exponent - 1)})
+    layer.elementwise(muladd, {"a": lambda b: b, "b": lambda a: a, "c": lambda: 1}, node="MyMulAdd")
+    layer.elementwise(scaled, {"x": lambda scale, negate: -scale if negate else scale})
+    layer.elementwise(shifted, {"x": lambda bits: 2.0**bits}, instead="shift by a number")
+    layer.elementwise(exponential, {"x": lambda result: result})
+    layer.elementwise(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x})
+    layer.derivative(
+        logsumexp,
+        save=lambda needs, inputs, results: (*inputs, *results),
+        vjp=lambda needs, saved, grad: grad[..., None] * softmax(*saved),
+        jvp=lambda saved, tangent: (tangent * softmax(*saved)).sum(-1),
+    )
+    layer.derivative(
+        sort,
+        save=lambda needs, inputs, results: results[1:],
+        vjp=lambda needs, saved, grad, _: torch.zeros_like(grad).scatter(-1, saved[0], grad),
+        jvp=lambda saved, tangent: (tangent.gather(-1, saved[0]), None),
+    )
+    layer.derivative(
+        sincos,
+        save=lambda needs, inputs, results: inputs,
+        vjp=lambda needs, saved, of_sin, of_cos: of_sin * saved[0].cos() - of_cos * saved[0].sin(),
+        jvp=lambda saved, tangent: (tangent * saved[0].cos(), -tangent * saved[0].sin()),
+    )
+
+
+class Ours:
+    """The same, made of the operators."""
+
+
+for _name in vars(Aten):
+    if not _name.startswith("_"):
+        setattr(Ours, _name, staticmethod(getattr(ops, _name)))
+
+
+# ---- Nested at random, with recording turned on and off in any place
+
+
+# What is saved, or an intermediate of a derivative, has the derivatives of the mode that it was computed in. So where
+# modes change, only operators are alike whose derivatives are computed alike.
+ALIKE = [
+    lambda m, x, y: m.power(x * y, 3.0),
+    lambda m, x, y: m.muladd(x, y, x),
+    lambda m, x, y: m.muladd(y, y, y),
+    lambda m, x, y: m.exponential(m.power(x, 2.0)) * y,
+    lambda m, x, y: m.weighted(x, y),
+    lambda m, x, y: m.weighted(y),
+    lambda m, x, y: m.shifted(x, torch.tensor([0, -1, 1])),
+    lambda m, x, y: m.sorted(x * y)[0],
+    lambda m, x, y: m.sincos(x)[0] * m.sincos(y)[1],
+]
+OTHERS = [lambda m, x, y: m.logsumexp(x) + y, lambda m, x, y: m.softplus(x, 1.5, 20.0) * y]
+
+
+def dual(f, x):
+    with forward_ad.dual_level():
+        result = forward_ad.unpack_dual(f(forward_ad.make_dual(x, x.cos())))
+    return result.primal if result.tangent is None else result.primal + result.tangent
+
+
+TRANSFORMS = [
+    lambda f, x: grad(lambda t: f(t).sum())(x),
+    lambda f, x: vjp(f, x)[1](x.cos())[0],
+    lambda f, x: torch.stack(jvp(f, (x,), (x.cos(),))).sum(0),
+    lambda f, x: jacfwd(f)(x).sum(0),
+    lambda f, x: jacrev(f)(x).sum(0),
+    lambda f, x: vmap(f)(torch.stack([x, x.sin()])).sum(0),
+    dual,
+]
+MODES = [
+    torch.no_grad,
+    torch.enable_grad,
+    lambda: torch.set_grad_enabled(False),
+    lambda: forward_ad._set_fwd_grad_enabled(False),
+    lambda: forward_ad._set_fwd_grad_enabled(True),
+    torch.inference_mode,
+]
+
+
+def nested(rng, leaves, modes, depth):
+    """Return a function of the operators and a vector, in which transforms, modes and operators are drawn at random."""
+    first, second = rng.choice(leaves), rng.choice(leaves)
+    if not depth:
+        return lambda m, x: first(m, x, x.sin())
+    inner, transform = nested(rng, leaves, modes, depth - 1), rng.choice(TRANSFORMS)
+    outside, inside, around_inner, around_first = (
+        rng.choice(modes) if rng.random() < 0.25 else nullcontext for _ in range(4)
+    )
+
+    def f(m, x):
+        def body(t):
+            with inside():
+                with around_inner():
+                    y = inner(m, t)
+                with around_first():
+                    z = first(m, t, x)
+                return second(m, y.tanh(), t) + z * y.sin()
+
+        with outside():
+            return transform(body, x)
+
+    return f
+
+
+def outcome(f, m, x):
+    try:
+        result = f(m, x)
+        (gradient,) = torch.autograd.grad(result.sum(), x, materialize_grads=True) if result.requires_grad else (0 * x,)
+    except (RuntimeError, NotImplementedError) as error:
+        return error
+    return result.detach(), gradient, result.requires_grad
+
+
+def disagreement(seed, ours, atens, leaves, modes):
+    """Return what differs, None where nothing does, or `...` where ATen refuses this nesting."""
+    rng = random.Random(seed)
+    f = nested(rng, leaves, modes, rng.randint(1, 4))
+    x = torch.tensor([rng.uniform(-1, 1) for _ in range(3)], dtype=torch.float64, requires_grad=rng.random() < 0.5)
+    expected = outcome(f, atens, x)
+    if isinstance(expected, Exception):
+        return ...
+    got = outcome(f, ours, x)
+    if isinstance(got, Exception):
+        # Raised by the views that a batching rule makes in inference mode, before there is anything to differentiate.
+        return ... if "Cannot set version_counter for inference tensor" in str(got) else got
+    if got[2] > expected[2]:  # ATen's may require a gradient that is zero everywhere
+        return "requires_grad is True"
+    try:
+        torch.testing.assert_close(got[:2], expected[:2], rtol=1e-8, atol=1e-8)
+    except AssertionError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(("leaves", "modes"), [(ALIKE, MODES), (ALIKE + OTHERS, [nullcontext])], ids=["modes", "none"])
+def test_nested_at_random(leaves, modes):
+    outcomes = {seed: disagreement(seed, Ours, Aten, leaves, modes) for seed in range(150)}
+    assert sum(result is ... for result in outcomes.values()) < 75
+    assert not {seed: result for seed, result in outcomes.items() if result not in (None, ...)}
+
+
+# ---- One derivative at a time
+
+x3 = torch.tensor([0.3, -0.5, 0.8], dtype=torch.float64)
+y3 = torch.tensor([1.3, 0.5, -0.2], dtype=torch.float64)
+CALLS = {
+    "softplus": (lambda m, x, y: m.softplus(x * y, 1.5, 20.0)),
+    "power": (lambda m, x, y: m.power(x * y, 3.0)),
+    "muladd": (lambda m, x, y: m.muladd(x, y, x * y)),
+    "scaled": (lambda m, x, y: m.scaled(x * y, scale=2.0, negate=True) + m.scaled(x) + m.scaled(y, negate=True)),
+    "shifted": (lambda m, x, y: m.shifted(x * y, torch.tensor([1, 0, -2]))),
+    "exponential": (lambda m, x, y: m.exponential(x * y)),
+    "weighted": (lambda m, x, y: m.weighted(m.weighted(x), m.weighted(y, x))),
+    "logsumexp": (lambda m, x, y: m.logsumexp(x * y)),
+    "sorted": (lambda m, x, y: m.sorted(x * y)[0]),
+    "sin": (lambda m, x, y: m.sincos(x * y)[0]),  # the cosine is not used
+    "sincos": (lambda m, x, y: torch.stack(m.sincos(x * y))),
+}
+call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+def leaves(*tensors):
+    return [x.detach().clone().requires_grad_() for x in tensors]
+
+
+@call
+def test_values_are_those_of_the_kernel(call):
+    expected = call(Aten, x3, y3)
+    assert torch.equal(call(Ours, x3, y3), expected)
+    assert torch.equal(call(Ours, *leaves(x3, y3)), expected)
+    assert torch.equal(jvp(lambda x: call(Ours, x, y3), (x3,), (y3,))[0], expected)
+    assert torch.equal(vjp(lambda x: call(Ours, x, y3), x3)[0], expected)
+    with torch.inference_mode():
+        assert torch.equal(call(Ours, x3, y3), expected)
+
+
+@call
+def test_gradcheck(call):
+    batched = call is not CALLS["scaled"]  # which has no batching rule
+    function, inputs = lambda x, y: call(Ours, x, y), leaves(x3, y3)
+    assert torch.autograd.gradcheck(
+        function, inputs, check_forward_ad=True, check_batched_grad=batched, check_batched_forward_grad=batched
+    )
+    assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True, check_batched_grad=batched)
+
+
+OPCHECKS = {
+    "power": (power, (x3, 3.0), {}),
+    "muladd": (muladd, (x3, y3, x3), {}),
+    "scaled": (scaled, (x3,), {"negate": True}),
+    "shifted": (shifted, (x3, torch.tensor([1, 0, -2])), {}),
+    "exponential": (exponential, (x3,), {}),
+    "weighted": (weighted, (x3, y3), {}),
+    "weighted by none": (weighted, (x3,), {}),
+    "logsumexp": (logsumexp, (x3,), {}),
+    "sorted": (sort, (x3,), {}),
+    "sincos": (sincos, (x3,), {}),
+}
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs"), OPCHECKS.values(), ids=OPCHECKS)
+def test_opcheck(op, args, kwargs):
+    args = [x.clone().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in args]
+    torch.library.opcheck(op, args, kwargs)
+
+
+@call
+def test_compiled(call):
+    def step(x, y):
+        return torch.autograd.grad(compiled(x, y).sum(), (x, y))
+
+    compiled = torch.compile(lambda x, y: call(Ours, x, y).sin(), fullgraph=True, backend="aot_eager")
+    gradients = step(*leaves(x3, y3))
+    compiled = lambda x, y: call(Aten, x, y).sin()  # noqa: E731
+    torch.testing.assert_close(gradients, step(*leaves(x3, y3)))
+
+
+@pytest.mark.parametrize("transform", [grad, jacrev, jacfwd, lambda f: lambda x: jvp(f, (x,), (x,))[1]])
+@pytest.mark.parametrize("name", ["power", "logsumexp", "sin"])
+def test_compiled_transform(name, transform):
+    def f(m):
+        return transform(lambda x: CALLS[name](m, x, y3).sum())
+
+    compiled = torch.compile(f(Ours), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x3), f(Aten)(x3))
+
+
+@call
+def test_exported(call):
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            return call(Ours, x, y)
+
+    program = torch.export.export(Model(), (x3, y3))
+    torch.testing.assert_close(program.run_decompositions().module()(x3, y3), call(Aten, x3, y3))
+
+
+@call
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_and_anomaly_mode(call, reentrant):
+    def gradients(m):
+        x, y = leaves(x3, y3)
+        checkpoint(lambda x, y: call(m, x, y), x, y, use_reentrant=reentrant).sum().backward()
+        return x.grad, y.grad
+
+    with torch.autograd.set_detect_anomaly(True):
+        torch.testing.assert_close(gradients(Ours), gradients(Aten))
+
+
+def test_a_complex_gradient_is_that_of_the_conjugate():
+    z, w = (torch.randn(3, dtype=torch.complex128, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(ops.weighted, (z, w), check_forward_ad=True)
+    assert torch.autograd.gradcheck(lambda z: ops.power(z, 2.0), (z,), check_forward_ad=True)
+
+
+# ---- What is saved
+
+
+def saved_by(f, *args):
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        result = f(*args)
+    return result, [x.data_ptr() for x in packed]
+
+
+@pytest.mark.parametrize(
+    ("needs", "kept"), [((1, 0, 0), [1]), ((0, 1, 0), [0]), ((0, 0, 1), []), ((1, 1, 1), [0, 1])], ids=str
+)
+def test_only_what_the_gradients_asked_for_read_is_saved(needs, kept):
+    inputs = [torch.randn(3, requires_grad=bool(need)) for need in needs]
+    _, saved = saved_by(ops.muladd, *inputs)
+    assert saved == [inputs[i].data_ptr() for i in kept]
+
+
+def test_a_result_that_is_read_is_saved():
+    x = torch.randn(3, requires_grad=True)
+    result, saved = saved_by(ops.exponential, x)
+    assert saved == [result.data_ptr()]
+    result = ops.exponential(x)
+    result.detach().zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_a_second_backward_needs_retain_graph():
+    x = torch.randn(3, requires_grad=True)
+    loss = ops.power(x, 3.0).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close(x.grad, 6 * x.detach() ** 2)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_names_of_nodes():
+    x = torch.randn(3, requires_grad=True)
+    assert ops.muladd(x, x, x).grad_fn.name() == "MyMulAddBackward"
+    assert ops.power(x, 2.0).grad_fn.name() == "PowerBackward"
+
+
+# ---- Gradients of any kind
+
+
+def test_sparse_gradients():
+    weight = torch.randn(5, 3, requires_grad=True)
+    index = torch.tensor([1, 3, 1])
+
+    def gradient(m):
+        table = m.muladd(weight, weight.detach(), weight) + 0 * m.weighted(weight)
+        return torch.autograd.grad(torch.nn.functional.embedding(index, table, sparse=False).sum(), weight)[0]
+
+    torch.testing.assert_close(gradient(Ours), gradient(Aten))
+    table = ops.weighted(weight, weight)
+    (sparse,) = torch.autograd.grad(torch.nn.functional.embedding(index, table, sparse=True).sum(), weight)
+    expected = torch.autograd.grad((weight * weight)[index].sum(), weight)[0]
+    assert sparse.is_sparse
+    torch.testing.assert_close(sparse.to_dense(), expected)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (0, 3, 4, 5), (1, 1, 1, 1)])
+def test_gradients_of_any_layout(shape):
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    for gradient in (
+        torch.ones((), dtype=torch.float64).expand(shape),
+        torch.randn(shape, dtype=torch.float64).to(memory_format=torch.channels_last),
+        torch.randn(shape[::-1], dtype=torch.float64).permute(3, 2, 1, 0),
+    ):
+        ours, atens = (torch.autograd.grad(m.power(m.weighted(x, x), 3.0), x, gradient) for m in (Ours, Aten))
+        torch.testing.assert_close(ours, atens)
+
+
+def test_an_undefined_gradient_stays_undefined():
+    class Undefined(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None
+
+    x = torch.randn(3, requires_grad=True)
+    assert torch.autograd.grad(Undefined.apply(ops.power(x, 2.0)).sum(), x, allow_unused=True) == (None,)
+
+
+def test_broadcast_inputs_get_gradients_of_their_shapes():
+    x, y = leaves(torch.randn(3, 1, dtype=torch.float64), torch.randn(4, dtype=torch.float64))
+    assert torch.autograd.gradcheck(ops.weighted, (x, y))
+
+
+# ---- What is refused
+
+
+def test_a_gradient_that_is_not_there_is_refused():
+    x, bits = torch.randn(3), torch.ones(3)
+    sentence = "shifted: bits has no gradient, but requires one; detach bits, or shift by a number"
+    with pytest.raises(RuntimeError, match=sentence):
+        ops.shifted(x, bits.clone().requires_grad_())
+    with pytest.raises(RuntimeError, match=sentence):
+        grad(lambda bits: ops.shifted(x, bits).sum())(bits)
+    for primals in ((bits,), (bits, x)):
+        with pytest.raises(RuntimeError, match=sentence):
+            jvp(lambda bits, x=x: ops.shifted(x, bits), primals, primals)
+    with torch.no_grad():
+        assert torch.equal(ops.shifted(x, bits.clone().requires_grad_()), 2 * x)
+    assert torch.equal(vmap(ops.shifted)(x, bits), 2 * x)
+
+
+PARTIALS = {
+    "unknown argument": (weighted, {"z": lambda x: x}, ValueError, "no partial derivative for z; its tensors are"),
+    "number": (power, {"exponent": lambda x: x}, ValueError, "no partial derivative for exponent; its tensors are"),
+    "unknown name": (power, {"x": lambda z: z}, ValueError, "derivative for x reads z; there are"),
+    "variadic": (power, {"x": lambda *args: 1}, TypeError, r"derivative for x must take plain parameters, got \*args"),
+    "default": (power, {"x": lambda x, exponent=2: x}, TypeError, "must take plain parameters, got exponent=2"),
+    "no function": (power, {"x": 1.0}, TypeError, "derivative for x must be a Python function, got 1.0"),
+    "several results": (
+        sincos,
+        {"x": lambda x: x},
+        ValueError,
+        "sincos: elementwise takes an operator with one result",
+    ),
+    "packet": (ops.power, {}, TypeError, "a derivative is given to an overload"),
+    "in place": (torch.ops.aten.mul_.Tensor, {}, ValueError, "self is written to, or returned"),
+    "out": (torch.ops.aten.mul.out, {}, ValueError, "out is written to, or returned"),
+    "view": (torch.ops.aten.view.default, {}, ValueError, "self is written to, or returned"),
+    "tensor list": (torch.ops.aten.cat.default, {}, ValueError, "tensors is a list of tensors"),
+    "list result": (torch.ops.aten.unbind_copy.int, {}, ValueError, "only tensors have a derivative, returns"),
+}
+
+
+@pytest.mark.parametrize(("op", "partials", "error", "sentence"), PARTIALS.values(), ids=PARTIALS)
+def test_what_cannot_work_is_refused_when_registered(op, partials, error, sentence):
+    with in_library, pytest.raises(error, match=sentence):
+        layer.elementwise(op, partials)
+
+
+def test_functions_of_other_parameters_are_refused():
+    functions = {
+        "save": lambda needs, inputs, results: inputs,
+        "vjp": lambda needs, saved, of_sin, of_cos: of_sin,
+        "jvp": lambda saved, tangent: (tangent, tangent),
+    }
+    for what, wrong in (("save", lambda inputs: inputs), ("vjp", lambda needs, saved, grad: grad), ("jvp", None)):
+        with in_library, pytest.raises(TypeError, match=f"sincos: {what} must be a function that takes"):
+            layer.derivative(sincos, **{**functions, what: wrong})
+
+
+CHECKED = {
+    "missing": (
+        lambda needs, inputs, results: (),
+        lambda needs, saved, grad: (grad, None),
+        "y has no gradient, but req",
+    ),
+    "too few": (
+        lambda needs, inputs, results: (),
+        lambda needs, saved, grad: grad,
+        "vjp must return 2 gradients, got 1",
+    ),
+    "made": (
+        lambda needs, inputs, results: (inputs[0] + 1,),
+        lambda needs, saved, grad: grad,
+        "save must return inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_what_the_functions_return_is_checked(case):
+    save, vjp, sentence = CHECKED[case]
+    op = define(f"checked_{case.replace(' ', '_')}(Tensor x, Tensor y) -> Tensor", lambda x, y: x + y)
+    with in_library:
+        layer.derivative(op, save=save, vjp=vjp, jvp=lambda saved, of_x, of_y: of_x + of_y)
+    x, y = leaves(x3, y3)
+    with pytest.raises(RuntimeError, match=sentence):
+        op(x, y).sum().backward()
+
+
+@pytest.mark.parametrize("function", [layer.elementwise, layer.derivative])
+def test_examples(function):
+    schema = {
+        "elementwise": "clip_example(Tensor x, float limit) -> Tensor",
+        "derivative": "row_example(Tensor x) -> Tensor",
+    }
+    kernels = {"elementwise": lambda x, limit: x / (1 + x.abs() / limit), "derivative": Aten.logsumexp}
+    op = define(schema[function.__name__], kernels[function.__name__])
+    (test,) = doctest.DocTestFinder().find(function, globs={"torch": torch, "op": op, function.__name__: function})
+    with in_library:
+        assert doctest.DocTestRunner().run(test).failed == 0
