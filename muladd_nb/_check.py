@@ -53,6 +53,7 @@ def _operators() -> list[tuple[str, Callable[..., Any], Callable[..., Tensor]]]:
 
     return [
         ("mymuladd", lambda a, b: ops.mymuladd(a, b, _C), lambda a, b, c: a * b + c),
+        ("mymuladd.Tensor", lambda a, b: ops.mymuladd.Tensor(a, b, a), lambda a, b, c: a * b + a),
         ("mymul", ops.mymul, lambda a, b, c: a * b),
         ("myadd_out", into(ops.myadd_out), lambda a, b, c: a + b),
         ("mymuladd_out", into(ops.mymuladd_out, _C), lambda a, b, c: a * b + c),
@@ -89,6 +90,7 @@ def _gradients(device: str) -> str:
 def _samples() -> list[tuple[str, Callable[..., tuple[Any, ...]]]]:
     return [
         ("mymuladd", lambda a, b, _: (a, b, _C)),
+        ("mymuladd.Tensor", lambda a, b, c: (a, b, c)),
         ("mymul", lambda a, b, _: (a, b)),
         ("myadd_out", lambda a, b, out: (a, b, out)),
         ("mymuladd_out", lambda a, b, out: (a, b, _C, out)),

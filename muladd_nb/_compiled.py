@@ -12,14 +12,18 @@ _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _ops = torch.ops.muladd_nb
 
 
-def mymuladd(a: Tensor, b: Tensor, c: float) -> Tensor:
+def mymuladd(a: Tensor, b: Tensor, c: float | Tensor) -> Tensor:
     if _fuse(a, b, c):
         return a * b + c
+    if isinstance(c, Tensor):
+        return _ops.mymuladd.Tensor(a, b, c)
     return _ops.mymuladd.default(a, b, c) if _constant(c) else _ops.mymuladd.tensor_c(a, b, _as_tensor(c))
 
 
-def mymuladd_out(a: Tensor, b: Tensor, c: float, out: Tensor) -> None:
-    if _constant(c):
+def mymuladd_out(a: Tensor, b: Tensor, c: float | Tensor, out: Tensor) -> None:
+    if isinstance(c, Tensor):
+        _ops.mymuladd_out.Tensor(a, b, c, out)
+    elif _constant(c):
         _ops.mymuladd_out.default(a, b, c, out)
     else:
         _ops.mymuladd_out.tensor_c(a, b, _as_tensor(c), out)
@@ -34,13 +38,11 @@ def mymul_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     _ops.mymuladd_out.default(a, b, -0.0, out)
 
 
-def _fuse(a: Tensor, b: Tensor, c: float) -> bool:
+def _fuse(a: Tensor, b: Tensor, c: float | Tensor) -> bool:
     # What ATen would broadcast, promote or cast is left to the operator.
     return (
         config.fuse_when_compiling
-        and a.shape == b.shape
-        and a.dtype == b.dtype
-        and a.device == b.device
+        and all((a.shape, a.dtype, a.device) == (x.shape, x.dtype, x.device) for x in (b, c) if isinstance(x, Tensor))
         and a.dtype in DTYPES
         and not torch.is_autocast_enabled(a.device.type)
         and not isinstance(c, complex)

@@ -12,6 +12,13 @@ TABLE = {
         instead="write a * b + c",
         flops=2,
     ),
+    "mymuladd.Tensor(Tensor a, Tensor b, Tensor c)": Elementwise(
+        partials={"a": lambda b: b, "b": lambda a: a, "c": lambda: 1},
+        times="mymul",
+        node="MyMulAdd",
+        flops=2,
+        linear=({"a", "c"}, {"b", "c"}),
+    ),
     "mymul(Tensor a, Tensor b)": Elementwise(
         partials={"a": lambda b: b, "b": lambda a: a}, times="mymul", node="MyMul", linear=({"a"}, {"b"})
     ),

@@ -30,6 +30,10 @@ def _mymuladd_tensor_c(a: Any, b: Any, c: Any) -> Any:
     return _onnx.CastLike(_onnx.Add(_product(a, b), constant), a)
 
 
+def _mymuladd_tensor(a: Any, b: Any, c: Any) -> Any:
+    return _onnx.CastLike(_onnx.Add(_product(a, b), _onnx.Cast(c, to=_compute_dtype(a).value)), a)
+
+
 def _mymul(a: Any, b: Any) -> Any:
     return _onnx.CastLike(_product(a, b), a)
 
@@ -47,6 +51,7 @@ _ops = torch.ops.muladd_nb
 
 translation_table = {
     _ops.mymuladd.default: _mymuladd,
+    _ops.mymuladd.Tensor: _mymuladd_tensor,
     _ops.mymuladd.tensor_c: _mymuladd_tensor_c,
     _ops.mymul.default: _mymul,
 }

@@ -24,14 +24,18 @@ _mymuladd = _ops.mymuladd.default
 _mymul = _ops.mymul.default
 _myadd_out = _ops.myadd_out.default
 _mymuladd_out = _ops.mymuladd_out.default
+_mymuladd_tensor = _ops.mymuladd.Tensor
+_mymuladd_out_tensor = _ops.mymuladd_out.Tensor
 _mymul_dot_out = _ops.mymul.out
 _mymuladd_entry = private.entry_point(_mymuladd)
+_mymuladd_tensor_entry = private.entry_point(_mymuladd_tensor)
+_mymuladd_out_tensor_entry = private.entry_point(_mymuladd_out_tensor)
 _mymul_entry = private.entry_point(_mymul)
 _myadd_out_entry = private.entry_point(_myadd_out)
 _mymuladd_out_entry = private.entry_point(_mymuladd_out)
 
 
-def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Tensor:
+def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``a * b + c``, rounded once.
 
     float32 and float64 results are the correctly rounded fused multiply-add, bit for bit the same on every
@@ -44,7 +48,8 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
         Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
         device. Any strides are read in place.
     c
-        A number. It is rounded to the dtype that is computed in, and has no gradient.
+        A number, which is rounded to the dtype that is computed in, and has no gradient; or a tensor like ``a`` and
+        ``b``, which has one.
     out
         Where to write the result: a tensor of the same shape, dtype and device, which may be ``a`` or ``b``
         itself. It is never resized, and no gradient is recorded through it.
@@ -56,8 +61,6 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
 
     Raises
     ------
-    TypeError
-        If ``c`` is a tensor.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
         and an argument requires grad.
@@ -71,18 +74,26 @@ def mymuladd(a: Tensor, b: Tensor, c: float, *, out: Tensor | None = None) -> Te
     >>> with torch.no_grad():
     ...     muladd_nb.mymuladd(a, b, 0.5, out=b)
     tensor([ 4.5000, 10.5000, 18.5000])
+
+    A feature-wise modulation, with a ``beta`` that is learned:
+
+    >>> x, gamma, beta = torch.ones(2, 3), torch.full((3,), 2.0), torch.zeros(3, requires_grad=True)
+    >>> y = muladd_nb.mymuladd(x, gamma.expand_as(x), beta.expand_as(x))
+    >>> y.sum().backward()
+    >>> beta.grad
+    tensor([2., 2., 2.])
     """
-    if isinstance(c, Tensor):
-        raise TypeError(
-            "mymuladd: c must be a number, got a Tensor; pass c.item(), or write a * b + c if c needs a gradient"
-        )
     if out is None:
         if is_compiling() or isinstance(c, _SYMBOLIC):
             return _compiled.mymuladd(a, b, c)
+        if isinstance(c, Tensor):
+            return _call_with(c, _mymuladd_tensor, _mymuladd_tensor_entry, a, b, c)
         return _call(_mymuladd, _mymuladd_entry, a, b, c)
-    _refuse_gradients("mymuladd", a=a, b=b, out=out)
+    _refuse_gradients("mymuladd", a=a, b=b, c=c, out=out)
     if is_compiling() or isinstance(c, _SYMBOLIC):
         _compiled.mymuladd_out(a, b, c, out)
+    elif isinstance(c, Tensor):
+        _call_with(c, _mymuladd_out_tensor, _mymuladd_out_tensor_entry, a, b, c, out)
     else:
         _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
     return out
@@ -167,7 +178,12 @@ def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
     return op(a, b, *rest)
 
 
-def _refuse_gradients(op: str, **tensors: Tensor) -> None:
+def _call_with(c: Tensor, op: Any, entry_point: Any, *args: Any) -> Any:
+    # One more tensor that may have something to record, or be a subclass.
+    return _call(op, entry_point, *args) if type(c) is Tensor and not c.requires_grad else op(*args)
+
+
+def _refuse_gradients(op: str, **tensors: Any) -> None:
     if not torch.is_grad_enabled():
         return
     for name, tensor in tensors.items():

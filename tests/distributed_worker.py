@@ -75,7 +75,7 @@ def placements_forward_and_backward(mesh):
         for of_a, of_b in pairs(mesh):
             x, y = (distribute(v, mesh, p).requires_grad_() for v, p in ((a, of_a), (b, of_b)))
             result = call(x, y)
-            if not name.endswith("mymul"):
+            if not name.lower().endswith(("mymul", "tensor")):
                 assert not any(p.is_partial() for p in result.placements), (name, of_a, of_b, result.placements)
             torch.testing.assert_close(result.full_tensor(), reference(a, b))
             grad_x, grad_y = torch.autograd.grad(result, (x, y), distribute(grad, mesh, [Replicate()] * mesh.ndim))
@@ -90,6 +90,18 @@ def a_product_may_stay_partial(mesh):
     result = ops.mymul(distribute(a, mesh, partial), distribute(b, mesh, replicate))
     assert all(p.is_partial() for p in result.placements)
     torch.testing.assert_close(result.full_tensor(), a * b)
+
+
+@check
+def a_partial_c_stays_partial_beside_a_partial_product_only(mesh):
+    a, b, c = (torch.randn(SHAPE, device=mesh.device_type) for _ in range(3))
+    partial, replicate = [Partial()] * mesh.ndim, [Replicate()] * mesh.ndim
+    for of_a, of_c in itertools.product((partial, replicate), repeat=2):
+        result = muladd_nb.mymuladd(
+            distribute(a, mesh, of_a), distribute(b, mesh, replicate), distribute(c, mesh, of_c)
+        )
+        assert any(p.is_partial() for p in result.placements) == (of_a is of_c is partial)
+        torch.testing.assert_close(result.full_tensor(), a * b + c)
 
 
 @check

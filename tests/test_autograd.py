@@ -10,6 +10,7 @@ ops = torch.ops.muladd_nb
 
 FUNCTIONS = {
     "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
+    "mymuladd.Tensor": (lambda a, b: ops.mymuladd.Tensor(a, b, a), lambda a, b: a * b + a),
     "mymul": (ops.mymul, torch.mul),
     "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
     "public_mymul": (muladd_nb.mymul, torch.mul),
@@ -89,12 +90,40 @@ def test_dual_numbers(device, dtype, ours, reference):
         assert torch.equal(mine.primal, ours(a, b))
 
 
-def test_c_that_is_a_tensor_is_refused(device):
+def test_c_is_any_real_number(device):
     a = torch.randn(3, device=device)
-    with pytest.raises(TypeError, match="^mymuladd: c must be a number, got a Tensor; pass c.item"):
-        muladd_nb.mymuladd(a, a, torch.tensor(1.0))
     for c in (1, True, 0.5, float("inf")):
         assert torch.equal(muladd_nb.mymuladd(a, a, c), ops.mymuladd(a, a, float(c)))
+
+
+@pytest.mark.parametrize("needs", [(True, True, True), (False, False, True), (False, True, True), (True, False, False)])
+def test_c_that_is_a_tensor_has_a_gradient(device, dtype, needs):
+    tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_(need) for need in needs]
+    wanted = [x for x in tensors if x.requires_grad]
+    grad = torch.randn(5, 7, device=device).to(dtype)
+    expected = torch.autograd.grad(tensors[0] * tensors[1] + tensors[2], wanted, grad)
+    for function in (muladd_nb.mymuladd, ops.mymuladd.Tensor):
+        result = function(*tensors)
+        assert type(result.grad_fn).__name__ == "MyMulAddBackward"
+        mine = torch.autograd.grad(result, wanted, grad)
+        assert all(torch.equal(x, y) for x, y in zip(mine, expected, strict=True))
+
+
+def test_gradcheck_of_three_tensors(device):
+    tensors = [torch.randn(2, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(3)]
+    assert torch.autograd.gradcheck(
+        muladd_nb.mymuladd, tensors, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+    )
+    assert torch.autograd.gradgradcheck(muladd_nb.mymuladd, tensors, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+def test_a_modulation_learns_gamma_and_beta(device):
+    x = torch.randn(8, 3, device=device)
+    ours, theirs = ([torch.full((3,), 0.5, device=device, requires_grad=True) for _ in range(2)] for _ in range(2))
+    muladd_nb.mymuladd(x, ours[0].expand_as(x), ours[1].expand_as(x)).square().sum().backward()
+    (x * theirs[0] + theirs[1]).square().sum().backward()
+    for mine, reference in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, reference.grad)
 
 
 def test_gradient_accumulates_in_expanded_and_shared_inputs(device):

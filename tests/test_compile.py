@@ -24,6 +24,20 @@ def test_forward_and_backward(device, dtype):
     )
 
 
+def test_forward_and_backward_of_three_tensors(device, dtype):
+    def f(a, b, c):
+        return muladd_nb.mymuladd(a.sin(), b, c).cos().sum()
+
+    tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_() for _ in range(3)]
+    compiled = torch.compile(f, fullgraph=True)
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(*tensors), tensors),
+        torch.autograd.grad(f(*tensors), tensors),
+        rtol=2e-2,
+        atol=2e-2,
+    )
+
+
 def test_dynamic_shapes_compile_once(device):
     counter = CompileCounter()
     compiled = torch.compile(lambda a, b: ops.mymuladd(a, b, 0.5) + 1, backend=counter, fullgraph=True, dynamic=True)
@@ -40,8 +54,9 @@ def test_dynamic_shapes_compile_once(device):
         lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
         lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out),
         lambda a, b, out: muladd_nb.mymul(a, b, out=out),
+        lambda a, b, out: muladd_nb.mymuladd(a, b, b, out=out),
     ],
-    ids=["myadd_out", "mymuladd_out", "public_mymuladd", "public_mymul"],
+    ids=["myadd_out", "mymuladd_out", "public_mymuladd", "public_mymul", "public_mymuladd_tensor"],
 )
 def test_mutating_operators(device, write):
     def f(a, b, out):
@@ -153,7 +168,8 @@ def test_fusion_is_a_choice(device, fuse, monkeypatch):
     monkeypatch.setattr(muladd_nb.config, "fuse_when_compiling", fuse)
 
     def f(a, b):
-        return muladd_nb.mymul(muladd_nb.mymuladd(a.sin(), b, 0.5).cos(), b)
+        y = muladd_nb.mymuladd(a.sin(), b, 0.5)
+        return muladd_nb.mymul(muladd_nb.mymuladd(a, b, y).cos(), b)
 
     a, b = torch.randn(5, 7, device=device), torch.randn(5, 7, device=device)
     result, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), a, b)

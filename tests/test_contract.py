@@ -14,6 +14,9 @@ SCHEMAS = {
     "mymul(Tensor a, Tensor b) -> Tensor",
     "myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
     "mymuladd_out(Tensor a, Tensor b, float c, Tensor(a!) out) -> ()",
+    "mymuladd.Tensor(Tensor a, Tensor b, Tensor c) -> Tensor",
+    "mymuladd_out.Tensor(Tensor a, Tensor b, Tensor c, Tensor(a!) out) -> ()",
+    "mymuladd.Tensor_out(Tensor a, Tensor b, Tensor c, *, Tensor(a!) out) -> Tensor(a!)",
     "mymuladd.tensor_c(Tensor a, Tensor b, Tensor c) -> Tensor",
     "mymuladd_out.tensor_c(Tensor a, Tensor b, Tensor c, Tensor(a!) out) -> ()",
     "mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)",
@@ -30,6 +33,9 @@ CALLS = {
     "mymul": lambda a, b, out: ops.mymul(a, b),
     "myadd_out": lambda a, b, out: ops.myadd_out(a, b, out),
     "mymuladd_out": lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
+    "mymuladd.Tensor": lambda a, b, out: ops.mymuladd.Tensor(a, b, a),
+    "mymuladd_out.Tensor": lambda a, b, out: ops.mymuladd_out.Tensor(a, b, a, out),
+    "mymuladd.Tensor_out": lambda a, b, out: ops.mymuladd.Tensor_out(a, b, a, out=out),
     "mymuladd.tensor_c": lambda a, b, out: ops.mymuladd.tensor_c(a, b, half()),
     "mymuladd_out.tensor_c": lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, half(), out),
     "mymuladd.out": lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
@@ -52,7 +58,7 @@ def test_the_schemas_are_these():
 
 def says(name):
     """What the sentences of an operator begin with."""
-    return name.removesuffix(".tensor_c")
+    return name.removesuffix(".tensor_c").removesuffix(".Tensor")
 
 
 def message(function, *args):
@@ -199,8 +205,20 @@ def test_a_tensor_c_has_no_gradient(device):
         torch.func.grad(lambda c: ops.mymuladd.tensor_c(a, a, c).sum())(c.detach())
     with pytest.raises(RuntimeError, match=sentence):
         torch.func.jvp(lambda c: ops.mymuladd.tensor_c(a, a, c), (c.detach(),), (c.detach(),))
-    with pytest.raises(TypeError, match=r"mymuladd: c must be a number, got a Tensor; pass c.item\(\), or write"):
-        muladd_nb.mymuladd(a, a, c)
+
+
+@pytest.mark.parametrize("function", [muladd_nb.mymuladd, ops.mymuladd.Tensor])
+def test_c_that_is_a_tensor_is_like_a(device, function):
+    a = torch.zeros(2, 3, device=device)
+    for c, sentence in {
+        torch.tensor(0.5): "shape, got [2, 3] and []",
+        torch.zeros(3): "shape, got [2, 3] and [3]",
+        torch.zeros(2, 3).double(): "dtype, got float32 and float64",
+    }.items():
+        assert message(function, a, a, c.to(device)) == f"mymuladd: a and c must have the same {sentence}"
+        with FakeTensorMode() as mode:
+            fake = [mode.from_tensor(x) for x in (a, a, c.to(device))]
+            assert message(function, *fake) == f"mymuladd: a and c must have the same {sentence}"
 
 
 def test_many_dimensions(device):

@@ -13,6 +13,11 @@ ops = torch.ops.muladd_nb
 
 CALLS = {
     "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), ops.mymuladd.default),
+    "public_tensor": (lambda a, b: muladd_nb.mymuladd(a, b, a), ops.mymuladd.Tensor),
+    "public_tensor_out": (
+        lambda a, b: muladd_nb.mymuladd(a, b, a, out=torch.empty_like(a)),
+        ops.mymuladd_out.Tensor,
+    ),
     "mymul": (ops.mymul, ops.mymul.default),
     "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), ops.mymuladd.default),
     "public_mymul": (lambda a, b: muladd_nb.mymul(a, b), ops.mymul.default),

@@ -43,6 +43,18 @@ def test_the_dim_orders_of_the_inputs_may_differ():
 
 
 @with_executorch
+def test_c_may_be_a_tensor(dtype):
+    class OfThree(torch.nn.Module):
+        def forward(self, a, b, c):
+            muladd_nb.mymuladd(a, b, c, out=c)
+            return muladd_nb.mymuladd(a, b, c)
+
+    args = [torch.randn(4, 3).to(dtype) for _ in range(3)]
+    run = forward(pte(OfThree(), tuple(args)))
+    assert same_bits(run(*args)[-1], OfThree()(*args))
+
+
+@with_executorch
 def test_the_mutating_operators_become_functional_ones(dtype):
     class Sums(torch.nn.Module):
         def forward(self, a, b, total):

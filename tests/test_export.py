@@ -94,7 +94,12 @@ def test_aot_inductor(program, device, tmp_path):
         torch.testing.assert_close(model(a, b), Model()(a, b))
 
 
-@pytest.mark.parametrize("model", [Functional(), BySize()], ids=["Functional", "BySize"])
+class OfThree(torch.nn.Module):
+    def forward(self, a, b):
+        return muladd_nb.mymuladd(a, b, a.sin())
+
+
+@pytest.mark.parametrize("model", [Functional(), BySize(), OfThree()], ids=["Functional", "BySize", "OfThree"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_onnx(dtype, model, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")

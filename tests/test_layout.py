@@ -22,7 +22,7 @@ def test_strides_are_those_of_empty_like(device, dtype, of_a):
     a = of_a(torch.randn(4, 3, 5, 6, device=device).to(dtype))
     b = torch.randn(a.shape, device=device).to(dtype)
     expected = torch.empty_like(a).stride()
-    for call in (lambda x, y: ops.mymuladd(x, y, 0.5), ops.mymul):
+    for call in (lambda x, y: ops.mymuladd(x, y, 0.5), lambda x, y: ops.mymuladd.Tensor(x, y, y), ops.mymul):
         assert call(a, b).stride() == expected
         assert call(a.to("meta"), b.to("meta")).stride() == torch.empty_like(a.to("meta")).stride()
         with FakeTensorMode() as mode:
@@ -36,6 +36,8 @@ def test_expanded_inputs(device, dtype, of_a, of_b):
     a, b = of_a(x), of_b(y)
     assert torch.equal(ops.mymuladd(a, b, 0.5), ops.mymuladd(a.contiguous(), b.contiguous(), 0.5))
     assert torch.equal(ops.mymul(b, a), ops.mymul(a.contiguous(), b.contiguous()))
+    three = ops.mymuladd.Tensor(x, a, b)
+    assert torch.equal(three, ops.mymuladd.Tensor(x, a.contiguous(), b.contiguous()))
 
 
 @pytest.mark.parametrize("of_b", [*layouts.ALL, *EXPANDED[:3]])

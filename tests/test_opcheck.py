@@ -27,6 +27,8 @@ def test_opcheck(device, layout, requires_grad):
     opcheck(ops.myadd_out.default, (tensor(), tensor(), tensor()))
     opcheck(ops.mymuladd_out.default, (tensor(), tensor(), 0.5, tensor()))
     c = torch.tensor(0.5, dtype=torch.float64)
+    opcheck(ops.mymuladd.Tensor, (tensor(), tensor(), tensor()))
+    opcheck(ops.mymuladd_out.Tensor, (tensor(), tensor(), tensor(), tensor()))
     opcheck(ops.mymuladd.tensor_c, (tensor(), tensor(), c))
     opcheck(ops.mymuladd_out.tensor_c, (tensor(), tensor(), c, tensor()))
 
@@ -39,6 +41,7 @@ WITHOUT_AOT = ("test_schema", "test_autograd_registration", "test_faketensor")
 def test_opcheck_of_the_out_variants(device, requires_grad):
     a, b, out = (torch.randn(3, device=device, requires_grad=requires_grad) for _ in range(3))
     opcheck(ops.mymuladd.out, (a, b, 0.5), {"out": out}, test_utils=WITHOUT_AOT)
+    opcheck(ops.mymuladd.Tensor_out, (a, b, b), {"out": out}, test_utils=WITHOUT_AOT)
     opcheck(ops.mymul.out, (a, b), {"out": out}, test_utils=WITHOUT_AOT)
 
 

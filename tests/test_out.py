@@ -12,6 +12,10 @@ ops = torch.ops.muladd_nb
 WRITES = {
     "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), lambda a, b: a + b),
     "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: ops.mymuladd(a, b, 0.5)),
+    "mymuladd.Tensor_out": (
+        lambda a, b, out: ops.mymuladd.Tensor_out(a, b, b, out=out),
+        lambda a, b: ops.mymuladd.Tensor(a, b, b),
+    ),
     "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: ops.mymuladd(a, b, 0.5)),
     "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), lambda a, b: ops.mymul(a, b)),
 }

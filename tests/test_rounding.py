@@ -72,6 +72,7 @@ def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
     a, b = a.to(device), b.to(device)
     results = {
         "muladd": ops.mymuladd(a, b, c),
+        "muladd3": ops.mymuladd.Tensor(a, b, a.flip(0)),
         "mul": ops.mymul(a, b),
         "add": torch.empty_like(a),
     }
@@ -81,7 +82,10 @@ def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
         assert torch.equal(results["muladd"], torch.full_like(a, float("inf")))
         return
     for function, result in results.items():
-        exact = [expected(function, x, y, c, dtype) for x, y in zip(exact_a, exact_b, strict=True)]
+        exact = [
+            expected(function.rstrip("3"), x, y, z if function == "muladd3" else c, dtype)
+            for x, y, z in zip(exact_a, exact_b, reversed(exact_a), strict=True)
+        ]
         assert result.double().tolist() == exact, function
 
 

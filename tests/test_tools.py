@@ -43,6 +43,7 @@ def test_flops(device):
     assert flops(lambda: ops.mymuladd(a, b, 0.5)) == 24
     assert flops(lambda: muladd_nb.mymuladd(a, b, 0.5, out=out)) == 24
     assert flops(lambda: ops.mymuladd.out(a, b, 0.5, out=out)) == 24
+    assert flops(lambda: muladd_nb.mymuladd(a, b, b)) == 24
     assert flops(lambda: muladd_nb.mymul(a, b)) == 12
     assert flops(lambda: ops.myadd_out(a, b, out)) == 12
     a.requires_grad_()

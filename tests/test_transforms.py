@@ -25,6 +25,10 @@ class Ours:
     def public(a, b):
         return muladd_nb.mymul(muladd_nb.mymuladd(a, b, 0.5), b).sin()
 
+    @staticmethod
+    def three(a, b):
+        return muladd_nb.mymuladd(a.sin(), b, ops.mymuladd.Tensor(a, b, a)).cos()
+
 
 class Aten:
     """The same in ATen."""
@@ -40,6 +44,10 @@ class Aten:
     @staticmethod
     def public(a, b):
         return ((a * b + 0.5) * b).sin()
+
+    @staticmethod
+    def three(a, b):
+        return (a.sin() * b + (a * b + a)).cos()
 
 
 def with_dual_numbers(f):
@@ -66,6 +74,9 @@ TRANSFORMS = {
     "jacfwd": lambda m: jacfwd(m.vector, (0, 1)),
     "jacrev_public": lambda m: jacrev(m.public, (0, 1)),
     "jacfwd_public": lambda m: jacfwd(m.public, (0, 1)),
+    "vjp_three": lambda m: lambda a, b: vjp(m.three, a, b)[1](torch.ones_like(a)),
+    "jvp_three": lambda m: lambda a, b: jvp(m.three, (a, b), (b, a)),
+    "three_over_three": lambda m: jacfwd(jacrev(jacfwd(m.three))),
     "hessian": lambda m: hessian(m.scalar, (0, 1)),
     "linearize": lambda m: over_linearize(m.vector),
     "forward_over_forward": lambda m: jacfwd(jacfwd(m.vector)),
@@ -81,6 +92,8 @@ TRANSFORMS = {
     "grad_over_detach": lambda m: grad(lambda a, b: m.scalar(a, b) + m.vector(a.detach(), b).sum()),
 }
 BATCHED = {
+    "vmap_three": lambda m: vmap(m.three, (0, 1)),
+    "vmap_of_jacrev_three": lambda m: vmap(jacrev(m.three)),
     "vmap": lambda m: vmap(m.vector),
     "vmap_of_grad": lambda m: vmap(grad(m.scalar)),
     "vmap_of_jvp": lambda m: vmap(lambda a, b: jvp(m.vector, (a, b), (b, a))),
@@ -167,6 +180,14 @@ WRITES = {
         lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64), out),
         lambda a, b: ops.mymuladd(a, b, 0.5),
     ),
+    "mymuladd_out.Tensor": (
+        lambda a, b, out: ops.mymuladd_out.Tensor(a, b, a, out),
+        lambda a, b: ops.mymuladd.Tensor(a, b, a),
+    ),
+    "mymuladd.Tensor_out": (
+        lambda a, b, out: ops.mymuladd.Tensor_out(a, b, a, out=out),
+        lambda a, b: ops.mymuladd.Tensor(a, b, a),
+    ),
     "mymuladd.out": (
         lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
         lambda a, b: ops.mymuladd(a, b, 0.5),
@@ -206,7 +227,8 @@ def test_vmap_refuses_an_unbatched_out(device, name):
         return a
 
     with pytest.raises(
-        RuntimeError, match=f"^{name.removesuffix('.tensor_c')}: out must have a batch dimension under vmap"
+        RuntimeError,
+        match=f"^{name.removesuffix('.tensor_c').removesuffix('.Tensor')}: out must have a batch dimension under vmap",
     ):
         vmap(f)(a)
     assert not out.any()
@@ -218,7 +240,7 @@ COMPILED = {
     name: {**TRANSFORMS, **BATCHED}[name]
     for name in (
         "grad_both", "vjp", "jvp", "jacrev", "hessian", "reverse_over_forward", "dual_numbers",
-        "vmap_of_grad", "vmap_of_jvp", "grad_of_vmap", "vmap_one_input",
+        "vmap_of_grad", "vjp_three", "jvp_three", "vmap_three", "vmap_of_jvp", "grad_of_vmap", "vmap_one_input",
     )
 }  # fmt: skip
 

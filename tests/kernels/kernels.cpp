@@ -108,8 +108,9 @@ template <class C>
 std::vector<Case<C>> cases() {
   return {
       {"muladd", 0, 2, [](const C* x) { return fused<C>(x[0], x[1], x[2]); }},
-      {"mul", 1, 2, [](const C* x) { return fused<C>(x[0], x[1], -0.0); }}, // leaves a zero its sign
-      {"add", 2, 2, [](const C* x) { return fused<C>(x[0], 1, x[1]); }},
+      {"muladd3", 1, 3, [](const C* x) { return fused<C>(x[0], x[1], x[2]); }},
+      {"mul", 2, 2, [](const C* x) { return fused<C>(x[0], x[1], -0.0); }}, // leaves a zero its sign
+      {"add", 3, 2, [](const C* x) { return fused<C>(x[0], 1, x[1]); }},
   };
 }
 
