@@ -321,6 +321,14 @@ def test_compiled(call):
     torch.testing.assert_close(gradients, step(*leaves(x3, y3)))
 
 
+def test_compiled_by_inductor():
+    compiled = torch.compile(lambda x, y: ops.muladd(x, y, x).sin(), fullgraph=True)
+    for _ in range(2):
+        x, y = leaves(x3, y3)
+        ours = torch.autograd.grad(compiled(x, y).sum(), (x, y))
+        torch.testing.assert_close(ours, torch.autograd.grad(Aten.muladd(x, y, x).sin().sum(), (x, y)))
+
+
 @pytest.mark.parametrize("transform", [grad, jacrev, jacfwd, lambda f: lambda x: jvp(f, (x,), (x,))[1]])
 @pytest.mark.parametrize("name", ["power", "logsumexp", "sin"])
 def test_compiled_transform(name, transform):
@@ -447,6 +455,19 @@ def test_an_undefined_gradient_stays_undefined():
 
     x = torch.randn(3, requires_grad=True)
     assert torch.autograd.grad(Undefined.apply(ops.power(x, 2.0)).sum(), x, allow_unused=True) == (None,)
+
+
+def test_hooks_see_gradients_and_results_may_be_written_to():
+    def gradients(m):
+        weight, seen = torch.nn.Parameter(x3.clone()), []
+        weight.register_post_accumulate_grad_hook(lambda x: seen.append(x.grad.clone()))
+        result = m.power(m.weighted(weight, y3), 2.0)
+        result.register_hook(lambda gradient: 2 * gradient)
+        result.view(3, 1)[1:].mul_(3)
+        result.sum().backward()
+        return seen
+
+    torch.testing.assert_close(gradients(Ours), gradients(Aten))
 
 
 def test_broadcast_inputs_get_gradients_of_their_shapes():

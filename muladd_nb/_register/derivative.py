@@ -39,7 +39,7 @@ def elementwise(
     Parameters
     ----------
     op
-        The overload of an operator that returns one new tensor. Its tensors are all of one shape.
+        The overload of an operator that returns one new tensor. In forward mode nothing is broadcast.
     partials
         The partial derivative of the result with respect to each input that has one. The parameters of such a
         function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
@@ -72,25 +72,24 @@ def elementwise(
             raise ValueError(f"{name(op)}: no partial derivative for {argument}; its tensors are {tensors}")
     # What the partial derivatives read, as places among the arguments, the result and None; tensors are saved first.
     places = {"result": len(arguments)} | {argument: place for place, argument in enumerate(arguments)}
-    none = len(arguments) + 1
     reads = {argument: _reads(op, argument, function, places) for argument, function in partials.items()}
     read = sorted({place for of_one in reads.values() for place in of_one})
-    saved_tensors = [place for place in read if (*arguments, "result")[place] in (*tensors, "result")]
-    saved_others = [place for place in read if place not in saved_tensors]
+    holds_tensor = [*(argument in tensors for argument in arguments), True]
+    saved_tensors = [place for place in read if holds_tensor[place]]
+    saved_others = [place for place in read if not holds_tensor[place]]
     pick_others = _picker(saved_others)
     slots = {place: slot for slot, place in enumerate(saved_tensors + saved_others)}
-    terms = {
-        argument: (function, _picker([slots[place] for place in reads[argument]]))
+    terms = [
+        (places[argument], function, _picker([slots[place] for place in reads[argument]]))
         for argument, function in partials.items()
-    }
+    ]
 
     @cache  # a call has no time to find this out
     def plan(needs: tuple[bool, ...]) -> Any:
-        """Return what picks the tensors to save, and the term of each argument whose gradient is wanted."""
-        wanted = {argument for argument, need in zip(arguments, needs, strict=True) if need and argument in terms}
-        read = {place for argument in wanted for place in reads[argument]}
-        pick = _picker([place if place in read else none for place in saved_tensors])
-        return pick, [terms[argument] if argument in wanted else None for argument in arguments]
+        """Return what picks the tensors to save, and the terms of the gradients that are wanted."""
+        read = {place for argument in partials if needs[places[argument]] for place in reads[argument]}
+        pick = _picker([place if place in read else len(arguments) + 1 for place in saved_tensors])
+        return pick, [term for term in terms if needs[term[0]]]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
@@ -100,25 +99,23 @@ def elementwise(
         # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor; `times` need not.
         return times(x, factor) if isinstance(factor, Tensor) and x.layout in _DENSE else x * factor
 
-    def gradient(grad: Tensor, term: Any, saved: tuple[Any, ...]) -> Tensor:
-        function, pick = term
-        factor = function(*pick(saved))
-        if type(factor) is int and factor == 1:
-            return grad
-        if grad.is_complex():
-            factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
-        return product(grad, factor)
-
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor | None) -> list[Tensor | None]:
-        if grad is None:
-            return [None] * len(arguments)
-        return [term and gradient(grad, term, saved) for term in plan(needs)[1]]
+        gradients: list[Tensor | None] = [None] * len(arguments)
+        if grad is not None:
+            is_complex = grad.is_complex()
+            for place, function, pick in plan(needs)[1]:
+                factor = function(*pick(saved))
+                if is_complex:
+                    factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
+                one = type(factor) is int and factor == 1  # a type that is not symbolic
+                gradients[place] = grad if one else product(grad, factor)
+        return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Tensor:
         products = []
-        for argument, tangent in zip(arguments, tangents, strict=True):
+        for place, function, pick in terms:
+            tangent = tangents[place]
             if tangent is not None:
-                function, pick = terms[argument]
                 products.append(product(tangent, function(*pick(saved))))
         return reduce(torch.add, products)
 
