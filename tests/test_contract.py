@@ -254,3 +254,44 @@ def test_more_than_2_to_the_31_elements(device, layout):
         ops.mymuladd_out(a[: n - 1].view(-1, 2), b, 1.0, out)
     assert out.reshape(-1)[-1].item() == 4 if layout == "flat" else out[-1, -1].item() == 4
     assert out.amin().item() == 1
+
+
+@call
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_none_is_no_tensor(name, device, place):
+    tensors = [torch.zeros(3, device=device) for _ in range(3)]
+    tensors[place] = None
+    if place == 2 and name not in MUTATING:
+        return
+    expected = f"{says(name)}: {('a', 'b', 'out')[place]} must be a tensor, got None"
+    assert message(CALLS[name], *tensors) == expected
+    with torch.no_grad(), torch.autocast(device):
+        assert message(CALLS[name], *tensors) == expected
+    assert message(CALLS[name], *(x if x is None else x.to("meta") for x in tensors)) == expected
+
+
+@call
+@pytest.mark.parametrize("size", [0, 64])
+def test_a_storage_that_is_smaller_than_its_tensor_is_neither_read_nor_written(name, device, size):
+    for place, argument in enumerate(("a", "b", "out") if name in MUTATING else ("a", "b")):
+        tensors = [torch.zeros(2, 100, device=device) for _ in range(3)]
+        shrunk = tensors[place] = torch.zeros(2, 101, device=device)[:, 1:]
+        shrunk.untyped_storage().resize_(size)
+        expected = (
+            f"{says(name)}: {argument} must lie in its storage, got shape [2, 100], strides [101, 1] and offset 1 in a "
+            f"storage of {size} bytes"
+        )
+        assert message(CALLS[name], *tensors) == expected
+
+
+def test_a_storage_without_elements_to_read_may_be_empty(device):
+    a = torch.zeros(0, 3, device=device)
+    a.untyped_storage().resize_(0)
+    assert ops.mymul(a, a).shape == (0, 3)
+
+
+def test_whether_a_tensor_overlaps_itself_takes_a_bounded_search():
+    """Each of these took the 100,000 steps of its search for each step of another."""
+    out = torch.empty_strided((2**29, 2**29), (2**29 + 12, 2**29 + 11), device="meta")
+    with pytest.raises(RuntimeError, match="^myadd_out: out must not overlap itself"):
+        ops.myadd_out(out, out, out)

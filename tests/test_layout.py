@@ -61,3 +61,15 @@ def test_transposed_against_contiguous(device, dtype, shape):
     out = torch.empty_like(b)
     ops.mymuladd_out(a, a, 0.5, out)
     assert torch.equal(out, ops.mymuladd(a, a, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((1, 4), (100, 1)), ((4, 1, 5), (5, 1, 1)), ((0, 4), (7, 9)), ((2, 1, 3), (1, 50, 2))]
+)
+def test_odd_strides_are_the_same_real_fake_and_compiled(device, shape, strides):
+    a = torch.empty_strided(shape, strides, device=device).fill_(1.0)
+    expected = torch.empty_like(a).stride()
+    assert ops.mymul(a, a).stride() == expected
+    with FakeTensorMode() as mode:
+        assert ops.mymul(mode.from_tensor(a), mode.from_tensor(a)).stride() == expected
+    assert torch.compile(lambda a: ops.mymul(a, a).stride(), backend="aot_eager")(a) == expected

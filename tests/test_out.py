@@ -231,3 +231,17 @@ def test_public_functions_return_out(device, dtype):
     assert torch.equal(out, muladd_nb.mymul(a, b))
     assert muladd_nb.myadd_out(a, b, out) is None
     assert torch.equal(out, a + b)
+
+
+@write
+def test_a_lazy_clone_is_written_apart_from_its_original(name):
+    call, reference = WRITES[name]
+    a = torch.randn(100)
+    out = torch._lazy_clone(a)
+    before, expected = a.clone(), reference(a, a)
+    call(a, a, out)
+    assert torch.equal(out, expected)
+    assert torch.equal(a, before)
+    shifted = torch._lazy_clone(a)
+    call(a[:50], a[:50], shifted[25:75])  # its memory is its own, so this is no overlap
+    assert torch.equal(a, before)

@@ -229,3 +229,19 @@ def test_an_unknown_instruction_set_is_refused():
     assert run.returncode != 0
     assert "muladd_nb: MULADD_NB_SIMD must be one of" in run.stderr
     assert "got mmx" in run.stderr
+
+
+@pytest.mark.parametrize("n", [100, 1 << 20])
+def test_bits_do_not_depend_on_what_the_caller_does_to_subnormals(n):
+    a, b = torch.full((n,), 1e-30), torch.full((n,), 1e-12)
+    out = torch.empty(n)
+    expected = bits(ops.mymul(a, b))
+    assert (expected != 0).all()
+    assert torch.set_flush_denormal(True)
+    try:
+        ops.mymul.out(a, b, out=out)
+        tiny = float.fromhex("0x1p-1022") / 2  # the caller's setting is as it was
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(bits(out), expected)
+    assert tiny == 0

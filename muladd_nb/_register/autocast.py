@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private as private
+from . import contract
 from ._library import implement
 from .operator import Form
 
@@ -39,8 +40,10 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         return torch.float32 if form.promises.autocast == "float32" or len(dtypes) > 1 else None
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
+        out = form.out(args, kwargs)
+        contract.check_defined(form, args, out)
         inputs = [args[place] for place in form.inputs.values()]
-        dtype = dtype_of(inputs, form.out(args, kwargs))
+        dtype = dtype_of(inputs, out)
         cast = list(args)
         for place, x in zip(form.inputs.values(), inputs, strict=True):
             if dtype is not None and casts(x):

@@ -6,17 +6,20 @@ memory can tell, a partial overlap of ``out`` with an input, is left to it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _C
-from .operator import TENSOR_NUMBERS, Form
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
 
 
 def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
     """Raise ``RuntimeError`` unless the tensors in ``args``, and ``out``, are what an operator takes."""
+    check_defined(form, args, out)
     (first, place), *others = form.inputs.items()
     a = args[place]
     if a.dtype not in form.dtypes:
@@ -30,10 +33,21 @@ def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
         _check_not_self_overlapping(form.name, out)
 
 
+def check_defined(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
+    """Raise ``RuntimeError`` if one of the tensors is None, which torch takes for any tensor."""
+    for argument, place in form.inputs.items():
+        if args[place] is None:
+            raise RuntimeError(f"{form.name}: {argument} must be a tensor, got None")
+    if out is None and not form.kind & FUNCTIONAL:
+        raise RuntimeError(f"{form.name}: out must be a tensor, got None")
+
+
 def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
     """Raise ``RuntimeError`` unless the numbers that come as tensors are what an operator takes."""
     for number, place in form.numbers.items() if form.kind & TENSOR_NUMBERS else ():
         c = args[place]
+        if c is None:
+            raise RuntimeError(f"{form.name}: {number} must be a number, got None")
         if c.dim() != 0 or c.dtype != torch.float64 or c.device.type != "cpu":
             overload = form.op.name().partition(".")[2]
             raise RuntimeError(
@@ -60,6 +74,13 @@ def _check_not_self_overlapping(op: str, out: Tensor) -> None:
     # program, or fail where they depend on data.
     if all(type(x) is int for x in shape + strides) and _C.overlaps_itself(shape, strides):
         raise RuntimeError(f"{op}: out must not overlap itself, got shape {shape} and strides {strides}")
+
+
+def has_no_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether the elements of a tensor lie side by side in memory, in whichever order, each once."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    numel = math.prod(shape)
+    return numel == 0 or (extent == numel and not _C.overlaps_itself(shape, strides))
 
 
 def name(dtype: torch.dtype) -> str:

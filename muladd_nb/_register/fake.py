@@ -20,8 +20,17 @@ def register(form: Form) -> None:
         out = form.out(args, kwargs)
         contract.check(form, args, out)
         if form.kind & FUNCTIONAL:
-            return torch.empty_like(args[next(iter(form.inputs.values()))])
+            return _empty_like(args[next(iter(form.inputs.values()))])
         increment_version(out)  # what a write does where there is no memory
         return out if form.kind & OUT else None
 
     torch.library.register_fake(form.op.name(), fake)
+
+
+def _empty_like(a: Tensor) -> Tensor:
+    # The fake empty_like forgets the strides of dimensions of size one, and of tensors without elements; the real one
+    # keeps all strides of a tensor without gaps. Symbolic ones are not compared: the program would be specialized.
+    shape, strides = a.shape, a.stride()
+    if all(type(x) is int for x in (*shape, *strides)) and contract.has_no_gaps(shape, strides):
+        return torch.empty_strided(shape, strides, dtype=a.dtype, device=a.device)
+    return torch.empty_like(a)

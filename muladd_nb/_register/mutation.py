@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from .. import _torch_private as private
+from . import contract
 from ._library import implement
 from .derivative import no_gradient
 from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
@@ -26,9 +27,10 @@ def register(form: Form) -> None:
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         if form.kind & TENSOR_NUMBERS:
             for number, place in form.numbers.items():
-                if args[place].requires_grad or _has_tangent(args[place]):
+                if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
                     raise no_gradient(op, number, form.promises.instead)
         out = form.out(args, kwargs)
+        contract.check_defined(form, args, out)
         _refuse_or_warn(form.name, [*(args[place] for place in form.inputs.values()), out])
         result = op.redispatch(keyset & private.after_autograd, *args, **kwargs)
         _count_write(out)

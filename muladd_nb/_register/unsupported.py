@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 
 from .. import _torch_private as private
+from . import contract
 from ._library import implement
 from .operator import Form
 
@@ -43,6 +44,7 @@ def register(form: Form) -> None:
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         check(form, args, kwargs)
+        contract.check_defined(form, args, form.out(args, kwargs))
         raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
     for backend in _BACKENDS:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private as private
+from . import contract
 from ._library import implement
 from .operator import FUNCTIONAL, OUT, Form
 
@@ -26,6 +27,7 @@ def register(form: Form) -> None:
                 f"got out of shape {list(args[out_place].shape)} without; pass it through vmap too, or use the "
                 "operator that returns its result"
             )
+        contract.check_defined(form, args, None if out_place is None else args[out_place])
         moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(args, in_dims, strict=True)]
         for place in form.inputs.values():
             if in_dims[place] is None:

@@ -120,6 +120,15 @@ inline void check_number(const Caller& op, const Operand& c) {
         ", on ", device_name(c));
 }
 
+// A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do.
+inline void check_in_storage(const Caller& op, const Operand& x, int64_t element_bytes) {
+  const int64_t extent = x.extent();
+  if (extent > 0 && (x.offset + extent) * element_bytes > x.storage_bytes)
+    fail(
+        op, x.name, " must lie in its storage, got shape ", list(x.sizes, x.dim), ", strides ", list(x.strides, x.dim),
+        " and offset ", x.offset, " in a storage of ", x.storage_bytes, " bytes");
+}
+
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
   if (!out.contiguous() && overlaps_itself(out.dim, out.sizes, out.strides))
     fail(
@@ -131,14 +140,10 @@ inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
 inline void check_apart_or_same(
     const Caller& op, const Operand& out, const void* out_data, const Operand& x, const void* x_data,
     int64_t element_bytes) {
-  int64_t out_extent = 1, x_extent = 1;
+  const int64_t out_extent = out.extent(), x_extent = x.extent();
+  if (out_extent == 0) return;
   bool same = out_data == x_data;
-  for (int64_t d = 0; d < out.dim; d++) {
-    if (out.sizes[d] == 0) return;
-    out_extent += out.strides[d] * (out.sizes[d] - 1);
-    x_extent += x.strides[d] * (out.sizes[d] - 1);
-    same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
-  }
+  for (int64_t d = 0; d < out.dim; d++) same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
   const int64_t distance = static_cast<const char*>(x_data) - static_cast<const char*>(out_data);
   if (same || distance >= out_extent * element_bytes || -distance >= x_extent * element_bytes) return;
   if (distance % element_bytes != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / element_bytes))

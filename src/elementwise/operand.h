@@ -14,6 +14,16 @@ struct Operand {
     return n;
   }
 
+  // From the first element to just past the last, in elements.
+  int64_t extent() const {
+    int64_t last = 0;
+    for (int64_t d = 0; d < dim; d++) {
+      if (sizes[d] == 0) return 0;
+      last += strides[d] * (sizes[d] - 1);
+    }
+    return last + 1;
+  }
+
   // As torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
   bool contiguous() const {
     int64_t expected = 1;
@@ -32,6 +42,8 @@ struct Operand {
   int32_t dtype = 0; // of torch, by ordinal, as the device's type is
   int32_t device_type = 0;
   int32_t device_index = 0;
+  int64_t offset = 0;        // of the first element in the storage, in elements
+  int64_t storage_bytes = 0; // of the storage
 };
 
 } // namespace elementwise

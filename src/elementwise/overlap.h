@@ -14,10 +14,14 @@
 
 namespace elementwise {
 
+// The steps of one question, a millisecond at most.
+constexpr int64_t kOverlapBudget = 100'000;
+
 class StrideSum {
  public:
   void add(int64_t stride, int64_t size) {
     if (size <= 1 || stride == 0) return;
+    reach_.clear();
     // Terms of one stride are one term. Without this every split of their sum would be tried.
     for (Term& term : terms_) {
       if (term.stride == stride) {
@@ -28,17 +32,10 @@ class StrideSum {
     terms_.push_back({stride, size - 1});
   }
 
-  // Can the sum be `target`? Gives up after a bounded search, with "yes": the caller then refuses.
-  bool reaches(int64_t target) {
-    std::sort(terms_.begin(), terms_.end(), [](auto& x, auto& y) { return x.stride > y.stride; });
-    reach_.assign(terms_.size() + 1, 0);
-    gcd_.assign(terms_.size() + 1, 0);
-    for (size_t i = terms_.size(); i-- > 0;) {
-      reach_[i] = reach_[i + 1] + terms_[i].stride * terms_[i].most;
-      gcd_[i] = std::gcd(gcd_[i + 1], terms_[i].stride);
-    }
-    steps_left_ = 100'000;
-    return search(0, target);
+  // Can the sum be `target`? Takes its steps off the budget, and where that is spent says "yes": the caller refuses.
+  bool reaches(int64_t target, int64_t& budget) {
+    if (reach_.empty()) prepare();
+    return search(0, target, budget);
   }
 
  private:
@@ -47,22 +44,31 @@ class StrideSum {
     int64_t most;
   };
 
-  bool search(size_t i, int64_t target) {
+  void prepare() {
+    std::sort(terms_.begin(), terms_.end(), [](auto& x, auto& y) { return x.stride > y.stride; });
+    reach_.assign(terms_.size() + 1, 0);
+    gcd_.assign(terms_.size() + 1, 0);
+    for (size_t i = terms_.size(); i-- > 0;) {
+      reach_[i] = reach_[i + 1] + terms_[i].stride * terms_[i].most;
+      gcd_[i] = std::gcd(gcd_[i + 1], terms_[i].stride);
+    }
+  }
+
+  bool search(size_t i, int64_t target, int64_t& budget) {
     if (target < 0 || target > reach_[i]) return false;
     if (target == 0) return true;
     if (target % gcd_[i] != 0) return false;
     const auto [stride, most] = terms_[i];
     for (int64_t k = std::min(most, target / stride); k >= 0; k--) {
-      if (--steps_left_ < 0) return true;
+      if (--budget < 0) return true;
       if (target - stride * k > reach_[i + 1]) return false; // and more so for every smaller k
-      if (search(i + 1, target - stride * k)) return true;
+      if (search(i + 1, target - stride * k, budget)) return true;
     }
     return false;
   }
 
   std::vector<Term> terms_;
   std::vector<int64_t> reach_, gcd_; // of the terms from i on
-  int64_t steps_left_ = 0;
 };
 
 // Does a tensor of these sizes and strides hold one element at two indices?
@@ -77,6 +83,7 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
   }
   std::sort(dims.begin(), dims.end(), [](auto& x, auto& y) { return x.stride < y.stride; });
   int64_t extent = 1; // of the dimensions so far
+  int64_t budget = kOverlapBudget;
   for (size_t i = 0; i < dims.size(); i++) {
     const auto [stride, size] = dims[i];
     if (stride == 0) return true;
@@ -90,7 +97,7 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
         middle += dims[j].stride * (dims[j].size - 1);
       }
       for (int64_t step = 1; step < size && step * stride <= middle; step++)
-        if (inner.reaches(middle + step * stride)) return true;
+        if (--budget < 0 || inner.reaches(middle + step * stride, budget)) return true;
     }
     extent += stride * (size - 1);
   }
@@ -109,7 +116,8 @@ inline bool overlaps(
     sum.add(y_strides[d], sizes[d]);
     y_extent += y_strides[d] * (sizes[d] - 1);
   }
-  return sum.reaches(distance + y_extent);
+  int64_t budget = kOverlapBudget;
+  return sum.reaches(distance + y_extent, budget);
 }
 
 } // namespace elementwise

@@ -35,6 +35,13 @@ class Tensor {
     return handle_;
   }
 
+  // None, which torch takes for any tensor.
+  bool undefined() const {
+    bool defined;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_is_defined(handle_, &defined));
+    return !defined;
+  }
+
   Operand operand(std::string_view name) const {
     Operand x{name};
     int64_t *sizes, *strides;
@@ -44,6 +51,8 @@ class Tensor {
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle_, &x.dtype));
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle_, &x.device_type));
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle_, &x.device_index));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle_, &x.offset));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle_, &x.storage_bytes));
     x.sizes = sizes;
     x.strides = strides;
     return x;

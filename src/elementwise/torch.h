@@ -47,6 +47,8 @@ class Call {
     if constexpr (form & tensor_numbers) {
       for (int i = 0, number = 0; i < signature.count; i++) {
         if (signature.arguments[i].is_tensor) continue;
+        if (scalars[number].undefined())
+          contract::fail(caller_, signature.arguments[i].name, " must be a number, got None");
         contract::check_number(caller_, scalars[number].operand(signature.arguments[i].name));
         numbers_[number] = *static_cast<const double*>(scalars[number].data());
         number++;
@@ -71,11 +73,14 @@ class Call {
   // Returns `out`.
   Tensor compute_into_out() {
     const int64_t bytes = check_inputs();
-    const Operand& out = operands_[0] = tensors_[0].operand("out");
+    const Operand& out = operands_[0] = operand(0, "out");
     contract::check_same(caller_, operands_[1], out);
     contract::check_not_self_overlapping(caller_, out);
-    for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
+    contract::check_in_storage(caller_, out, bytes);
+    // The output first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
+    // elsewhere.
     data_[0] = tensors_[0].mutable_data();
+    for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
     for (int k = 1; k <= kInputs; k++)
       contract::check_apart_or_same(caller_, out, data_[0], operands_[k], data_[k], bytes);
     if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
@@ -89,10 +94,16 @@ class Call {
     return *static_cast<const double*>(number.data());
   }
 
+  Operand operand(int k, std::string_view name) const {
+    if (tensors_[k].undefined()) contract::fail(caller_, name, " must be a tensor, got None");
+    return tensors_[k].operand(name);
+  }
+
   int64_t check_inputs() {
-    for (int k = 1; k <= kInputs; k++) operands_[k] = tensors_[k].operand(names_[k]);
+    for (int k = 1; k <= kInputs; k++) operands_[k] = operand(k, names_[k]);
     const int64_t bytes = contract::check_dtype(caller_, op_.dtypes, operands_[1]);
     for (int k = 2; k <= kInputs; k++) contract::check_same(caller_, operands_[1], operands_[k]);
+    for (int k = 1; k <= kInputs; k++) contract::check_in_storage(caller_, operands_[k], bytes);
     return bytes;
   }
 

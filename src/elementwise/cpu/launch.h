@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cache.h"
+#include "float_environment.h"
 #include "isa.h"
 
 namespace elementwise::cpu {
@@ -16,12 +17,15 @@ void launch(const Task& task, const ParallelFor& parallel_for) {
   const bool stream = task.plan.operands * numel * task.element_bytes > last_level_cache() &&
                       reinterpret_cast<uintptr_t>(task.data[0]) % task.element_bytes == 0;
   const Work work{task, tiles, stream};
-  const Compute compute = isa().kernels[task.kernel];
+  const auto compute = [&work, kernel = isa().kernels[task.kernel]](int64_t begin, int64_t end) {
+    const DefaultFloatEnvironment environment;
+    kernel(work, begin, end);
+  };
   // Below this, handing work to another thread costs more than it saves (benchmarks/throughput.py).
   constexpr int64_t kGrain = 32 * 1024;
-  if (numel <= kGrain) return compute(work, 0, tiles.total);
+  if (numel <= kGrain) return compute(0, tiles.total);
   const int64_t elements_per_tile = std::max<int64_t>(1, numel / tiles.total);
-  parallel_for(tiles.total, kGrain / elements_per_tile, [&](int64_t begin, int64_t end) { compute(work, begin, end); });
+  parallel_for(tiles.total, kGrain / elements_per_tile, compute);
 }
 
 } // namespace elementwise::cpu
