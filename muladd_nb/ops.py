@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Complex, Real
 from typing import Any
 
 import torch
@@ -61,6 +62,8 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
 
     Raises
     ------
+    TypeError
+        If ``c`` is a complex number.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
         and an argument requires grad.
@@ -83,17 +86,19 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     >>> beta.grad
     tensor([2., 2., 2.])
     """
+    if type(c) is not float and isinstance(c, Complex) and not isinstance(c, Real):
+        raise TypeError(f"mymuladd: c must be a real number or a tensor, got {c!r}")
     if out is None:
         if is_compiling() or isinstance(c, _SYMBOLIC):
             return _compiled.mymuladd(a, b, c)
         if isinstance(c, Tensor):
-            return _call_with(c, _mymuladd_tensor, _mymuladd_tensor_entry, a, b, c)
+            return _call(_mymuladd_tensor, _mymuladd_tensor_entry, a, b, c)
         return _call(_mymuladd, _mymuladd_entry, a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, c=c, out=out)
     if is_compiling() or isinstance(c, _SYMBOLIC):
         _compiled.mymuladd_out(a, b, c, out)
     elif isinstance(c, Tensor):
-        _call_with(c, _mymuladd_out_tensor, _mymuladd_out_tensor_entry, a, b, c, out)
+        _call(_mymuladd_out_tensor, _mymuladd_out_tensor_entry, a, b, c, out)
     else:
         _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
     return out
@@ -173,14 +178,13 @@ def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
     # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
     # A subclass, or no tensor at all, is left to the dispatcher; and torch.jit.trace compares where calls come from.
     if type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b) and not _is_tracing():
-        with _BelowAutograd():
-            return entry_point(a, b, *rest)
+        for x in rest:
+            if isinstance(x, Tensor) and (type(x) is not Tensor or x.requires_grad):
+                break
+        else:
+            with _BelowAutograd():
+                return entry_point(a, b, *rest)
     return op(a, b, *rest)
-
-
-def _call_with(c: Tensor, op: Any, entry_point: Any, *args: Any) -> Any:
-    # One more tensor that may have something to record, or be a subclass.
-    return _call(op, entry_point, *args) if type(c) is Tensor and not c.requires_grad else op(*args)
 
 
 def _refuse_gradients(op: str, **tensors: Any) -> None:

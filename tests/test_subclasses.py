@@ -55,6 +55,18 @@ def test_a_write_into_a_wrapper_subclass_is_counted(device, call, reference):
         loss.backward()
 
 
+@write
+def test_a_write_from_plain_tensors_into_a_wrapper_subclass_is_counted(device, call, reference):
+    out = TwoTensor(torch.randn(3, device=device), torch.randn(3, device=device)).requires_grad_() * 2
+    loss = (out * out).sum()
+    x = torch.randn(3, device=device)
+    with torch.no_grad():
+        call(x, x, out)
+    torch.testing.assert_close(out.b, reference(x, x))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 # ---- Jagged nested tensors
 
 
