@@ -1,6 +1,6 @@
 """Shapes, dtypes, devices and sizes: what is taken, and what is refused with which words."""
 
-import numpy
+import numpy as np
 import pytest
 import torch
 from conftest import CUDA
@@ -222,13 +222,13 @@ def test_c_that_is_a_tensor_is_like_a(device, function):
             assert message(function, *fake) == f"mymuladd: a and c must have the same {sentence}"
 
 
-@pytest.mark.parametrize("c", [1j, numpy.complex64(1 + 2j), numpy.complex128(1)])
+@pytest.mark.parametrize("c", [1j, np.complex64(1 + 2j), np.complex128(1)])
 def test_c_is_no_complex_number(device, c):
     a = torch.zeros(3, device=device)
     for call in (lambda: muladd_nb.mymuladd(a, a, c), lambda: muladd_nb.mymuladd(a, a, c, out=a)):
         with pytest.raises(TypeError, match="^mymuladd: c must be a real number or a tensor, got .*j"):
             call()
-    for real in (numpy.float32(0.5), numpy.int64(1), numpy.bool_(True)):
+    for real in (np.float32(0.5), np.int64(1), np.bool_(True)):
         assert torch.equal(muladd_nb.mymuladd(a, a, real), torch.full_like(a, float(real)))
 
 
