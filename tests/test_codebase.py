@@ -142,3 +142,20 @@ def test_the_lower_floor_knows_no_operator():
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".h", ".cpp", ".py", ".build"):
                 assert not [operator for operator in operators if re.search(rf"\b{operator}\b", path.read_text())], path
+
+
+def test_an_operator_stands_where_contributing_shows_it_and_nowhere_else():
+    guide = text("CONTRIBUTING.md")
+    shown = {}
+    for block in re.findall(r"```diff\n(.*?)```", guide, re.DOTALL):
+        for path, lines in re.findall(r"^--- (\S+)\n((?:\+.*\n)+)", block, re.MULTILINE):
+            shown[path] = lines.replace("\n+", "\n").removeprefix("+").splitlines()
+    for path, lines in shown.items():
+        assert not set(lines) - set(text(path).splitlines()), path
+    named = {
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if path.relative_to(ROOT).parts[0] in ("src", "muladd_nb")
+        and re.search(r"mymuladd(_out)?\.Tensor", path.read_text())
+    }
+    assert named == set(shown)

@@ -41,7 +41,7 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
     }
   }
 
-  number_t<C> numbers[Kernel<F, kIsTensor...>::kNumbers + 1]; // one more, because there may be none
+  number_t<C> numbers[Kernel<F, kIsTensor...>::kNumbers + 1] = {}; // one more, because there may be none
 };
 
 } // namespace elementwise

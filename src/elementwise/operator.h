@@ -10,7 +10,7 @@
 namespace elementwise {
 
 constexpr int kMaxInputs = 8;
-constexpr int kMaxArguments = 16;
+constexpr int kMaxArguments = 32;
 
 // The schemas made of the declaration "f(Tensor x, float c)", or "f.tag(Tensor x, float c)":
 enum Form : unsigned {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #ifdef __SSE2__
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace elementwise::cpu {

@@ -1,4 +1,4 @@
-"""Three operators that test_layer.py adds in a copy of the tree: what the layer makes of their few lines."""
+"""The operators that test_layer.py adds in a copy of the tree: what the layer makes of their few lines."""
 
 import contextlib
 import itertools
@@ -239,6 +239,32 @@ def test_bad_input_ends_in_a_sentence():
     alpha = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"^blend: alpha has no gradient, but requires one; detach alpha"):
         ops.blend.tensor_alpha_beta(x, alpha, y, w, alpha)
+
+
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize("of_x", layouts.ALL)
+def test_eight_inputs_and_a_function_of_cmath(dtype, of_x):
+    xs = tensors(4, 3, 5, 67, dtype=dtype, n=8)
+    result = ops.sum8(of_x(xs[0]), *xs[1:7], of_x(xs[7]))
+    close(result, xs[0].double().exp() + sum(x.double() for x in xs[1:]), dtype)
+
+
+def test_an_input_without_a_derivative_is_refused_where_one_is_asked_for():
+    xs = tensors(3, n=8)
+    pull = vjp(lambda *xs: ops.sum8(*xs, xs[0].detach()), *xs[:7])[1]
+    torch.testing.assert_close(pull(torch.ones(3).double())[:2], (xs[0].exp(), torch.ones(3).double()))
+    with pytest.raises(RuntimeError, match="^sum8: h has no gradient, but requires one; detach h"):
+        ops.sum8(*xs[:7], xs[7].requires_grad_())
+    with pytest.raises(RuntimeError, match="^sum8: h has no gradient, but requires one; detach h"):
+        jvp(lambda h: ops.sum8(*xs[:7], h), (xs[7].detach(),), (xs[0],))
+
+
+def test_what_autocast_leaves_alone_is_no_error_in_a_region():
+    xs = tensors(3, dtype=torch.float32, n=8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ops.sum8(*xs).dtype == torch.float32
+        assert ops.sum8(xs[0].bfloat16(), *xs[1:]).dtype == torch.float32
+        assert ops.sum8(*(x.bfloat16() for x in xs)).dtype == torch.bfloat16
 
 
 def test_the_operators_of_the_package_are_as_they_were():
