@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
 import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from . import _build_info, _new
 from ._progress import Step
 
 # What takes torch is imported where it is needed: --help, --version and new take none.
+
+Say = Callable[[str], None]
+Run = Callable[[str], Step]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,53 +84,28 @@ def _only_ours() -> Iterator[None]:
 
 
 def _look(chosen: Sequence[str], as_json: bool) -> int:
-    def say(line: str) -> None:
-        if not as_json:
-            print(line, flush=True)
-
-    report: dict[str, Any] = {}
-    verdict = []
-    failed = 0
+    say = (lambda line: None) if as_json else functools.partial(print, flush=True)
+    step = functools.partial(Step, shown=not as_json)
     try:
-        with Step("importing torch", shown=not as_json):
+        with step("importing torch"):
             info = _info()
-    except (ImportError, RuntimeError) as error:  # torch is missing, or MULADD_NB_SIMD is none
+    except (ImportError, RuntimeError) as error:  # torch is missing, or MULADD_NB_SIMD is not known
         print(f"muladd-nb: {str(error).removeprefix('muladd_nb: ')}", file=sys.stderr)
         return 2
+    report: dict[str, Any] = {}
     if "info" in chosen:
         report["info"] = info
         for key, value in info.items():
             say(f"{key:20} {', '.join(value) if isinstance(value, list) else value}")
     if "check" in chosen:
-        from . import _check
-
-        say("" if len(chosen) == 1 else "\ncheck")
-        report["check"] = []
-        for check in _check.checks():
-            with Step(f"{check.name} on {check.device}", shown=not as_json) as step:
-                result = check.run()
-            report["check"].append(result)
-            ok = "ok  " if result["ok"] else "FAIL"
-            say(f"{ok} {result['device']:8} {result['name']:44} {result['detail']}{step.took}")
-        failed = sum(not result["ok"] for result in report["check"])
-        verdict.append(_right(len(report["check"]), failed))
+        report["check"] = _check_all(say, step)
     if "bench" in chosen:
-        from . import _bench
-
-        say("" if len(chosen) == 1 else "\nbench: how many times faster than ... (the quartiles of many rounds)")
-        report["bench"] = []
-        for name, measure in _bench.run(brief=len(chosen) > 1):
-            with Step(name, shown=not as_json) as step:
-                row = measure()
-            if not report["bench"]:
-                say(_bench.header(row))
-            report["bench"].append(row)
-            say(_bench.line(row) + step.took)
-        verdict.append(_bench.sentence(report["bench"]))
+        report["bench"] = _bench_all(say, step, brief=len(chosen) > 1)
+    failed = sum(not result["ok"] for result in report.get("check", []))
     if as_json:
         print(json.dumps(report, indent=2))
-    elif verdict:
-        _emphasise(" ".join(verdict), "red" if failed else "green")
+    elif verdict := _verdict(report, failed):
+        _print_verdict(verdict, "red" if failed else "green")
     return 1 if failed else 0
 
 
@@ -144,16 +123,53 @@ def _info() -> dict[str, Any]:
     }
 
 
-def _right(checks: int, failed: int) -> str:
-    if not failed:
-        return f"Right on this machine: {checks} of {checks} checks passed."
-    return (
-        f"WRONG on this machine: {failed} of {checks} checks failed, see FAIL above. Do not use it: build it again with "
-        "'pip install --force-reinstall --no-cache-dir .', and if they still fail, report what 'muladd-nb --json' prints."
-    )
+def _check_all(say: Say, step: Run) -> list[dict[str, Any]]:
+    from . import _check
+
+    say("\ncheck")
+    results = []
+    for check in _check.checks():
+        with step(f"{check.name} on {check.device}") as running:
+            results.append(result := check.run())
+        ok = "ok  " if result["ok"] else "FAIL"
+        say(f"{ok} {result['device']:8} {result['name']:44} {result['detail']}{running.took}")
+    return results
 
 
-def _emphasise(verdict: str, color: str) -> None:
+def _bench_all(say: Say, step: Run, *, brief: bool) -> list[dict[str, Any]]:
+    from . import _bench
+
+    say("\nbench: how many times as fast as ..., and the quartiles of many rounds")
+    rows: list[dict[str, Any]] = []
+    for name, measure in _bench.run(brief=brief):
+        with step(name) as running:
+            row = measure()
+        if not rows:
+            say(_bench.header(row))
+        rows.append(row)
+        say(_bench.line(row) + running.took)
+    return rows
+
+
+def _verdict(report: dict[str, Any], failed: int) -> str:
+    """Return whether it is right here, how fast it is, and what to do if it is not: what of that is known."""
+    sentences = []
+    if checks := len(report.get("check", [])):
+        sentences = [f"Right on this machine: {checks} of {checks} checks passed."]
+    if failed:
+        sentences = [
+            f"WRONG on this machine: {failed} of {checks} checks failed (FAIL above). Do not use it: build it again "
+            "with 'pip install --force-reinstall --no-cache-dir .', and if they still fail, report what "
+            "'muladd-nb --json' prints."
+        ]
+    if "bench" in report:
+        from . import _bench
+
+        sentences.append(_bench.sentence(report["bench"]))
+    return " ".join(sentences)
+
+
+def _print_verdict(verdict: str, color: str) -> None:
     print()
     if sys.stdout.isatty():
         from rich.console import Console

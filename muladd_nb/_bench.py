@@ -27,7 +27,7 @@ _C = 0.5
 _TURN = 0.001  # seconds
 _ROUNDS = 11  # at least, for quartiles to mean something
 _WAITED = 0.02  # the share of a round's time that its threads may wait for a processor
-_FAR_APART = 1.5  # the upper quartile of a ratio over the lower one
+_FAR_APART = 1.3  # the upper quartile of a ratio over the lower one
 
 SIZES = (16, 1 << 14, 1 << 20, 1 << 24)
 BUSY = "too busy to tell"
@@ -42,22 +42,22 @@ def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0) -> 
         ``seconds``, the median time of one call of each side; ``ratios``, how many times as long as the first side
         each other one takes: the median and the quartiles, ``low`` and ``high``; ``busy``, whether they mean little.
     """
-    timers = {name: timeit.Timer(side, timer=_synchronized) for name, side in sides.items()}
+    timers = {name: timeit.Timer(side, timer=_now) for name, side in sides.items()}
     calls = {}
     for name, timer in timers.items():
         timer.timeit(2)  # compiles, and touches memory
         calls[name] = max(1, round(_TURN / min(timer.repeat(3, 1))))
     rounds: list[dict[str, float]] = []
-    waited: list[float] = []
-    start = time.perf_counter()
+    undisturbed: list[dict[str, float]] = []
+    start = _now()
     while True:
-        started, before = time.perf_counter(), _waiting()
+        began, waiting = _now(), _waiting()
         # To and fro: none is always the one that finds what another has left in the caches.
         order = list(timers)[:: -1 if len(rounds) % 2 else 1]
         rounds.append({name: timers[name].timeit(calls[name]) / calls[name] for name in order})
-        now = time.perf_counter()
-        waited.append((_waiting() - before) / (now - started))
-        undisturbed = [times for times, share in zip(rounds, waited, strict=True) if share <= _WAITED]
+        now = _now()
+        if _waiting() - waiting <= _WAITED * (now - began):
+            undisturbed.append(rounds[-1])
         enough = len(undisturbed) >= _ROUNDS
         if len(rounds) >= _ROUNDS and now - start >= (seconds if enough else 3 * seconds):
             break
@@ -71,14 +71,14 @@ def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0) -> 
     }
 
 
-def _synchronized() -> float:
+def _now() -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def _waiting() -> float:
-    """Return for how many seconds threads of this process could run and had no processor; 0 where Linux does not say."""
+    """Return for how many seconds threads of this process waited for a processor; 0 where Linux does not say."""
     nanoseconds = 0
     for file in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # a thread that has ended
@@ -90,7 +90,7 @@ def run(*, brief: bool = False) -> Iterator[tuple[str, Callable[[], dict[str, An
     """Yield for each size what it is called, and what measures ``mymuladd`` and each alternative."""
     compiled = torch.compile(_eager, dynamic=True) if devices()[-1] == "cuda" or cxx_compiler() else None
     for numel in SIZES:
-        yield f"{numel:,} elements", functools.partial(_row, numel, compiled, 0.5 if brief else 2.0)
+        yield f"{numel:,} elements", functools.partial(_row, numel, compiled, 0.5 if brief else 1.5)
 
 
 def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dict[str, Any]:
@@ -118,7 +118,9 @@ def header(row: Mapping[str, Any]) -> str:
 def line(row: Mapping[str, Any]) -> str:
     """Return the line of the table for `row`: the time of ``mymuladd``, then ratios."""
     ratios = "".join(f"{text(ratio):>21}" for ratio in row["ratios"].values())
-    return f"{row['numel']:>16,} {row['seconds']['mymuladd'] * 1e6:>10.1f} us{ratios}{'  ' + BUSY if row['busy'] else ''}"
+    return (
+        f"{row['numel']:>16,} {row['seconds']['mymuladd'] * 1e6:>10.1f} us{ratios}{'  ' + BUSY if row['busy'] else ''}"
+    )
 
 
 def text(ratio: Mapping[str, float]) -> str:

@@ -32,7 +32,7 @@ class Step:
             timer.start()
             self._display.callback(timer.cancel)
 
-    def __enter__(self) -> Step:
+    def __enter__(self) -> Step:  # noqa: PYI034 (typing.Self came with Python 3.11)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from conftest import CUDA
+from conftest import on_cuda
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import muladd_nb
@@ -190,7 +190,7 @@ def test_symbolic_trace(device):
     assert torch.equal(written(a, b, torch.empty_like(a)), ops.mymuladd(a, b, 0.5))
 
 
-@pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+@on_cuda()
 def test_an_exported_program_moves_to_the_gpu():
     from torch.export.passes import move_to_device_pass
 

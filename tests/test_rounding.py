@@ -9,7 +9,7 @@ from fractions import Fraction
 import layouts
 import pytest
 import torch
-from conftest import CUDA
+from conftest import on_cuda
 
 ops = torch.ops.muladd_nb
 
@@ -163,7 +163,7 @@ def test_bits_do_not_depend_on_size(dtype):
     assert torch.equal(offset, large[3:])
 
 
-@pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+@on_cuda()
 def test_bits_are_those_of_the_cpu(dtype):
     values = hard_values(dtype)
     a, b = values.repeat(len(values)), values.repeat_interleave(len(values))
