@@ -27,11 +27,15 @@ def run(*command, cwd, **environment):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_project_installs_and_passes_its_tests(folder):
+@pytest.mark.parametrize(
+    "environment",
+    [pytest.param({"NVCC": "false"}, id="cpu"), pytest.param({}, id="cpu_and_cuda", marks=pytest.mark.whole)],
+)
+def test_the_project_installs_and_passes_its_tests(folder, environment):
     assert main(["new", "signal_ops", "--operator", "modulate"]) == 0
     project, site = folder / "signal_ops", folder / "site"
     # What it builds with is here already: pip need not fetch a torch of its own.
-    run("pip", "install", "--no-build-isolation", "--no-deps", f"--target={site}", ".", cwd=project)
+    run("pip", "install", "--no-build-isolation", "--no-deps", f"--target={site}", ".", cwd=project, **environment)
     assert (site / "signal_ops" / "_C.abi3.so").exists()
     run("pytest", "-q", cwd=project, PYTHONPATH=str(site))
     run("doctest", "README.md", cwd=project, PYTHONPATH=str(site))
