@@ -103,7 +103,7 @@ def test_onnx(dtype, model, tmp_path):
 
     n = torch.export.Dim("n", min=2)
     program = torch.onnx.export(
-        model,
+        model.eval(),
         inputs(4, "cpu", dtype),
         dynamo=True,
         dynamic_shapes=({0: n}, {0: n}),
@@ -126,7 +126,7 @@ def test_onnx_knows_bfloat16():
     import muladd_nb.onnx
 
     program = torch.onnx.export(
-        Functional(),
+        Functional().eval(),
         inputs(4, "cpu", torch.bfloat16),
         dynamo=True,
         custom_translation_table=muladd_nb.onnx.translation_table,
