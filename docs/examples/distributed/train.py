@@ -91,7 +91,7 @@ if __name__ == "__main__":
         print(f"{dist.get_world_size()} processes: {accuracy:.1%} of the digits told right")
     dist.barrier()  # none leaves while another still talks to it
     dist.destroy_process_group()
-    # DTensor's caches keep the mesh, and it keeps Gloo's threads: one that lets go of a tensor while Python takes itself
-    # apart ends the process ("terminate called ..."). So leave without that.
+    # DTensor's caches keep the mesh, and that keeps Gloo's threads: one that lets go of a tensor while Python is taken
+    # apart ends the process, with "terminate called ...". So leave without that.
     sys.stdout.flush()
     os._exit(0)
