@@ -17,5 +17,5 @@ def python(code, stderr):
 
 
 def _run(code, stderr):
-    os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT), 2)
+    os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     exec(code, {})

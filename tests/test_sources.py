@@ -67,7 +67,7 @@ assert torch.ops.muladd_nb.mymuladd(x, x, 0.5).eq(9.5).all()
 assert pickle.loads(pickle.dumps(muladd_nb.mymul)) is muladd_nb.mymul
 assert importlib.util.find_spec("muladd_nb") is muladd_nb.__spec__
 assert importlib.reload(muladd_nb) is muladd_nb
-import muladd_nb.onnx as late
+import muladd_nb.__main__ as late
 files = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "muladd_nb"]
 print(json.dumps([muladd_nb.__file__, *muladd_nb.__path__, late.__file__, *files]))
 """
