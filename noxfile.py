@@ -163,6 +163,7 @@ def sanitizers(session: nox.Session) -> None:
     session.run(
         "pytest",
         "-q",
+        "-n0",
         "--capture=no",
         *tests,
         env={

@@ -58,6 +58,15 @@ def pytest_collection_modifyitems(config, items):
     items[:] = here
 
 
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # of pytest-xdist: its other end says it once for all workers
+        session.config.workeroutput["missing"] = session.config.stash[MISSING]
+
+
+def pytest_testnodedown(node):
+    node.config.stash[MISSING] = node.workeroutput["missing"]
+
+
 def pytest_terminal_summary(terminalreporter, config):
     if missing := config.stash.get(MISSING, 0):
         devices = f"only {CUDA_DEVICES} CUDA devices" if CUDA else "no CUDA device, or no kernels for one"
