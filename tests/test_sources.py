@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -25,7 +24,7 @@ class Environment:
     def __init__(self, folder):
         venv.create(folder)
         self.python = folder / "bin" / "python"
-        self.site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder)}))
+        (self.site,) = folder.glob("lib/python*/site-packages")
         for path in Path(torch.__file__).parent.parent.iterdir():
             if "muladd" not in path.name:
                 (self.site / path.name).symlink_to(path)
