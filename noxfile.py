@@ -28,6 +28,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def tests_all(session: nox.Session) -> None:
+    """Run the tests, also those that prove in another form, and slower, what a quick one proves."""
+    session.install(".[test]")
+    session.run("pytest", "-m", "", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types, and the workflows."""
     _install_tools(session)
@@ -51,8 +58,11 @@ def docs(session: nox.Session) -> None:
     """Build the site into build/docs, run the examples on its pages, and read all of it in Chromium."""
     session.install(".[docs]")
     doctrees = Path(session.create_tmp()).resolve() / "doctrees"
-    for builder, folder in (("html", "build/docs"), ("doctest", "build/doctest")):
-        session.run("sphinx-build", "-W", "-q", "-d", doctrees, "-b", builder, "docs", folder)
+    for program, builder, folder in (
+        (["sphinx-build"], "html", "build/docs"),
+        (["python", "-m", "sphinx"], "doctest", "build/doctest"),  # which finds the sources first, and they step aside
+    ):
+        session.run(*program, "-W", "-q", "-d", doctrees, "-b", builder, "docs", folder)
     session.run("python", "tools/check_site.py", "build/docs")
 
 
@@ -153,6 +163,7 @@ def sanitizers(session: nox.Session) -> None:
     session.run(
         "pytest",
         "-q",
+        "-n0",
         "--capture=no",
         *tests,
         env={

@@ -13,7 +13,7 @@ import torch
 from torch.utils.cpp_extension import load
 
 import muladd_nb
-from muladd_nb._bench import measure
+from muladd_nb._bench import BUSY, measure, text
 
 HERE = Path(__file__).parent
 C = 0.5
@@ -64,11 +64,12 @@ def run(name: str, cases: Callable[[bool], Iterable[tuple[dict[str, Any], Sides]
     arguments = parser.parse_args()
     rows = []
     for case, sides in cases(arguments.quick):
-        seconds = measure(sides, rounds=5 if arguments.quick else 15, seconds=0.05)
-        mine, *others = seconds.values()
-        ratios = "  ".join(f"{side} {time / mine:.2f}x" for side, time in zip(list(seconds)[1:], others, strict=True))
-        print(f"{' '.join(map(str, case.values())):44} {mine * 1e6:>12.2f} us   {ratios}", flush=True)
-        rows.append({**case, "seconds": seconds})
+        measured = measure(sides, seconds=0.5 if arguments.quick else 3.0)
+        ratios = "  ".join(f"{side} {text(ratio)}" for side, ratio in measured["ratios"].items())
+        mine = next(iter(measured["seconds"].values()))
+        busy = f"   {BUSY}" if measured["busy"] else ""
+        print(f"{' '.join(map(str, case.values())):44} {mine * 1e6:>12.2f} us   {ratios}{busy}", flush=True)
+        rows.append({**case, **measured})
     report = {
         "machine": {
             "processor": _processor(),

@@ -29,7 +29,9 @@ Rows = list[dict[str, Any]]
 
 def ratios(row: dict[str, Any]) -> dict[str, float]:
     """Return how many times faster the first side is than each other one."""
-    mine, *others = row["seconds"]
+    if "ratios" in row:
+        return {side: ratio["median"] for side, ratio in row["ratios"].items()}
+    mine, *others = row["seconds"]  # as they were written before there were ratios
     return {side: row["seconds"][side] / row["seconds"][mine] for side in others}
 
 
@@ -93,7 +95,7 @@ def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[flo
 
 def table(rows: Rows) -> str:
     """Return a Markdown table of times and ratios."""
-    keys = [key for key in rows[0] if key != "seconds"]
+    keys = [key for key in rows[0] if key not in ("seconds", "ratios", "busy")]
     sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
     text = [[*keys, "µs", *sides], ["---"] * len(keys) + ["--:"] * (1 + len(sides))]
     for row in rows:

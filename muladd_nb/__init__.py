@@ -4,13 +4,16 @@ Importing the package loads the C++ and CUDA kernels, which registers the operat
 ``torch.ops.muladd_nb``, and adds what Python registers: fake kernels, derivatives and batching rules.
 """
 
-from ._load import load
+from ._sources import step_aside
 
-load()
+if not step_aside():
+    from ._load import load
 
-from . import _operators, config, ops  # noqa: E402, F401 (registers with the operators that load() defines)
-from ._build_info import VERSION as __version__  # noqa: E402
-from .info import build_info, library_path  # noqa: E402
-from .ops import myadd_out, mymul, mymuladd  # noqa: E402
+    load()
 
-__all__ = ["__version__", "build_info", "config", "library_path", "myadd_out", "mymul", "mymuladd", "ops"]
+    from . import _operators, config, ops  # noqa: F401 (registers with the operators that load() defines)
+    from ._build_info import VERSION as __version__
+    from .info import build_info, library_path
+    from .ops import myadd_out, mymul, mymuladd
+
+    __all__ = ["__version__", "build_info", "config", "library_path", "myadd_out", "mymul", "mymuladd", "ops"]

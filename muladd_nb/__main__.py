@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
+import logging
+import os
 import platform
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+from . import _build_info, _new
+from ._progress import Step
 
-from . import _bench, _check, _new, build_info
+# What takes torch is imported where it is needed: --help, --version and new take none.
+
+Say = Callable[[str], None]
+Run = Callable[[str], Step]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand in ``argv``, or info, check and bench, and return the exit status."""
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe, like head, has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes into it at its end
+        return 1
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="muladd-nb", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_build_info.VERSION}")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     commands = parser.add_subparsers(dest="command")
     for name, what in (
@@ -35,37 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.command == "new":
         return _write_project(arguments.package, arguments.operator)
-
-    def say(line: str) -> None:
-        if not arguments.json:
-            print(line, flush=True)
-
-    report: dict[str, Any] = {}
-    chosen = [arguments.command] if arguments.command else ["info", "check", "bench"]
-    if "info" in chosen:
-        report["info"] = _info()
-        for key, value in report["info"].items():
-            say(f"{key:20} {', '.join(value) if isinstance(value, list) else value}")
-    if "check" in chosen:
-        say("" if len(chosen) == 1 else "\ncheck")
-        report["check"] = []
-        for result in _check.run():
-            report["check"].append(result)
-            say(f"{'ok  ' if result['ok'] else 'FAIL'} {result['device']:8} {result['name']:44} {result['detail']}")
-    if "bench" in chosen:
-        say("" if len(chosen) == 1 else "\nbench: how many times faster than ...")
-        report["bench"] = []
-        for row in _bench.run(brief=arguments.command is None):
-            if not report["bench"]:
-                say(_bench.header(row))
-            report["bench"].append(row)
-            say(_bench.line(row))
-    failed = sum(not result["ok"] for result in report.get("check", []))
-    if arguments.json:
-        print(json.dumps(report, indent=2))
-    elif "check" in report:
-        print(f"\n{len(report['check']) - failed} checks passed, {failed} failed")
-    return 1 if failed else 0
+    with _only_ours():
+        return _look([arguments.command] if arguments.command else ["info", "check", "bench"], arguments.json)
 
 
 def _write_project(package: str, operator: str) -> int:
@@ -78,7 +70,50 @@ def _write_project(package: str, operator: str) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _only_ours() -> Iterator[None]:
+    """Keep to what we say: what torch warns of, CUDA homes or scripts of its own, is not about these operators."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def _look(chosen: Sequence[str], as_json: bool) -> int:
+    say = (lambda line: None) if as_json else functools.partial(print, flush=True)
+    step = functools.partial(Step, shown=not as_json)
+    try:
+        with step("importing torch"):
+            info = _info()
+    except (ImportError, RuntimeError) as error:  # torch is missing, or MULADD_NB_SIMD is not known
+        print(f"muladd-nb: {str(error).removeprefix('muladd_nb: ')}", file=sys.stderr)
+        return 2
+    report: dict[str, Any] = {}
+    if "info" in chosen:
+        report["info"] = info
+        for key, value in info.items():
+            say(f"{key:20} {', '.join(value) if isinstance(value, list) else value}")
+    if "check" in chosen:
+        report["check"] = _check_all(say, step)
+    if "bench" in chosen:
+        report["bench"] = _bench_all(say, step, brief=len(chosen) > 1)
+    failed = sum(not result["ok"] for result in report.get("check", []))
+    if as_json:
+        print(json.dumps(report, indent=2))
+    elif verdict := _verdict(report, failed):
+        _print_verdict(verdict, "red" if failed else "green")
+    return 1 if failed else 0
+
+
 def _info() -> dict[str, Any]:
+    import torch
+
+    from . import build_info
+
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none available"
     return build_info() | {
         "python": platform.python_version(),
@@ -86,6 +121,62 @@ def _info() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda_device": device,
     }
+
+
+def _check_all(say: Say, step: Run) -> list[dict[str, Any]]:
+    from . import _check
+
+    say("\ncheck")
+    results = []
+    for check in _check.checks():
+        with step(f"{check.name} on {check.device}") as running:
+            results.append(result := check.run())
+        ok = "ok  " if result["ok"] else "FAIL"
+        say(f"{ok} {result['device']:8} {result['name']:44} {result['detail']}{running.took}")
+    return results
+
+
+def _bench_all(say: Say, step: Run, *, brief: bool) -> list[dict[str, Any]]:
+    from . import _bench
+
+    say("\nbench: how many times as fast as ..., and the quartiles of many rounds")
+    rows: list[dict[str, Any]] = []
+    for name, measure in _bench.run(brief=brief):
+        with step(name) as running:
+            row = measure()
+        if not rows:
+            say(_bench.header(row))
+        rows.append(row)
+        say(_bench.line(row) + running.took)
+    return rows
+
+
+def _verdict(report: dict[str, Any], failed: int) -> str:
+    """Return whether it is right here, how fast it is, and what to do if it is not: what of that is known."""
+    sentences = []
+    if checks := len(report.get("check", [])):
+        sentences = [f"Right on this machine: {checks} of {checks} checks passed."]
+    if failed:
+        sentences = [
+            f"WRONG on this machine: {failed} of {checks} checks failed (FAIL above). Do not use it: build it again "
+            "with 'pip install --force-reinstall --no-cache-dir .', and if they still fail, report what "
+            "'muladd-nb --json' prints."
+        ]
+    if "bench" in report:
+        from . import _bench
+
+        sentences.append(_bench.sentence(report["bench"]))
+    return " ".join(sentences)
+
+
+def _print_verdict(verdict: str, color: str) -> None:
+    print()
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False, soft_wrap=True).print(verdict, style=f"bold {color}", markup=False)
+    else:
+        print(verdict)
 
 
 if __name__ == "__main__":

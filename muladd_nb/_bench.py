@@ -1,56 +1,109 @@
-"""Timing two or more ways to do one thing, so that their ratio means something on a noisy machine.
+"""Timing two or more ways to do one thing, so that their ratio means something on a machine that does other things.
 
-The sides run alternately in one process, each for the same short time, and the medians are compared.
+The sides run in turns of a millisecond, and a ratio is the median of those of neighbouring turns: load that comes
+and goes falls on both. A round in which a thread waited for a processor does not count; where that leaves too few, or
+where the ratios that count lie far apart, the machine was too busy to tell.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+import time
+import timeit
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
 import muladd_nb
 
 from ._check import cxx_compiler, devices
 
 _C = 0.5
+_TURN = 0.001  # seconds
+_ROUNDS = 11  # at least, for quartiles to mean something
+_WAITED = 0.02  # the share of a round's time that its threads may wait for a processor
+_FAR_APART = 1.3  # the upper quartile of a ratio over the lower one
+
+SIZES = (16, 1 << 14, 1 << 20, 1 << 24)
+BUSY = "too busy to tell"
 
 
-def measure(sides: Mapping[str, Callable[[], Any]], *, rounds: int = 9, seconds: float = 0.02) -> dict[str, float]:
-    """Return the median time of one call of each side, in seconds; `seconds` is a side's share of a round."""
-    timers = {
-        name: Timer("f()", globals={"f": side}, num_threads=torch.get_num_threads()) for name, side in sides.items()
+def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0) -> dict[str, Any]:
+    """Run the sides in turns for so many seconds, or on a busy machine three times as long.
+
+    Returns
+    -------
+    dict
+        ``seconds``, the median time of one call of each side; ``ratios``, how many times as long as the first side
+        each other one takes: the median and the quartiles, ``low`` and ``high``; ``busy``, whether they mean little.
+    """
+    timers = {name: timeit.Timer(side, timer=_now) for name, side in sides.items()}
+    calls = {}
+    for name, timer in timers.items():
+        timer.timeit(2)  # compiles, and touches memory
+        calls[name] = max(1, round(_TURN / min(timer.repeat(3, 1))))
+    rounds: list[dict[str, float]] = []
+    undisturbed: list[dict[str, float]] = []
+    start = _now()
+    while True:
+        began, waiting = _now(), _waiting()
+        # To and fro: none is always the one that finds what another has left in the caches.
+        order = list(timers)[:: -1 if len(rounds) % 2 else 1]
+        rounds.append({name: timers[name].timeit(calls[name]) / calls[name] for name in order})
+        now = _now()
+        if _waiting() - waiting <= _WAITED * (now - began):
+            undisturbed.append(rounds[-1])
+        enough = len(undisturbed) >= _ROUNDS
+        if len(rounds) >= _ROUNDS and now - start >= (seconds if enough else 3 * seconds):
+            break
+    counted = undisturbed if enough else rounds
+    first, *others = sides
+    quartiles = {name: statistics.quantiles(times[name] / times[first] for times in counted) for name in others}
+    return {
+        "seconds": {name: statistics.median(times[name] for times in counted) for name in sides},
+        "ratios": {name: dict(zip(("low", "median", "high"), of, strict=True)) for name, of in quartiles.items()},
+        "busy": not enough or any(high > _FAR_APART * low for low, _, high in quartiles.values()),
     }
-    calls = {name: max(1, round(seconds / timer.timeit(3).median)) for name, timer in timers.items()}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, timer in timers.items():
-            times[name].append(timer.timeit(calls[name]).median)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
-def run(*, brief: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield a row for each size: the time of ``mymuladd`` and of each alternative."""
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _waiting() -> float:
+    """Return for how many seconds threads of this process waited for a processor; 0 where Linux does not say."""
+    nanoseconds = 0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # a thread that has ended
+            nanoseconds += int(file.read_text().split()[1])
+    return nanoseconds * 1e-9
+
+
+def run(*, brief: bool = False) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Yield for each size what it is called, and what measures ``mymuladd`` and each alternative."""
+    compiled = torch.compile(_eager, dynamic=True) if devices()[-1] == "cuda" or cxx_compiler() else None
+    for numel in SIZES:
+        yield f"{numel:,} elements", functools.partial(_row, numel, compiled, 0.5 if brief else 1.5)
+
+
+def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dict[str, Any]:
     device = devices()[-1]
-
-    compiled = torch.compile(_eager, dynamic=True) if device == "cuda" or cxx_compiler() else None
-    c = torch.full((1,), _C, device=device)
-    for numel in (16, 1 << 14, 1 << 20, 1 << 24):
-        a, b = torch.randn(numel, device=device), torch.randn(numel, device=device)
-        sides: dict[str, Callable[[], Any]] = {
-            "mymuladd": functools.partial(muladd_nb.mymuladd, a, b, _C),
-            "eager": functools.partial(_eager, a, b),
-            "addcmul": functools.partial(torch.addcmul, c, a, b),
-        }
-        if compiled is not None:
-            sides["compile"] = functools.partial(compiled, a, b)
-        times = measure(sides, rounds=5 if brief else 15)
-        yield {"device": device, "dtype": "float32", "numel": numel, "seconds": times}
+    a, b = torch.randn(numel, device=device), torch.randn(numel, device=device)
+    sides: dict[str, Callable[[], Any]] = {
+        "mymuladd": functools.partial(muladd_nb.mymuladd, a, b, _C),
+        "eager": functools.partial(_eager, a, b),
+        "addcmul": functools.partial(torch.addcmul, torch.full((1,), _C, device=device), a, b),
+    }
+    if compiled is not None:
+        sides["compile"] = functools.partial(compiled, a, b)
+    return {"device": device, "dtype": "float32", "numel": numel, **measure(sides, seconds=seconds)}
 
 
 def _eager(a: Tensor, b: Tensor) -> Tensor:
@@ -59,10 +112,25 @@ def _eager(a: Tensor, b: Tensor) -> Tensor:
 
 def header(row: Mapping[str, Any]) -> str:
     """Return the head of the table that `row` is the first line of."""
-    return f"{'float32 elements':>18} {'mymuladd':>12}" + "".join(f"{name:>10}" for name in list(row["seconds"])[1:])
+    return f"{'float32 elements':>16} {'mymuladd':>13}" + "".join(f"{name:>21}" for name in row["ratios"])
 
 
 def line(row: Mapping[str, Any]) -> str:
     """Return the line of the table for `row`: the time of ``mymuladd``, then ratios."""
-    mine, *others = row["seconds"].values()
-    return f"{row['numel']:>18,} {mine * 1e6:>9.1f} us" + "".join(f"{other / mine:>9.2f}x" for other in others)
+    ratios = "".join(f"{text(ratio):>21}" for ratio in row["ratios"].values())
+    return (
+        f"{row['numel']:>16,} {row['seconds']['mymuladd'] * 1e6:>10.1f} us{ratios}{'  ' + BUSY if row['busy'] else ''}"
+    )
+
+
+def text(ratio: Mapping[str, float]) -> str:
+    """Return a ratio as its median and quartiles."""
+    return f"{ratio['median']:.2f}x ({ratio['low']:.2f}-{ratio['high']:.2f})"
+
+
+def sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how fast ``mymuladd`` is, by the row of the largest tensors."""
+    largest = rows[-1]
+    if largest["busy"]:
+        return "How fast it is cannot be told: the machine was too busy; run 'muladd-nb bench' when it is idle."
+    return f"{largest['ratios']['eager']['median']:.1f}x as fast as eager a * b + c at {largest['numel']:,} elements."

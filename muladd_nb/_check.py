@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,24 +20,33 @@ _SHAPE = (67, 129)
 _C = 0.1
 
 
-def run() -> Iterator[dict[str, Any]]:
-    """Yield one result a check: its name, device, whether it is ok, and a detail."""
+class Check(NamedTuple):
+    """What is checked, where, and by which function: it returns a detail, and raises where something is wrong."""
+
+    name: str
+    device: str
+    function: Callable[..., str]
+    args: tuple[Any, ...]
+
+    def run(self) -> dict[str, Any]:
+        """Return its name, device, whether it is ok, and a detail."""
+        try:
+            ok, detail = True, self.function(*self.args, self.device)
+        except Exception as error:  # a check that breaks has failed, and the next one still runs
+            ok, detail = False, f"{type(error).__name__}: {error}".splitlines()[0]
+        return {"name": self.name, "device": self.device, "ok": ok, "detail": detail}
+
+
+def checks() -> Iterator[Check]:
+    """Yield the checks of every device."""
     for device in devices():
         for dtype in DTYPES:
             for name, function, reference in _operators():
-                yield _result(f"{name} {dtype_name(dtype)}", device, _values, function, reference, device, dtype)
-        yield _result("gradients of mymuladd and mymul", device, _gradients, device)
+                yield Check(f"{name} {dtype_name(dtype)}", device, _values, (function, reference, dtype))
+        yield Check("gradients of mymuladd and mymul", device, _gradients, ())
         for op, sample in _samples():
-            yield _result(f"opcheck {op}", device, _opcheck, op, sample, device)
-        yield _result("torch.compile, fullgraph", device, _compile, device)
-
-
-def _result(name: str, device: str, check: Callable[..., str], *args: Any) -> dict[str, Any]:
-    try:
-        return {"name": name, "device": device, "ok": True, "detail": check(*args)}
-    except Exception as error:  # a check that breaks has failed, and the next one still runs
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        return {"name": name, "device": device, "ok": False, "detail": text}
+            yield Check(f"opcheck {op}", device, _opcheck, (op, sample))
+        yield Check("torch.compile, fullgraph", device, _compile, ())
 
 
 def _operators() -> list[tuple[str, Callable[..., Any], Callable[..., Tensor]]]:
@@ -62,7 +71,7 @@ def _operators() -> list[tuple[str, Callable[..., Any], Callable[..., Tensor]]]:
     ]
 
 
-def _values(function: Any, reference: Any, device: str, dtype: torch.dtype) -> str:
+def _values(function: Any, reference: Any, dtype: torch.dtype, device: str) -> str:
     """Compare with float64, in contiguous and in transposed memory."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(_SHAPE, generator=generator, dtype=torch.float64).to(device, dtype) for _ in range(2))

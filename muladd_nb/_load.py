@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import pathlib
 import re
+import warnings
 
 TORCH_AT_LEAST = (2, 10)
 
@@ -22,7 +23,9 @@ def load() -> None:
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:
         raise ImportError(f"muladd_nb needs torch {needed} or newer: run 'pip install torch'.")
-    import torch  # before _C, so that the loader finds libtorch
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
+        import torch  # before _C, so that the loader finds libtorch
 
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:
         raise ImportError(

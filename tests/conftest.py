@@ -14,11 +14,16 @@ import muladd_nb
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-CUDA = torch.cuda.is_available() and bool(muladd_nb.build_info()["cuda_version"])
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")),
-]
+CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
+CUDA = CUDA_DEVICES > 0
+
+
+def on_cuda(devices=1):
+    """Return the mark of a case that needs so many CUDA devices; where they are not, it is not collected."""
+    return pytest.mark.cuda(devices)
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=on_cuda())]
 
 
 def needs(*tools):
@@ -41,3 +46,28 @@ def dtype(request):
 def reproducible():
     torch.manual_seed(0)
     torch._dynamo.reset()
+
+
+MISSING = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(trylast=True)  # of what -k and -m leave
+def pytest_collection_modifyitems(config, items):
+    here = [item for item in items if all(mark.args[0] <= CUDA_DEVICES for mark in item.iter_markers("cuda"))]
+    config.stash[MISSING] = len(items) - len(here)
+    items[:] = here
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # of pytest-xdist: its other end says it once for all workers
+        session.config.workeroutput["missing"] = session.config.stash[MISSING]
+
+
+def pytest_testnodedown(node):
+    node.config.stash[MISSING] = node.workeroutput["missing"]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if missing := config.stash.get(MISSING, 0):
+        devices = f"only {CUDA_DEVICES} CUDA devices" if CUDA else "no CUDA device, or no kernels for one"
+        terminalreporter.write_line(f"{devices} here: {missing:,} cases that need more are not collected")

@@ -5,6 +5,7 @@ A check is a function of a device mesh. It runs in all processes at once; one th
 
 import itertools
 import json
+import os
 import sys
 import traceback
 
@@ -296,3 +297,5 @@ if __name__ == "__main__":
         print(json.dumps(report))
     dist.barrier()
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # why: docs/examples/distributed/README.md

@@ -46,7 +46,7 @@ def example(tmp_path_factory):
     scope="module",
     params=[
         pytest.param("meson", marks=needs("meson", "ninja")),
-        pytest.param("cmake", marks=needs("cmake")),
+        pytest.param("cmake", marks=[needs("cmake"), pytest.mark.whole]),
     ],
 )
 def program(request, tmp_path_factory):

@@ -1,24 +1,71 @@
 """The console script: what it prints, its exit status, and JSON."""
 
 import json
+import logging
+import os
+import pty
+import re
 import subprocess
 import sys
+import time
+import warnings
 from importlib.metadata import entry_points
+from pathlib import Path
 
-from muladd_nb import __main__, _check
+import _muladd_nb_cli
+import pytest
+
+import muladd_nb
+from muladd_nb import __main__, _bench, _check, _progress
+
+SCRIPT = Path(sys.executable).with_name("muladd-nb")
 
 
-def test_info_and_check_as_json():
-    run = subprocess.run(
-        [sys.executable, "-m", "muladd_nb", "check", "--json"], cwd="/", capture_output=True, text=True, check=False
+def run(*command, cwd="/", **environment):
+    return subprocess.run(
+        [*map(str, command)], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
     )
-    assert run.returncode == 0, run.stdout + run.stderr
-    results = json.loads(run.stdout)["check"]
+
+
+def test_console_script_is_installed():
+    (script,) = entry_points(group="console_scripts", name="muladd-nb")
+    assert script.load() is _muladd_nb_cli.main
+
+
+def test_the_version():
+    ran = run(SCRIPT, "--version")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"muladd-nb {muladd_nb.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check", "--help"], ["new", "my_ops"]])
+def test_what_needs_no_torch_imports_none(arguments, tmp_path):
+    ran = run(sys.executable, "-X", "importtime", SCRIPT, *arguments, cwd=tmp_path)
+    assert ran.returncode == 0
+    assert not re.findall(r"\| +(torch|numpy|rich)\b", ran.stderr)
+
+
+@pytest.fixture
+def numpy_is_missing(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('numpy')")
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
+    ran = run(SCRIPT, "check", "--json", **numpy_is_missing)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    results = json.loads(ran.stdout)["check"]
     assert all(result["ok"] for result in results)
     names = {result["name"] for result in results}
     for operator in ("mymuladd", "mymul", "myadd_out", "mymuladd_out", "mymuladd.out", "mymul.out"):
         for dtype in ("float16", "bfloat16", "float32", "float64"):
             assert f"{operator} {dtype}" in names
+
+
+@pytest.mark.whole
+def test_the_main_job_ends_in_its_verdict_and_nothing_else_is_heard(numpy_is_missing):
+    ran = run(SCRIPT, CUDA_HOME="/", **numpy_is_missing)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[-1].startswith("Right on this machine: ")
 
 
 def test_info(capsys):
@@ -29,23 +76,176 @@ def test_info(capsys):
     assert json.loads(capsys.readouterr().out)["info"]["torch_target"] == "2.10"
 
 
-def test_bench(capsys):
-    assert __main__.main(["bench", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["bench"]
-    assert {"mymuladd", "eager", "addcmul"} <= rows[0]["seconds"].keys()
-    assert all(seconds > 0 for row in rows for seconds in row["seconds"].values())
+def noisy(device):
+    warnings.warn("torch.jit.script is deprecated", FutureWarning, stacklevel=2)
+    logging.getLogger("torch.utils.cpp_extension").warning("No CUDA runtime is found")
+    return "fine"
 
 
-def test_a_wrong_result_is_a_failure(capsys, monkeypatch):
-    broken = [("mymul", lambda a, b: a * b * 2, lambda a, b, c: a * b)]
-    monkeypatch.setattr(_check, "_operators", lambda: broken)
-    monkeypatch.setattr(_check, "_samples", list)
-    assert __main__.main(["check"]) == 1
-    printed = capsys.readouterr().out
-    assert "FAIL cpu      mymul float32" in printed
-    assert "failed" in printed
+def slow(device):
+    time.sleep(0.5)
+    return "fine"
 
 
-def test_console_script_is_installed():
-    (script,) = entry_points(group="console_scripts", name="muladd-nb")
-    assert script.load() is __main__.main
+def wrong(device):
+    raise AssertionError("2 is not 3")
+
+
+@pytest.fixture
+def main(capsys, monkeypatch):
+    """Run the console script with these checks and one size; return its exit status and what it printed."""
+
+    def main(*arguments, checks=(noisy,)):
+        of_cpu = [_check.Check(function.__name__, "cpu", function, ()) for function in checks]
+        monkeypatch.setattr(_check, "checks", lambda: of_cpu)
+        status = __main__.main(arguments)
+        return status, *capsys.readouterr()
+
+    measure = _bench.measure
+    monkeypatch.setattr(_bench, "measure", lambda sides, seconds: measure(sides, seconds=0.05))
+    monkeypatch.setattr(_bench, "SIZES", (16,))
+    monkeypatch.setattr(_bench, "cxx_compiler", lambda: False)
+    return main
+
+
+def test_other_packages_are_not_heard(main):
+    disabled, filters = logging.root.manager.disable, list(warnings.filters)
+    status, out, err = main("check")
+    assert (status, err) == (0, "")
+    assert "deprecated" not in out
+    assert (logging.root.manager.disable, warnings.filters) == (disabled, filters)
+
+
+def test_the_verdict_is_the_last_line(main):
+    status, out, _ = main()
+    assert status == 0
+    assert re.fullmatch(
+        r"Right on this machine: 1 of 1 checks passed\. (\d+\.\dx as fast as eager a \* b \+ c at 16 elements\."
+        r"|How fast it is cannot be told: .*)",
+        out.splitlines()[-1],
+    )
+    assert "\n\nRight" in out
+
+
+def test_a_wrong_result_is_a_failure_and_says_what_to_do(main):
+    status, out, _ = main("check", checks=[noisy, wrong])
+    assert status == 1
+    assert re.search(r"^FAIL cpu +wrong +AssertionError: 2 is not 3$", out, re.MULTILINE)
+    last = out.splitlines()[-1]
+    assert last.startswith("WRONG on this machine: 1 of 2 checks failed (FAIL above). Do not use it: ")
+
+
+def test_json_is_clean(main, monkeypatch):
+    monkeypatch.setattr(_progress, "LONG", 0.1)
+    status, out, err = main("--json", checks=[noisy, slow, wrong])
+    assert (status, err) == (1, "")
+    assert set(json.loads(out)) == {"info", "check", "bench"}
+
+
+def test_a_long_step_says_so_in_a_pipe(main, monkeypatch):
+    monkeypatch.setattr(_progress, "LONG", 0.1)
+    _, out, _ = main("check", checks=[slow])
+    assert re.search(r"^\.\.\. slow on cpu is running\nok   cpu +slow +fine  0\.\d s$", out, re.MULTILINE)
+
+
+def test_a_long_step_is_drawn_on_a_terminal():
+    code = "import time; from muladd_nb._progress import Step\nwith Step('compiling'): time.sleep(1.2)"
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-c", code], cwd="/", env=os.environ | {"TERM": "xterm"}, stdout=theirs, check=True)
+    assert re.search(r"compiling \.\.\. .*0:00:01", os.read(ours, 1 << 16).decode())
+
+
+def test_a_reader_may_leave():
+    with subprocess.Popen([SCRIPT, "info"], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as script:
+        script.stdout.close()
+        assert script.stderr.read() == b""
+
+
+def test_an_unknown_instruction_set_is_a_sentence():
+    ran = run(SCRIPT, "info", MULADD_NB_SIMD="bogus")
+    assert ran.returncode == 2
+    assert re.fullmatch(r"muladd-nb: MULADD_NB_SIMD must be one of .*, got bogus\n", ran.stderr)
+
+
+class Machine:
+    """A clock that the sides move on, and how long threads have waited for a processor by then."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.waited = 0.0
+        monkeypatch.setattr(_bench, "_now", lambda: self.now)
+        monkeypatch.setattr(_bench, "_waiting", lambda: self.waited)
+
+    def takes(self, seconds):
+        def side():
+            self.now += seconds() if callable(seconds) else seconds
+
+        return side
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+def alternating(*values):
+    values = list(values)
+
+    def take():
+        values.append(values.pop(0))
+        return values[-1]
+
+    return take
+
+
+def test_bench_takes_ratios_of_neighbours(machine):
+    # The machine becomes slower and slower, for both alike.
+    result = _bench.measure({"ours": machine.takes(lambda: 0.01 + machine.now / 1e9), "other": machine.takes(0.03)})
+    assert result["ratios"]["other"] == pytest.approx({"low": 3, "median": 3, "high": 3})
+    assert result["seconds"] == pytest.approx({"ours": 0.01, "other": 0.03})
+    assert not result["busy"]
+
+
+def test_bench_does_not_count_rounds_in_which_a_thread_waited(machine):
+    def stolen():
+        # In every other call, the processor is away for a second.
+        away = machine.steal()
+        machine.now += away
+        machine.waited += away
+        return 0.03
+
+    machine.steal = alternating(0.0, 0.0, 1.0)
+    result = _bench.measure({"ours": machine.takes(0.01), "other": machine.takes(stolen)})
+    assert result["ratios"]["other"] == pytest.approx({"low": 3, "median": 3, "high": 3})
+    assert not result["busy"]
+
+
+@pytest.mark.parametrize("seconds", [alternating(0.01, 0.05), alternating(0.02, 0.03, 0.07, 0.05)])
+def test_bench_says_when_ratios_lie_too_far_apart(machine, seconds):
+    assert _bench.measure({"ours": machine.takes(0.01), "other": machine.takes(seconds)})["busy"]
+
+
+def test_bench_says_when_threads_always_waited(machine):
+    def stolen():
+        machine.waited += 0.01
+        return 0.03
+
+    assert _bench.measure({"ours": machine.takes(0.01), "other": machine.takes(stolen)})["busy"]
+
+
+def test_bench_shows_the_spread_beside_each_ratio(main):
+    status, out, err = main("bench")
+    assert (status, err) == (0, "")
+    (row,) = re.findall(r"^ +16 .*", out, re.MULTILINE)
+    assert len(re.findall(r"\d\.\d\dx \(\d+\.\d\d-\d+\.\d\d\)", row)) == 2  # eager and addcmul
+    _, out, _ = main("bench", "--json")
+    (row,) = json.loads(out)["bench"]
+    assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in row["ratios"].values())
+    assert isinstance(row["busy"], bool)
+
+
+def test_a_busy_machine_is_named_in_the_row_and_in_the_verdict(main, monkeypatch):
+    ticks = iter(range(1 << 30))
+    monkeypatch.setattr(_bench, "_waiting", lambda: float(next(ticks)))
+    _, out, _ = main("bench")
+    assert re.search(r"^ +16 .*  too busy to tell", out, re.MULTILINE)
+    assert out.splitlines()[-1].startswith("How fast it is cannot be told: the machine was too busy; ")

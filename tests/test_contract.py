@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import CUDA
+from conftest import on_cuda
 from torch._subclasses import FakeTensorMode
 
 import muladd_nb
@@ -135,7 +135,7 @@ def test_devices_must_be_equal(name):
 
 
 @call
-@pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+@on_cuda()
 def test_cpu_and_cuda_do_not_mix(name):
     a, b = torch.zeros(3, device="cuda"), torch.zeros(3)
     got = message(CALLS[name], a, b, a)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import CUDA
+from conftest import on_cuda
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -108,10 +108,7 @@ def test_a_call_allocates_its_result_and_nothing_else(device, requires_grad):
     assert not any(getattr(event, memory) for event in profiler.events())
 
 
-on_cuda = pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
-
-
-@on_cuda
+@on_cuda()
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 def test_cuda_graphs(layout):
     a, b, out = (torch.randn(300, 300, device="cuda") for _ in range(3))
@@ -127,7 +124,7 @@ def test_cuda_graphs(layout):
     assert torch.equal(result, ops.mymul(a, b))
 
 
-@on_cuda
+@on_cuda()
 def test_the_current_stream_is_used():
     stream = torch.cuda.Stream()
     a = torch.zeros(1 << 24, device="cuda")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from conftest import on_cuda
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "docs" / "examples" / "distributed" / "train.py"
@@ -16,21 +16,22 @@ EXAMPLE = HERE.parent / "docs" / "examples" / "distributed" / "train.py"
 
 def run(*command):
     """Run a program as a user would, and return the last line it prints; Gloo greets before."""
-    # Caches off: torch hands a process the program that another compiled for shards of another size.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    for _ in range(3):
-        result = subprocess.run(
-            [sys.executable, *command],
-            env=environment,
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        # About one process in thirty is ended by Gloo's threads when its work is done and it leaves.
-        if "terminate called without an active exception" not in result.stderr:
-            break
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        # Or torch hands a process the program that another compiled for shards of another size.
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    result = subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr[-8000:]
     return result.stdout.splitlines()[-1]
 
@@ -47,17 +48,13 @@ def checks():
     return [f.name for f in tree.body if isinstance(f, ast.FunctionDef) and f.decorator_list]
 
 
-def needs_gpus(n):
-    return pytest.mark.skipif(torch.cuda.device_count() < n, reason=f"fewer than {n} CUDA devices here")
-
-
 @pytest.fixture(
     scope="module",
     params=[
         pytest.param(("cpu", 2), id="cpu-2"),
-        pytest.param(("cpu", 4), id="cpu-2x2"),
-        pytest.param(("cuda", 2), id="cuda-2", marks=needs_gpus(2)),
-        pytest.param(("cuda", 4), id="cuda-2x2", marks=needs_gpus(4)),
+        pytest.param(("cpu", 4), id="cpu-2x2", marks=pytest.mark.whole),
+        pytest.param(("cuda", 2), id="cuda-2", marks=on_cuda(2)),
+        pytest.param(("cuda", 4), id="cuda-2x2", marks=[on_cuda(4), pytest.mark.whole]),
     ],
 )
 def report(request):
@@ -70,7 +67,10 @@ def test_distributed(report, name):
     assert report[name] == ""
 
 
-@pytest.mark.parametrize("arguments", [[], ["--tensor-parallel"]], ids=["fsdp", "tensor_parallel"])
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param([], id="fsdp", marks=pytest.mark.whole), pytest.param(["--tensor-parallel"], id="tensor_parallel")],
+)
 def test_the_example_says_the_same_on_one_process_and_on_two(arguments):
     alone = run(str(EXAMPLE), *arguments)
     assert alone.startswith("1 processes: 99.")

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from conftest import CUDA
+from conftest import on_cuda
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import muladd_nb
@@ -108,7 +108,7 @@ def test_onnx(dtype, model, tmp_path):
 
     n = torch.export.Dim("n", min=2)
     program = torch.onnx.export(
-        model,
+        model.eval(),
         inputs(4, "cpu", dtype),
         dynamo=True,
         dynamic_shapes=({0: n}, {0: n}),
@@ -131,7 +131,7 @@ def test_onnx_knows_bfloat16():
     import muladd_nb.onnx
 
     program = torch.onnx.export(
-        Functional(),
+        Functional().eval(),
         inputs(4, "cpu", torch.bfloat16),
         dynamo=True,
         custom_translation_table=muladd_nb.onnx.translation_table,
@@ -195,7 +195,7 @@ def test_symbolic_trace(device):
     assert torch.equal(written(a, b, torch.empty_like(a)), ops.mymuladd(a, b, 0.5))
 
 
-@pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+@on_cuda()
 def test_an_exported_program_moves_to_the_gpu():
     from torch.export.passes import move_to_device_pass
 

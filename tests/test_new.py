@@ -27,11 +27,15 @@ def run(*command, cwd, **environment):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_project_installs_and_passes_its_tests(folder):
+@pytest.mark.parametrize("cuda", ["false", pytest.param("nvcc", marks=pytest.mark.whole)])
+def test_the_project_installs_and_passes_its_tests(folder, cuda):
     assert main(["new", "signal_ops", "--operator", "modulate"]) == 0
     project, site = folder / "signal_ops", folder / "site"
+    compilers = folder / "compilers.ini"
+    compilers.write_text(f"[binaries]\ncuda = '{cuda}'\n")
     # What it builds with is here already: pip need not fetch a torch of its own.
-    run("pip", "install", "--no-build-isolation", "--no-deps", f"--target={site}", ".", cwd=project)
+    pip = ["pip", "install", "--no-build-isolation", "--no-deps", f"-Csetup-args=--native-file={compilers}"]
+    run(*pip, f"--target={site}", ".", cwd=project)
     assert (site / "signal_ops" / "_C.abi3.so").exists()
     run("pytest", "-q", cwd=project, PYTHONPATH=str(site))
     run("doctest", "README.md", cwd=project, PYTHONPATH=str(site))

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import forked
 import layouts
 import pytest
 import torch
-from conftest import CUDA
+from conftest import on_cuda
 
 ops = torch.ops.muladd_nb
 
@@ -167,7 +168,7 @@ def test_bits_do_not_depend_on_size(dtype):
     assert torch.equal(offset, large[3:])
 
 
-@pytest.mark.skipif(not CUDA, reason="no CUDA device here, or no kernels for one")
+@on_cuda()
 def test_bits_are_those_of_the_cpu(dtype):
     values = hard_values(dtype)
     a, b = values.repeat(len(values)), values.repeat_interleave(len(values))
@@ -178,8 +179,6 @@ def test_bits_are_those_of_the_cpu(dtype):
 
 DIGEST = """
 import hashlib, sys, torch, muladd_nb
-if len(sys.argv) > 1:
-    torch.set_num_threads(int(sys.argv[1]))
 digest = hashlib.sha256()
 generator = torch.Generator().manual_seed(0)
 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
@@ -189,32 +188,33 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         for x, y in ((a, b), (a.transpose(0, -1), b.transpose(0, -1).contiguous())):
             digest.update(muladd_nb.mymuladd(x, y, 0.3).contiguous().view(torch.uint8).numpy().tobytes())
             digest.update(muladd_nb.mymul(x, y).contiguous().view(torch.uint8).numpy().tobytes())
-print(muladd_nb.build_info()["simd"], digest.hexdigest())
+print(muladd_nb.build_info()["simd"], digest.hexdigest(), file=sys.stderr)
 """
 
 
-def _digest(*args, **environment):
-    run = subprocess.run(
-        [sys.executable, "-c", DIGEST, *args],
-        env=os.environ | environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return run.stdout.split()
+@pytest.fixture
+def digest(tmp_path):
+    """The instruction set that a process of its own uses, and the digest of its results."""
+
+    def digest(first="", **environment):
+        code = f"import os, torch; os.environ.update({environment}); {first}{DIGEST}"
+        status, printed = forked.python(code, tmp_path / "printed")
+        assert status == 0, printed
+        return printed.split()
+
+    return digest
 
 
-def test_bits_do_not_depend_on_instruction_set_or_threads():
-    baseline = _digest(MULADD_NB_SIMD="baseline")
+def test_bits_do_not_depend_on_instruction_set_or_threads(digest):
+    baseline = digest(MULADD_NB_SIMD="baseline")
     assert baseline[0] == "baseline"
-    best = _digest()
+    best = digest()
     assert best[1] == baseline[1]
     if best[0] == "avx512":
-        assert _digest(MULADD_NB_SIMD="avx2") == ["avx2", baseline[1]]
-    for threads in ("1", "3"):
-        assert _digest(threads)[1] == baseline[1]
-    assert _digest(MULADD_NB_HUGEPAGES="0")[1] == baseline[1]
+        assert digest(MULADD_NB_SIMD="avx2") == ["avx2", baseline[1]]
+    for threads in (1, 3):
+        assert digest(f"torch.set_num_threads({threads})")[1] == baseline[1]
+    assert digest(MULADD_NB_HUGEPAGES="0")[1] == baseline[1]
 
 
 def test_an_unknown_instruction_set_is_refused():

@@ -1,0 +1,21 @@
+"""Python in a process of its own, forked from one that has imported torch: starting that takes most of the time."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["ctypes", "pytest", "torch._dynamo"])
+
+
+def python(code, stderr):
+    """Run `code`; return the exit status and what came to stderr, by way of that file."""
+    process = _server.Process(target=_run, args=(code, str(stderr)))
+    process.start()
+    process.join()
+    return process.exitcode, Path(stderr).read_text()
+
+
+def _run(code, stderr):
+    os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    exec(code, {})
