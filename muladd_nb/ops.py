@@ -94,7 +94,9 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
         if isinstance(c, Tensor):
             return _call(_mymuladd_tensor, _mymuladd_tensor_entry, a, b, c)
         return _call(_mymuladd, _mymuladd_entry, a, b, c)
-    _refuse_gradients("mymuladd", a=a, b=b, c=c, out=out)
+    _refuse_gradients("mymuladd", a=a, b=b, out=out)
+    if isinstance(c, Tensor):
+        _refuse_gradients("mymuladd", c=c)
     if is_compiling() or isinstance(c, _SYMBOLIC):
         _compiled.mymuladd_out(a, b, c, out)
     elif isinstance(c, Tensor):
