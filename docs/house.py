@@ -142,7 +142,9 @@ def draw(arrows: Arrows, title: str) -> str:
     row_of = {name: row for row, names in enumerate(rows) for name in names}
     # An arrow that passes rows has a point in each, which has a place there as rooms have.
     ways = [
-        [x, *(f"{x} to {y} in {row}" for row in range(row_of[x] + 1, row_of[y])), y] for x in leads for y in sorted(leads[x])
+        [x, *(f"{x} to {y} in {row}" for row in range(row_of[x] + 1, row_of[y])), y]
+        for x in leads
+        for y in sorted(leads[x])
     ]
     for way in sorted(ways):
         for row, point in enumerate(way[1:-1], row_of[way[0]] + 1):
