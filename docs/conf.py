@@ -17,6 +17,9 @@ HERE = Path(__file__).parent
 GENERATED = HERE / "_generated"
 subprocess.run([sys.executable, HERE.parent / "benchmarks" / "report.py", "--output", GENERATED], check=True)
 
+# The picture of the house on the page Why.
+subprocess.run([sys.executable, HERE / "house.py", GENERATED], check=True)
+
 # The gallery would take every folder with a README for a part of it: it gets the examples that draw, and no folders.
 (GENERATED / "examples").mkdir(exist_ok=True)
 for file in [HERE / "examples" / "README.txt", *(HERE / "examples").glob("plot_*.py")]:

@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -134,6 +135,18 @@ def test_headers_are_of_the_stable_abis(path):
             assert included.is_relative_to(ROOT / "src/elementwise") or path.parent.name == "src", "an arrow up"
         else:
             assert re.fullmatch(allowed, header), header
+
+
+def test_no_arrow_leads_up():
+    house = runpy.run_path(str(ROOT / "docs/house.py"))
+    names = {tuple(str(path.relative_to(ROOT)) for path in arrow) for arrow in house["includes"]() | house["imports"]()}
+    assert {
+        ("src/operators.cpp", "src/elementwise/elementwise.h"),
+        ("muladd_nb/_operators.py", "muladd_nb/_register/__init__.py"),
+        ("muladd_nb/_register/contract.py", "muladd_nb/_register/operator.py"),
+        ("muladd_nb/_register/contract.py", "muladd_nb/_C.pyi"),
+    } <= names
+    assert house["arrows_up"]() == []
 
 
 def test_the_lower_floor_knows_no_operator():

@@ -1,5 +1,5 @@
-// The kernel of example::cube.out, an operator that torch knows from Python alone (export.py). For a single kernel
-// ExecuTorch's macro does what custom_ops.yaml and the code generator do for a library of them.
+// The kernel of example::cube.out, an operator that torch knows from Python alone (export.py). ExecuTorch's macro
+// makes a boxed kernel of a function, and registers it.
 #include <executorch/extension/kernel_util/make_boxed_from_unboxed_functor.h>
 #include <executorch/runtime/kernel/kernel_includes.h>
 
