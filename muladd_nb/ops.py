@@ -52,8 +52,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
         A number, which is rounded to the dtype that is computed in, and has no gradient; or a tensor like ``a`` and
         ``b``, which has one.
     out
-        Where to write the result: a tensor of the same shape, dtype and device, which may be ``a`` or ``b``
-        itself. It is never resized, and no gradient is recorded through it.
+        Where to write the result: a tensor of the same shape, dtype and device, which may be an input itself. It is never resized, and no gradient is recorded through it.
 
     Returns
     -------

@@ -44,16 +44,12 @@ class Call {
       }
     }
     if constexpr (!(form & functional)) tensors_[0] = Tensor(stack[signature.count]);
-    if constexpr (form & tensor_numbers) {
-      for (int i = 0, number = 0; i < signature.count; i++) {
-        if (signature.arguments[i].is_tensor) continue;
-        if (scalars[number].undefined())
-          contract::fail(caller_, signature.arguments[i].name, " must be a number, got None");
-        contract::check_number(caller_, scalars[number].operand(signature.arguments[i].name));
-        numbers_[number] = *static_cast<const double*>(scalars[number].data());
-        number++;
-      }
-    }
+    if constexpr (form & tensor_numbers)
+      for (int i = 0, number = 0; i < signature.count; i++)
+        if (!signature.arguments[i].is_tensor) {
+          numbers_[number] = read(signature.arguments[i].name, scalars[number]);
+          number++;
+        }
   }
 
   // Returns a new tensor, with the strides of torch.empty_like of the first input.
@@ -90,6 +86,7 @@ class Call {
 
  private:
   double read(std::string_view name, const Tensor& number) const {
+    if (number.undefined()) contract::fail(caller_, name, " must be a number, got None");
     contract::check_number(caller_, number.operand(name));
     return *static_cast<const double*>(number.data());
   }

@@ -1,7 +1,7 @@
 // The CPU kernels, compiled once for each instruction set: ELEMENTWISE_ISA names the namespace, and the build passes
-// the matching -march. Only the standard library is included, and everything has internal linkage or a name with
-// the instruction set in it, so that no function compiled here for AVX-512 can be the one the linker keeps for a
-// machine without it.
+// the matching -march. Everything has internal linkage or a name with the instruction set in it, and of the standard
+// library only what is inlined is used, so that no function compiled here for AVX-512 can be the one the linker keeps
+// for a machine without it.
 #pragma once
 
 #include <cmath>
