@@ -33,7 +33,6 @@ __all__ = [
     "entry_point",
     "has_tangent",
     "in_modes_of_now",
-    "is_tracing",
     "is_wrapper_subclass",
     "jagged_like",
     "jagged_values",
@@ -59,10 +58,8 @@ BelowAutograd = _C._AutoDispatchBelowAutograd
 # Is a torch.func transform (grad, jvp, vmap ...) running?
 transforms_active = _C._are_functorch_transforms_active
 
-# Is torch.jit.trace running?
-is_tracing = _C._is_tracing
-
 _is_grad_enabled = torch.is_grad_enabled
+_is_tracing = _C._is_tracing
 _any_requires_grad = _C._any_requires_grad
 _dispatch_modes = _C._len_torch_dispatch_stack
 _unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
@@ -83,13 +80,17 @@ def may_be_dual() -> bool:
 
 
 def nothing_to_record(a: Tensor, b: Tensor) -> bool:
-    """Return whether autograd and every transform would pass an operator on ``a`` and ``b`` straight on."""
+    """Return whether autograd and every transform would pass an operator on ``a`` and ``b`` straight on.
+
+    Not so where a mode listens, and under ``torch.jit.trace``, which compares where calls come from.
+    """
     # Written out, not through the functions above: this is on the way of every call.
     return not (
         ((a.requires_grad or b.requires_grad) and _is_grad_enabled())
         or transforms_active()
         or forward_ad._current_level >= 0
         or _dispatch_modes()
+        or _is_tracing()
     )
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from . import _compiled
 from . import _torch_private as private
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
-# What _call needs on its short way, by names of their own: a look-up in a module takes time too.
+# What the short way needs, by names of their own: a look-up in a module takes time too.
 _BelowAutograd = private.BelowAutograd
 _nothing_to_record = private.nothing_to_record
-_is_tracing = private.is_tracing
+_NUMBERS = (float, int)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 _ops = torch.ops.muladd_nb
@@ -52,7 +52,8 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
         A number, which is rounded to the dtype that is computed in, and has no gradient; or a tensor like ``a`` and
         ``b``, which has one.
     out
-        Where to write the result: a tensor of the same shape, dtype and device, which may be an input itself. It is never resized, and no gradient is recorded through it.
+        Where to write the result: a tensor of the same shape, dtype and device, which may be an input itself. It is
+        never resized, and no gradient is recorded through it.
 
     Returns
     -------
@@ -85,23 +86,26 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     >>> beta.grad
     tensor([2., 2., 2.])
     """
-    if type(c) is not float and isinstance(c, Complex) and not isinstance(c, Real):
+    if _short(a, b) and (type(c) in _NUMBERS or _plain(c)) and (out is None or _plain(out)):
+        with _BelowAutograd():
+            if out is None:
+                return (_mymuladd_entry if type(c) in _NUMBERS else _mymuladd_tensor_entry)(a, b, c)
+            (_mymuladd_out_entry if type(c) in _NUMBERS else _mymuladd_out_tensor_entry)(a, b, c, out)
+            return out
+    if isinstance(c, Complex) and not isinstance(c, Real):
         raise TypeError(f"mymuladd: c must be a real number or a tensor, got {c!r}")
+    compiling = is_compiling() or isinstance(c, _SYMBOLIC)
     if out is None:
-        if is_compiling() or isinstance(c, _SYMBOLIC):
+        if compiling:
             return _compiled.mymuladd(a, b, c)
-        if isinstance(c, Tensor):
-            return _call(_mymuladd_tensor, _mymuladd_tensor_entry, a, b, c)
-        return _call(_mymuladd, _mymuladd_entry, a, b, c)
+        return (_mymuladd_tensor if isinstance(c, Tensor) else _mymuladd)(a, b, c)
     _refuse_gradients("mymuladd", a=a, b=b, out=out)
     if isinstance(c, Tensor):
         _refuse_gradients("mymuladd", c=c)
-    if is_compiling() or isinstance(c, _SYMBOLIC):
+    if compiling:
         _compiled.mymuladd_out(a, b, c, out)
-    elif isinstance(c, Tensor):
-        _call(_mymuladd_out_tensor, _mymuladd_out_tensor_entry, a, b, c, out)
     else:
-        _call(_mymuladd_out, _mymuladd_out_entry, a, b, c, out)
+        (_mymuladd_out_tensor if isinstance(c, Tensor) else _mymuladd_out)(a, b, c, out)
     return out
 
 
@@ -134,7 +138,10 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 3., -8.])
     """
     if out is None:
-        return _compiled.mymul(a, b) if is_compiling() else _call(_mymul, _mymul_entry, a, b)
+        if _short(a, b):
+            with _BelowAutograd():
+                return _mymul_entry(a, b)
+        return _compiled.mymul(a, b) if is_compiling() else _mymul(a, b)
     _refuse_gradients("mymul", a=a, b=b, out=out)
     if is_compiling():
         _compiled.mymul_out(a, b, out)
@@ -168,24 +175,22 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     >>> out
     tensor([ 4., -2.])
     """
-    _refuse_gradients("myadd_out", a=a, b=b, out=out)
-    if is_compiling():
-        _myadd_out(a, b, out)
+    if _short(a, b) and _plain(out):
+        with _BelowAutograd():
+            _myadd_out_entry(a, b, out)
     else:
-        _call(_myadd_out, _myadd_out_entry, a, b, out)
+        _refuse_gradients("myadd_out", a=a, b=b, out=out)
+        _myadd_out(a, b, out)
 
 
-def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
+def _short(a: Tensor, b: Tensor) -> bool:
     # The Autograd kernels are in Python: without them a small call is twice as fast (benchmarks/per_call.py).
-    # A subclass, or no tensor at all, is left to the dispatcher; and torch.jit.trace compares where calls come from.
-    if type(a) is Tensor and type(b) is Tensor and _nothing_to_record(a, b) and not _is_tracing():
-        for x in rest:
-            if isinstance(x, Tensor) and (type(x) is not Tensor or x.requires_grad):
-                break
-        else:
-            with _BelowAutograd():
-                return entry_point(a, b, *rest)
-    return op(a, b, *rest)
+    # A subclass, or no tensor at all, is left to the dispatcher, and a program being compiled to what is below.
+    return type(a) is Tensor and type(b) is Tensor and not is_dynamo_compiling() and _nothing_to_record(a, b)
+
+
+def _plain(x: Any) -> bool:
+    return type(x) is Tensor and not x.requires_grad
 
 
 def _refuse_gradients(op: str, **tensors: Any) -> None:

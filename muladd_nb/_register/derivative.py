@@ -102,13 +102,15 @@ def elementwise(
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
         if grad is not None:
-            is_complex = grad.is_complex()
+            is_complex, dense = grad.is_complex(), grad.layout in _DENSE
             for place, function, pick in plan(needs)[1]:
                 factor = function(*pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
-                one = type(factor) is int and factor == 1  # a type that is not symbolic
-                gradients[place] = grad if one else product(grad, factor)
+                if isinstance(factor, Tensor):
+                    gradients[place] = times(grad, factor) if dense else grad * factor
+                else:  # 1 of a type that is not symbolic is no factor
+                    gradients[place] = grad if type(factor) is int and factor == 1 else grad * factor
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Tensor:
