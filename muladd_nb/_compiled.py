@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import _torch_private as private
 from . import config
 from ._operators import DTYPES
 
@@ -22,8 +23,10 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor) -> Tensor:
 
 def mymuladd_out(a: Tensor, b: Tensor, c: float | Tensor, out: Tensor) -> None:
     if isinstance(c, Tensor):
-        _ops.mymuladd_out.Tensor(a, b, c, out)
-    elif _constant(c):
+        _ops.mymuladd_out.Tensor(*_no_slice(a, b, c, out))
+        return
+    a, b, out = _no_slice(a, b, out)
+    if _constant(c):
         _ops.mymuladd_out.default(a, b, c, out)
     else:
         _ops.mymuladd_out.tensor_c(a, b, _as_tensor(c), out)
@@ -35,7 +38,30 @@ def mymul(a: Tensor, b: Tensor) -> Tensor:
 
 def mymul_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     # The compiler refuses operators that return an argument; adding -0.0 changes no bit of a product.
-    _ops.mymuladd_out.default(a, b, -0.0, out)
+    mymuladd_out(a, b, -0.0, out)
+
+
+def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
+    _ops.myadd_out.default(*_no_slice(a, b, out))
+
+
+def _no_slice(*tensors: Tensor) -> list[Tensor]:
+    """Return views of the tensors, the last of which is written, that torch does not take for slices.
+
+    Of a slice of an input that itself starts past its storage, auto_functionalize takes the start for one in that
+    input, and the write goes elsewhere. It takes for a slice what has as many dimensions as its base, and its strides.
+    """
+    out = tensors[-1]
+    alike = all(x.dim() == out.dim() and all(map(_equal, x.shape, out.shape)) for x in tensors)
+    if not alike or any(map(private.is_wrapper_subclass, tensors)):
+        return list(tensors)  # whose sentence has their shapes; and a wrapper is no view of memory
+    return [x[None, None, ..., None, None] for x in tensors]
+
+
+def _equal(x: int, y: int) -> bool:
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(x == y)
 
 
 def _fuse(a: Tensor, b: Tensor, c: float | Tensor) -> bool:

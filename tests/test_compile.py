@@ -211,3 +211,72 @@ def test_sizes_that_depend_on_data(device):
     x = torch.randn(20, device=device)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         assert torch.equal(torch.compile(f, fullgraph=True)(x), f(x))
+
+
+# Views of an input that starts six elements past its storage.
+VIEWS = {
+    "all": lambda y: y,
+    "slice": lambda y: y[:3],
+    "stepped": lambda y: y[2:9:2],
+    "rows": lambda y: y.view(6, 3)[1:3],
+    "row": lambda y: y.view(6, 3)[1],
+    "column": lambda y: y.view(6, 3)[:, 1],
+    "row_of_columns": lambda y: y.view(6, 3, 1)[1, :, 0],
+}
+PUBLIC_WRITES = {
+    "mymuladd": lambda v: muladd_nb.mymuladd(v, v, 0.5, out=v),
+    "mymuladd_tensor": lambda v: muladd_nb.mymuladd(v, v, v, out=v),
+    "mymul": lambda v: muladd_nb.mymul(v, v, out=v),
+    "myadd_out": lambda v: muladd_nb.myadd_out(v, v, v),
+}
+
+
+@pytest.mark.parametrize("write", PUBLIC_WRITES.values(), ids=PUBLIC_WRITES)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_of_an_input_with_an_offset_is_written_where_it_is(device, view, write):
+    class Write(torch.nn.Module):
+        def forward(self, y):
+            v = view(y)
+            write(v)
+            return v.clone()
+
+    def written(run):
+        memory = torch.arange(24.0, device=device)
+        return run(memory[6:]), memory
+
+    expected = written(Write())
+    exported = torch.export.export(Write(), (torch.arange(24.0, device=device)[6:],)).run_decompositions()
+    for run in (torch.compile(Write(), fullgraph=True, backend="aot_eager"), exported.module()):
+        assert all(map(torch.equal, written(run), expected))
+
+
+def test_a_written_view_needs_no_second_buffer(device):
+    def f(y):
+        v = y[:3]
+        muladd_nb.myadd_out(v, v, v)
+
+    _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), torch.arange(24.0, device=device)[6:])
+    assert "myadd_out" in code
+    assert "empty_strided" not in code.split("def call")[1].split("runner")[0]
+
+
+def test_the_raw_operators_have_the_trap_of_torch(device, monkeypatch):
+    """docs/why/traps.md tells of it; a torch that is mended fails here."""
+
+    def memory_after():
+        def f(y):
+            v = y[:3]
+            ops.myadd_out(v, v, v)
+
+        memory = torch.arange(24.0, device=device)
+        torch.compile(f, fullgraph=True, backend="aot_eager")(memory[6:])
+        return memory
+
+    expected = torch.arange(24.0, device=device)
+    expected[12:15] = 2 * expected[6:9]
+    assert torch.equal(memory_after(), expected)
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch._inductor.config, "enable_auto_functionalized_v2", False)
+    expected = torch.arange(24.0, device=device)
+    expected[6:9] *= 2
+    assert torch.equal(memory_after(), expected)
