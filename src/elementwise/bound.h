@@ -23,6 +23,8 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
  private:
   template <size_t... I>
   ELEMENTWISE_FUNCTION C call(const C* elements, std::index_sequence<I...>) const {
+    static_assert(
+        std::is_invocable_v<F, decltype(argument<I>(elements))...>, "the functor must take what its declaration says");
     return static_cast<C>(F{}(argument<I>(elements)...));
   }
 

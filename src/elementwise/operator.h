@@ -59,12 +59,6 @@ struct Signature {
     if (tensors == 0) throw "there must be a tensor among the arguments";
   }
 
-  constexpr const Argument& first_tensor() const {
-    int i = 0;
-    while (!arguments[i].is_tensor) i++;
-    return arguments[i];
-  }
-
   // Where a character is, or the size. GCC 12 takes string_view::find for no constant where a sanitizer is on.
   static constexpr size_t find(std::string_view text, char character) {
     size_t at = 0;
@@ -112,7 +106,7 @@ struct Kernel {
   static constexpr int kNumbers = sizeof...(kIsTensor) - kInputs;
 };
 
-// An operator as the list of all has it. A functor that cannot be called with its arguments is an error here.
+// An operator as the list of all has it.
 template <Literal declaration, class F, unsigned kForms>
 struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};

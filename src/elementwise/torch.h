@@ -3,8 +3,7 @@
 //
 // A backend is a type with two static functions:
 //   void launch(const contract::Caller&, const Task&, int32_t device_index)    runs the task;
-//   void on_fresh_output(void* data, size_t bytes)                             is told of every new output before it is
-//   written.
+//   void on_fresh_output(void* data, size_t bytes)    is told of every new output before it is written.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
