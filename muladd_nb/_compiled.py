@@ -7,8 +7,8 @@ from torch import Tensor
 
 from . import config
 from ._operators import DTYPES
+from ._register.public import as_tensor, is_constant
 
-_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _ops = torch.ops.muladd_nb
 
 
@@ -17,16 +17,16 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor) -> Tensor:
         return a * b + c
     if isinstance(c, Tensor):
         return _ops.mymuladd.Tensor(a, b, c)
-    return _ops.mymuladd.default(a, b, c) if _constant(c) else _ops.mymuladd.tensor_c(a, b, _as_tensor(c))
+    return _ops.mymuladd.default(a, b, c) if is_constant(c) else _ops.mymuladd.tensor_c(a, b, as_tensor(c))
 
 
 def mymuladd_out(a: Tensor, b: Tensor, c: float | Tensor, out: Tensor) -> None:
     if isinstance(c, Tensor):
         _ops.mymuladd_out.Tensor(a, b, c, out)
-    elif _constant(c):
+    elif is_constant(c):
         _ops.mymuladd_out.default(a, b, c, out)
     else:
-        _ops.mymuladd_out.tensor_c(a, b, _as_tensor(c), out)
+        _ops.mymuladd_out.tensor_c(a, b, as_tensor(c), out)
 
 
 def mymul(a: Tensor, b: Tensor) -> Tensor:
@@ -47,19 +47,3 @@ def _fuse(a: Tensor, b: Tensor, c: float | Tensor) -> bool:
         and not torch.is_autocast_enabled(a.device.type)
         and not isinstance(c, complex)
     )
-
-
-def _constant(c: float) -> bool:
-    """Return whether ``c`` is a constant of the program, not a value that changes from call to call."""
-    from torch.fx.experimental.symbolic_shapes import has_static_value
-
-    # What is no real number is left to the operator, which refuses it.
-    return isinstance(c, complex) or (isinstance(c, _NUMBERS) and has_static_value(c))
-
-
-def _as_tensor(c: float) -> Tensor:
-    if not isinstance(c, _NUMBERS):  # a NumPy scalar, which Dynamo traces as an array
-        return torch.as_tensor(c).to("cpu", torch.float64)
-    # An addition, because it is among the few operations for which the compiler keeps a float an input: of
-    # torch.tensor(c) it makes a constant. Adding to -0.0 changes no bit.
-    return torch.full((), -0.0, dtype=torch.float64, device="cpu") + c

@@ -10,6 +10,7 @@ from torch.compiler import is_compiling
 
 from . import _compiled
 from . import _torch_private as private
+from ._register.public import refuse_gradients
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
@@ -89,7 +90,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
         if isinstance(c, Tensor):
             return _call_with(c, _mymuladd_tensor, _mymuladd_tensor_entry, a, b, c)
         return _call(_mymuladd, _mymuladd_entry, a, b, c)
-    _refuse_gradients("mymuladd", a=a, b=b, c=c, out=out)
+    refuse_gradients("mymuladd", a=a, b=b, c=c, out=out)
     if is_compiling() or isinstance(c, _SYMBOLIC):
         _compiled.mymuladd_out(a, b, c, out)
     elif isinstance(c, Tensor):
@@ -129,7 +130,7 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is None:
         return _compiled.mymul(a, b) if is_compiling() else _call(_mymul, _mymul_entry, a, b)
-    _refuse_gradients("mymul", a=a, b=b, out=out)
+    refuse_gradients("mymul", a=a, b=b, out=out)
     if is_compiling():
         _compiled.mymul_out(a, b, out)
     else:
@@ -162,7 +163,7 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     >>> out
     tensor([ 4., -2.])
     """
-    _refuse_gradients("myadd_out", a=a, b=b, out=out)
+    refuse_gradients("myadd_out", a=a, b=b, out=out)
     if is_compiling():
         _myadd_out(a, b, out)
     else:
@@ -181,15 +182,3 @@ def _call(op: Any, entry_point: Any, a: Tensor, b: Tensor, *rest: Any) -> Any:
 def _call_with(c: Tensor, op: Any, entry_point: Any, *args: Any) -> Any:
     # One more tensor that may have something to record, or be a subclass.
     return _call(op, entry_point, *args) if type(c) is Tensor and not c.requires_grad else op(*args)
-
-
-def _refuse_gradients(op: str, **tensors: Any) -> None:
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in tensors.items():
-        # `is True`: what torch.fx traces, or duck-types a tensor, answers otherwise, and is left to the operator.
-        if getattr(tensor, "requires_grad", None) is True:
-            raise RuntimeError(
-                f"{op}: no gradient is recorded through out, but {name} requires grad; "
-                f"call it under torch.no_grad(), or detach {name}"
-            )
