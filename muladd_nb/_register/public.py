@@ -74,7 +74,7 @@ def refuse_gradients(op: str, **tensors: Any) -> None:
         return
     for name, tensor in tensors.items():
         # `is True`: what torch.fx traces, or duck-types a tensor, answers otherwise, and is left to the operator.
-        if getattr(tensor, "requires_grad", None) is True:
+        if not isinstance(tensor, _NUMBERS) and getattr(tensor, "requires_grad", None) is True:
             raise RuntimeError(
                 f"{op}: no gradient is recorded through out, but {name} requires grad; "
                 f"call it under torch.no_grad(), or detach {name}"
