@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SRC, PACKAGE = ROOT / "src", ROOT / "muladd_nb"
 LOWER = {SRC / "elementwise", PACKAGE / "_register", PACKAGE / "_torch_private.py"}
-FOLDERS = {SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch")}  # a room each
+FOLDERS = {SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "plain", "python")}  # a room each
 MODULE = PACKAGE / "_C.pyi"  # all of the C++, compiled: what the Python stands on
 FLOORS = ["upper floor", "lower floor", "compiled"]
 Arrows = set[tuple[Path, Path]]
@@ -39,7 +39,7 @@ def includes() -> Arrows:
 
 def imports() -> Arrows:
     """Return which file in Python imports which."""
-    files = {path for path in PACKAGE.rglob("*.py") if "template" not in path.parts}
+    files = {path for path in PACKAGE.rglob("*.py") if not {"kernel", "project"} & set(path.parts)}
     arrows = {(path, _file(name)) for path in files for name in _imported(path) if name[0] == PACKAGE.name}
     return arrows | {(path, path) for path in files}  # one that imports none of the others is there, too
 

@@ -49,22 +49,40 @@ def _run(argv: Sequence[str] | None) -> int:
         commands.add_parser(name, help=what, description=what).add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object instead of text"
         )
-    what = "write a project with an operator of your own, to start from"
+    what = "write a project with operators of your own, one for each schema"
     new = commands.add_parser("new", help=what, description=what)
     new.add_argument("package", help="its name, like my_ops; it is written to a folder of that name")
-    new.add_argument("--operator", default="mymul", help="the name of its operator (default: %(default)s)")
-    arguments = parser.parse_args(argv)
-    if arguments.command == "new":
-        return _write_project(arguments.package, arguments.operator)
+    new.add_argument("schemas", nargs="*", metavar="schema", help="like 'softclip(Tensor x, float limit) -> Tensor'")
+    new.add_argument("--operator", help="instead of a schema: the name of one operator, on two tensors")
+    what = "add an operator, for each schema, to the project in this folder"
+    add = commands.add_parser("add", help=what, description=what)
+    add.add_argument("schemas", nargs="*", metavar="schema", help="like 'softclip(Tensor x, float limit) -> Tensor'")
+    for command in (new, add):
+        what = "the operators are not element-wise: write a kernel to fill in for each"
+        command.add_argument("--kernel", action="store_true", help=what)
+    arguments, rest = parser.parse_known_args(argv)
+    if "schemas" in arguments and not any(word.startswith("-") for word in rest):
+        arguments.schemas += rest  # argparse takes those after an option for something else
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if arguments.command in ("new", "add"):
+        return _write_project(arguments)
     with _only_ours():
         return _look([arguments.command] if arguments.command else ["info", "check", "bench"], arguments.json)
 
 
-def _write_project(package: str, operator: str) -> int:
+def _write_project(arguments: argparse.Namespace) -> int:
+    schemas = arguments.schemas
     try:
-        folder = _new.create(package, operator, Path())
+        if arguments.command == "add":
+            _new.add(schemas, Path(), kernel=arguments.kernel)
+            print("Added. Test it: pip install '.[test]' && pytest")
+            return 0
+        if arguments.operator is not None:
+            schemas = [*schemas, f"{arguments.operator}(Tensor a, Tensor b) -> Tensor"]
+        folder = _new.create(arguments.package, schemas, Path(), kernel=arguments.kernel)
     except ValueError as error:
-        print(f"muladd-nb new: {error}", file=sys.stderr)
+        print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. Install and test it: cd {folder} && pip install '.[test]' && pytest")
     return 0

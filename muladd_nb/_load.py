@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pathlib
 import re
 import warnings
+from pathlib import Path
 
 TORCH_AT_LEAST = (2, 10)
 
+_package = __name__.partition(".")[0]
+
 
 def load() -> None:
-    """Import ``muladd_nb._C``, whose static initializers register the operators with the dispatcher.
+    """Import the package's ``_C``, whose static initializers register the operators with the dispatcher.
 
     Raises
     ------
@@ -22,26 +24,28 @@ def load() -> None:
     """
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:
-        raise ImportError(f"muladd_nb needs torch {needed} or newer: run 'pip install torch'.")
+        raise ImportError(f"{_package} needs torch {needed} or newer: run 'pip install torch'.")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
         import torch  # before _C, so that the loader finds libtorch
 
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:
         raise ImportError(
-            f"muladd_nb needs torch {needed} or newer, but torch {torch.__version__} is installed: "
+            f"{_package} needs torch {needed} or newer, but torch {torch.__version__} is installed: "
             f"run 'pip install --upgrade torch'."
         )
     if importlib.util.find_spec("nanobind_backend") is None:
-        raise ImportError("muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'.")
-    if importlib.util.find_spec("muladd_nb._C") is None:
+        raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
+    if importlib.util.find_spec(f"{_package}._C") is None:
         raise ImportError(
-            f"{_folder()} holds the sources of muladd_nb, which are not compiled: run 'pip install .' "
+            f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."
         )
-    if text := importlib.import_module("muladd_nb._C").conflict():
+    if text := importlib.import_module(f"{_package}._C").conflict():
         raise ImportError(text)
 
 
-def _folder() -> str:
-    return str(pathlib.Path(__file__).parent.parent)
+def _sources() -> Path:
+    """Return the folder of the project, or else that of the package."""
+    folders = Path(__file__).parents
+    return next((folder for folder in folders if (folder / "pyproject.toml").exists()), folders[1])

@@ -15,7 +15,7 @@ from torch import _C, Tensor
 from torch._functorch.autograd_function import custom_function_call_vmap_helper
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._functorch.utils import enable_single_level_autograd_function as record_at_this_level
-from torch._ops import OpOverload
+from torch._ops import OpOverload, _OpNamespace
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 from torch.nested._internal.nested_tensor import NestedTensor
@@ -31,14 +31,19 @@ __all__ = [
     "arguments",
     "differentiating",
     "entry_point",
+    "has_kernel",
     "has_tangent",
     "in_modes_of_now",
+    "is_tracing",
     "is_wrapper_subclass",
     "jagged_like",
     "jagged_values",
     "may_be_dual",
+    "names_in_every_namespace",
+    "namespaces",
     "needs_recording",
     "nothing_to_record",
+    "parse_schema",
     "primal",
     "record_at_this_level",
     "record_tangents",
@@ -58,8 +63,13 @@ BelowAutograd = _C._AutoDispatchBelowAutograd
 # Is a torch.func transform (grad, jvp, vmap ...) running?
 transforms_active = _C._are_functorch_transforms_active
 
+# Is torch.jit.trace running?
+is_tracing = _C._is_tracing
+
+# torch's own parser of schemas.
+parse_schema = _C.parse_schema
+
 _is_grad_enabled = torch.is_grad_enabled
-_is_tracing = _C._is_tracing
 _any_requires_grad = _C._any_requires_grad
 _dispatch_modes = _C._len_torch_dispatch_stack
 _unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
@@ -90,7 +100,7 @@ def nothing_to_record(a: Tensor, b: Tensor) -> bool:
         or transforms_active()
         or forward_ad._current_level >= 0
         or _dispatch_modes()
-        or _is_tracing()
+        or is_tracing()
     )
 
 
@@ -151,6 +161,11 @@ def redispatch(op: Any) -> Any:
     return op._handle.redispatch_boxed
 
 
+def has_kernel(op: Any, dispatch_key: str) -> bool:
+    """Return whether an operator has a kernel for a dispatch key."""
+    return _C._dispatch_has_kernel_for_dispatch_key(op.name(), dispatch_key)
+
+
 def arguments(op: Any) -> Any:
     """Return the arguments of an operator, in the order of its schema."""
     return op._schema.arguments
@@ -190,3 +205,17 @@ def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..
         return custom_function_call_vmap_helper(interpreter, rule, op, *args)
 
     return kernel
+
+
+def namespaces() -> set[str]:
+    """Return the namespaces that have operators, and what ``torch.ops`` itself has by name."""
+    return {name.partition("::")[0] for name in _C._dispatch_get_all_op_names()} | _attributes(type(torch.ops)())
+
+
+def names_in_every_namespace() -> set[str]:
+    """Return what every namespace of ``torch.ops`` has by name."""
+    return _attributes(_OpNamespace(""))
+
+
+def _attributes(module: Any) -> set[str]:
+    return {*dir(type(module)), *vars(module)}  # dir() of a module is its own only

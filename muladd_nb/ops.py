@@ -11,6 +11,7 @@ from torch.compiler import is_compiling, is_dynamo_compiling
 
 from . import _compiled
 from . import _torch_private as private
+from ._register.public import refuse_gradients
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
@@ -99,9 +100,9 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
         if compiling:
             return _compiled.mymuladd(a, b, c)
         return (_mymuladd_tensor if isinstance(c, Tensor) else _mymuladd)(a, b, c)
-    _refuse_gradients("mymuladd", a=a, b=b, out=out)
+    refuse_gradients("mymuladd", a=a, b=b, out=out)
     if isinstance(c, Tensor):
-        _refuse_gradients("mymuladd", c=c)
+        refuse_gradients("mymuladd", c=c)
     if compiling:
         _compiled.mymuladd_out(a, b, c, out)
     else:
@@ -142,7 +143,7 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
             with _BelowAutograd():
                 return _mymul_entry(a, b)
         return _compiled.mymul(a, b) if is_compiling() else _mymul(a, b)
-    _refuse_gradients("mymul", a=a, b=b, out=out)
+    refuse_gradients("mymul", a=a, b=b, out=out)
     if is_compiling():
         _compiled.mymul_out(a, b, out)
     else:
@@ -179,7 +180,7 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
         with _BelowAutograd():
             _myadd_out_entry(a, b, out)
     else:
-        _refuse_gradients("myadd_out", a=a, b=b, out=out)
+        refuse_gradients("myadd_out", a=a, b=b, out=out)
         (_compiled.myadd_out if is_compiling() else _myadd_out)(a, b, out)
 
 
@@ -191,15 +192,3 @@ def _short(a: Tensor, b: Tensor) -> bool:
 
 def _plain(x: Any) -> bool:
     return type(x) is Tensor and not x.requires_grad
-
-
-def _refuse_gradients(op: str, **tensors: Any) -> None:
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in tensors.items():
-        # `is True`: what torch.fx traces, or duck-types a tensor, answers otherwise, and is left to the operator.
-        if getattr(tensor, "requires_grad", None) is True:
-            raise RuntimeError(
-                f"{op}: no gradient is recorded through out, but {name} requires grad; "
-                f"call it under torch.no_grad(), or detach {name}"
-            )

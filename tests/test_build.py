@@ -21,8 +21,11 @@ def install(folder, package, version, *files):
 
 def configure(folder):
     """Look for torch and nanobind in `folder` alone."""
-    code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(SCRIPT)!r})"
-    return subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    arguments = ["dependencies.py", "muladd_nb"]
+    code = f"sys.path.append({str(folder)!r}); sys.argv = {arguments}; runpy.run_path({str(SCRIPT)!r})"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import runpy, sys; {code}"], capture_output=True, text=True, check=False
+    )
 
 
 HEADER = "include/torch/csrc/stable/library.h"

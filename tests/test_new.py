@@ -1,12 +1,29 @@
-"""``muladd-nb new``: the project it writes can be installed and passes its own tests; bad names write nothing."""
+"""``muladd-nb new`` and ``add``: what they write passes its own tests, as it is written and as an author edits it."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from conftest import needs
 
 from muladd_nb.__main__ import main
+
+ROOT = Path(__file__).parent.parent
+EDITS = ROOT / "docs/ship/diffs"  # what the site shows
+SOFTCLIP = "softclip(Tensor x, float limit) -> Tensor"
+OTHERS = [
+    "popcount(Tensor x) -> Tensor",
+    "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor",
+    "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()",
+]
+KERNEL = "row_logsumexp(Tensor x) -> Tensor"
+NOTE = re.compile(
+    r"(//|#) Copied from muladd_nb [\d.]+, BSD-3-Clause \(licenses/muladd_nb\.txt\); not to be edited\.\n"
+)
 
 
 @pytest.fixture
@@ -17,57 +34,236 @@ def folder(tmp_path, monkeypatch):
 
 def run(*command, cwd, **environment):
     result = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        list(map(str, command)), cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
-@pytest.mark.parametrize("cuda", ["false", pytest.param("nvcc", marks=pytest.mark.whole)])
-def test_the_project_installs_and_passes_its_tests(folder, cuda):
-    assert main(["new", "signal_ops", "--operator", "modulate"]) == 0
-    project, site = folder / "signal_ops", folder / "site"
-    compilers = folder / "compilers.ini"
-    compilers.write_text(f"[binaries]\ncuda = '{cuda}'\n")
+def edit(project, *operators):
+    for operator in operators:
+        run("git", "apply", "-p0", EDITS / f"{operator}.diff", cwd=project, GIT_CEILING_DIRECTORIES=str(project.parent))
+
+
+def install(project, folder):
     # What it builds with is here already: pip need not fetch a torch of its own.
-    pip = ["pip", "install", "--no-build-isolation", "--no-deps", f"-Csetup-args=--native-file={compilers}"]
-    run(*pip, f"--target={site}", ".", cwd=project)
-    assert (site / "signal_ops" / "_C.abi3.so").exists()
-    run("pytest", "-q", cwd=project, PYTHONPATH=str(site))
-    run("doctest", "README.md", cwd=project, PYTHONPATH=str(site))
+    pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "-Csetup-args=-Dcuda=disabled"]
+    run(*pip, f"--target={folder}", ".", cwd=project)
 
 
-def test_only_the_names_of_the_user_are_left(folder):
+def its_tests(project, site, *options):
+    run(sys.executable, "-m", "pytest", "-q", *options, cwd=project, PYTHONPATH=str(site))
+
+
+@pytest.fixture(scope="module")
+def softclip(tmp_path_factory):
+    """The project of the tour, edited and installed."""
+    folder = tmp_path_factory.mktemp("softclip")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["new", "my_ops", SOFTCLIP]) == 0
+    edit(folder / "my_ops", "softclip")
+    install(folder / "my_ops", folder / "site")
+    return folder / "my_ops", folder / "site"
+
+
+def test_an_operator_passes_its_tests(softclip):
+    project, site = softclip
+    assert (site / "my_ops/_C.abi3.so").exists()
+    assert (site / "my_ops/py.typed").exists()
+    its_tests(project, site, "-k", "not nest and not compiled")
+
+
+@pytest.mark.whole
+def test_every_kind_of_operator_passes_all_its_tests(folder, monkeypatch):
+    assert main(["new", "my_ops", SOFTCLIP]) == 0
+    project = folder / "my_ops"
+    edit(project, "softclip")
+    monkeypatch.chdir(project)
+    assert main(["add", *OTHERS[:1]]) == 0
+    edit(project, "popcount")
+    assert main(["add", *OTHERS[1:]]) == 0
+    edit(project, "blend", "reflect_out")
+    assert main(["add", "--kernel", KERNEL]) == 0
+    edit(project, "row_logsumexp")
+    install(project, folder / "site")
+    its_tests(project, folder / "site")
+
+
+@pytest.mark.whole
+def test_what_is_written_works_before_it_is_edited(folder):
+    kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)"]
+    assert main(["new", "signal_ops", "--kernel", *kernels]) == 0
+    project = folder / "signal_ops"
+    test = project / "tests/operators.py"
+    product = "reference=lambda x, y, c, k, b: "
+    test.write_text(test.read_text().replace(f"{product}x * y * c * k * b", f"{product}(x * y * c * k * b,) * 2"))
+    install(project, folder / "site")
+    its_tests(project, folder / "site")
+
+
+PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
+
+
+def test_two_copies_in_one_process_are_one(softclip, tmp_path):
+    _, site = softclip
+    copy = shutil.copy(site / "my_ops/_C.abi3.so", tmp_path)
+    for code in (
+        f"import my_ops; torch.ops.load_library({copy!r}); ",
+        f"torch.ops.load_library({copy!r}); import my_ops; ",
+    ):
+        works = "print(my_ops.softclip(torch.ones(1), 1.0).item())"
+        assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.5\n"
+
+
+def test_sources_that_are_not_compiled_say_what_to_do(softclip):
+    project, _ = softclip
+    command = [sys.executable, "-c", "import my_ops"]
+    result = subprocess.run(command, cwd=project / "python", capture_output=True, text=True, check=False)
+    assert result.stderr.splitlines()[-1] == (
+        f"ImportError: {project} holds the sources of my_ops, which are not compiled: run 'pip install .' there and "
+        "start Python in another folder."
+    )
+
+
+def files(project):
+    return {str(path.relative_to(project)): path for path in project.rglob("*") if path.is_file()}
+
+
+@needs("ruff", "clang-format")
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        [],
+        [SOFTCLIP, *OTHERS],
+        ["--kernel", KERNEL],
+        [f"wide({', '.join(f'Tensor of_the_input_{i}' for i in range(8))}, float a_factor) -> Tensor"],
+        ["--kernel", "wide(Tensor first, Tensor second, float factor, int times, bool flag) -> (Tensor, Tensor)"],
+    ],
+    ids=["default", "element-wise", "kernel", "many arguments", "many arguments of a kernel"],
+)
+def test_what_is_written_is_formatted(folder, schemas):
+    assert main(["new", "my_ops", *schemas]) == 0
+    run("ruff", "check", "--no-cache", cwd=folder / "my_ops")
+    run("ruff", "format", "--no-cache", "--check", cwd=folder / "my_ops")
+    sources = [path for name, path in files(folder / "my_ops").items() if re.fullmatch(r"src/.*\.(h|cpp|cu)", name)]
+    run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "my_ops")
+
+
+def test_the_lower_floor_is_the_one_that_is_installed(folder):
+    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+    copied = {name: path for name, path in files(folder / "signal_ops").items() if NOTE.search(path.read_text())}
+    for name, path in copied.items():
+        original = ROOT / name.replace("python/signal_ops", "muladd_nb")
+        assert NOTE.sub("", path.read_text()) == original.read_text()
+        assert os.access(path, os.X_OK) == os.access(original, os.X_OK)
+    assert {"src/elementwise/meson.build", "python/signal_ops/_register/derivative.py", "tools/audit_wheel"} <= set(
+        copied
+    )
+
+
+def test_only_the_names_of_the_author_are_left(folder):
     assert main(["new", "signal_ops", "--operator", "modulate"]) == 0
-    files = [path for path in (folder / "signal_ops").rglob("*") if path.is_file()]
-    assert {"library.cpp", "cpu.cpp", "cuda.cu", "module.cpp", "meson.build", "test_modulate.py"} <= {
-        f.name for f in files
-    }
-    for name in ("my_ops", "mymul", "muladd"):
-        assert not [file for file in files if name in file.read_text() or name in str(file.relative_to(folder))]
+    for name, path in files(folder / "signal_ops").items():
+        text = path.read_text()
+        if NOTE.search(text):
+            continue
+        assert not re.search("my_?ops|mymul", name + text, re.IGNORECASE), name
+        assert name in ("README.md", "licenses/muladd_nb.txt") or "muladd" not in text, name
+    assert "modulate(Tensor a, Tensor b)" in (folder / "signal_ops/src/operators.h").read_text()
+
+
+def refused(arguments, capsys):
+    """Return the sentence by which the arguments are refused."""
+    assert main(arguments) == 2
+    return capsys.readouterr().err.removeprefix(f"muladd-nb {arguments[0]}: ").removesuffix("\n")
+
+
+NO_IDENTIFIER = ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "class", "../ops"]
 
 
 @pytest.mark.parametrize(
-    "name", ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "class", "../ops", "torch", "json", "aten"]
-)
-@pytest.mark.parametrize("which", ["package", "operator"])
-def test_bad_names_are_refused(folder, capsys, name, which):
-    arguments = [name] if which == "package" else ["signal_ops", "--operator", name]
-    assert main(["new", *arguments]) == 2
-    sentence = capsys.readouterr().err
-    assert sentence.startswith(f"muladd-nb new: the name of the {which} must ")
-    assert sentence.endswith(f"got {name!r}\n")
+    "name",
+    [*NO_IDENTIFIER, "json", "Json", "aten", "load_library", "torch", "Torch", "nanobind_backend", "NumPy", "pip",
+     "sympy", "elementwise", "std", "double", "muladd_nb"],
+)  # fmt: skip
+def test_bad_names_of_packages_are_refused(folder, capsys, name):
+    sentence = refused(["new", name], capsys)
+    assert sentence.startswith("the name of the package must ")
+    assert sentence.endswith(f"got {name!r}")
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("existing", ["file", "folder"])
+@pytest.mark.parametrize("name", ["name", "ops_", "lambda", "double", "ops", "torch"])
+def test_bad_names_of_operators_are_refused(folder, capsys, name):
+    assert refused(["new", "signal_ops", f"{name}(Tensor x) -> Tensor"], capsys).endswith(f"got {name!r}")
+    assert not list(folder.iterdir())
+
+
+SCHEMAS = {
+    "softclip(Tensor x": "torch says:",
+    "softclip": "torch says:",
+    "class(Tensor x) -> Tensor": "torch says:",
+    "f(Tensor(a) x) -> Tensor(a)": "it returns a view",
+    "f(Tensor(a) x) -> Tensor": "x is aliased",
+    "f(Tensor(a!) x) -> Tensor(a!)": "which cannot be compiled",
+    "f(Tensor(a!) x, float c) -> ()": "x is written to",
+    "f(Tensor[] x) -> Tensor": "x is a list",
+    "f(Tensor x) -> Tensor[]": "results must be tensors",
+    "f(Tensor x) -> (Tensor, Tensor)": "use --kernel",
+    "f(Tensor x) -> ()": "must return a tensor",
+    "f(Tensor x, int n) -> Tensor": "use --kernel",
+    "f(Tensor? x) -> Tensor": "x must be one of Tensor, float",
+    "f(float c) -> Tensor": "there must be a tensor",
+    "f(Tensor x, float c=1.0) -> Tensor": "without a default",
+    "f(Tensor x, *, float c) -> Tensor": "must be positional",
+    "f.tag(Tensor x) -> Tensor": "a name of its own",
+    "signal_ops::f(Tensor x) -> Tensor": "leave the namespace out",
+    "f(Tensor x, Tensor(a!) out) -> ()": "scale_out(",
+    "f_out(Tensor x) -> Tensor": "end in _out",
+    "f(Tensor out) -> Tensor": "got 'out'",
+    f"f({', '.join(f'Tensor x{i}' for i in range(9))}) -> Tensor": "there may be 8 tensors",
+}
+
+
+@pytest.mark.parametrize(("schema", "sentence"), SCHEMAS.items(), ids=SCHEMAS)
+def test_a_schema_that_cannot_be_written_is_refused(folder, capsys, schema, sentence):
+    assert sentence in refused(["new", "signal_ops", SOFTCLIP, schema], capsys)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("existing", ["file", "folder", "dangling link"])
 def test_what_exists_is_left_alone(folder, capsys, existing):
     taken = folder / "signal_ops"
-    taken.mkdir() if existing == "folder" else taken.touch()
-    assert main(["new", "signal_ops"]) == 2
-    assert "signal_ops exists already" in capsys.readouterr().err
+    {"file": taken.touch, "folder": taken.mkdir, "dangling link": lambda: taken.symlink_to("nowhere")}[existing]()
+    assert "signal_ops exists already" in refused(["new", "signal_ops"], capsys)
     assert list(folder.rglob("*")) == [taken]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody may write to")
+def test_a_folder_that_cannot_be_written_to_is_named(monkeypatch, capsys):
+    monkeypatch.chdir("/proc/self")
+    assert "cannot be written" in refused(["new", "signal_ops"], capsys)
+
+
+def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
+    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+    assert "is no project" in refused(["add", SOFTCLIP], capsys)
+    monkeypatch.chdir(folder / "signal_ops")
+    Path("src/row_logsumexp.cu").touch()
+    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    another = "softclip(Tensor x) -> Tensor"
+    for arguments, sentence in (
+        ([], "there must be a schema"),
+        ([SOFTCLIP], "softclip is there already"),
+        (["--kernel", another], "softclip is there already"),
+        (["softclip_out(Tensor x, Tensor(a!) out) -> ()"], "softclip is there already"),
+        ([OTHERS[0], OTHERS[0]], "popcount is there already"),
+        (["Softclip(Tensor x) -> Tensor"], "a functor Softclip already"),
+        (["--kernel", KERNEL], "src/row_logsumexp.cu exists already"),
+    ):
+        assert sentence in refused(["add", *arguments], capsys)
+    Path("src/operators.h").write_text(before["src/operators.h"].decode().replace("\n>;", ">;"))
+    assert "src/operators.h is not as it was written" in refused(["add", OTHERS[0]], capsys)
+    Path("src/operators.h").write_bytes(before["src/operators.h"])
+    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before

@@ -62,7 +62,7 @@ def resolve(name):
 PRIVATE = sorted(name for name in names_of_torch(PACKAGE / HOME) if private(name))
 
 
-MODULES = [path for path in PACKAGE.rglob("*.py") if path.name != HOME and "template" not in path.parts]
+MODULES = [path for path in PACKAGE.rglob("*.py") if path.name != HOME and "project" not in path.parts]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)

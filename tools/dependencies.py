@@ -1,6 +1,6 @@
 """Print the version and folders of torch and the include folder of nanobind, one a line, for meson.build.
 
-A problem is one sentence on stderr that says what to do, and exit status 1.
+The argument is the name of the project. A problem is one sentence on stderr that says what to do, and exit status 1.
 """
 
 import importlib.metadata
@@ -12,6 +12,8 @@ import sys
 TORCH_AT_LEAST = (2, 10)
 NANOBIND_AT_LEAST = (3, 0)
 
+(name,) = sys.argv[1:]
+
 
 def find(package: str, at_least: tuple[int, int]) -> tuple[str, pathlib.Path]:
     """Return the version and folder of an installed package, which is not imported: torch takes seconds."""
@@ -19,17 +21,17 @@ def find(package: str, at_least: tuple[int, int]) -> tuple[str, pathlib.Path]:
     advice = f"run 'pip install \"{requirement}\"' with {sys.executable} and configure again"
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        sys.exit(f"muladd_nb needs {requirement} to build, but it is not installed: {advice}.")
+        sys.exit(f"{name} needs {requirement} to build, but it is not installed: {advice}.")
     version = importlib.metadata.version(package)
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < at_least:
-        sys.exit(f"muladd_nb needs {requirement} to build, but {version} is installed: {advice}.")
+        sys.exit(f"{name} needs {requirement} to build, but {version} is installed: {advice}.")
     return version, pathlib.Path(spec.origin).parent
 
 
 def require(path: pathlib.Path, package: str) -> pathlib.Path:
     """Return `path`, if it is there."""
     if not path.exists():
-        sys.exit(f"muladd_nb needs {path} to build, which this {package} lacks: reinstall {package}.")
+        sys.exit(f"{name} needs {path} to build, which this {package} lacks: reinstall {package}.")
     return path
 
 

@@ -11,6 +11,22 @@
 
 namespace elementwise {
 
+inline Operand operand(std::string_view name, AtenTensorHandle handle) {
+  Operand x{name};
+  int64_t *sizes, *strides;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle, &x.dim));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle, &sizes));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle, &strides));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle, &x.dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle, &x.device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &x.device_index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle, &x.offset));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle, &x.storage_bytes));
+  x.sizes = sizes;
+  x.strides = strides;
+  return x;
+}
+
 class Tensor {
  public:
   Tensor() = default;
@@ -43,19 +59,7 @@ class Tensor {
   }
 
   Operand operand(std::string_view name) const {
-    Operand x{name};
-    int64_t *sizes, *strides;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle_, &x.dim));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle_, &sizes));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle_, &strides));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle_, &x.dtype));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle_, &x.device_type));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle_, &x.device_index));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle_, &x.offset));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle_, &x.storage_bytes));
-    x.sizes = sizes;
-    x.strides = strides;
-    return x;
+    return elementwise::operand(name, handle_);
   }
 
   const void* data() const {

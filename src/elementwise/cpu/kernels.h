@@ -295,7 +295,8 @@ template <class List>
 struct All;
 template <class... Op>
 struct All<List<Op...>> {
-  static constexpr Compute kernels[] = {kernel<typename Op::Kernel>...};
+  static constexpr Compute kernels[sizeof...(Op) + 1] = {
+      kernel<typename Op::Kernel>...}; // one more, because there may be none
 };
 
 } // namespace

@@ -14,15 +14,20 @@ aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
 
 namespace elementwise::cuda {
 
+// Calls run(stream) on a device, and fails with what it returns, if that is an error.
+template <class Run>
+void on_device(const contract::Caller& op, int32_t device_index, const Run& run) {
+  const torch::stable::accelerator::DeviceGuard guard(device_index);
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
+  if (const char* error = run(stream)) contract::fail(op, "the CUDA kernel could not be launched: ", error);
+}
+
 struct Backend {
   static void on_fresh_output(void*, size_t) {}
 
   static void launch(const contract::Caller& op, const Task& task, int32_t device_index) {
-    const torch::stable::accelerator::DeviceGuard guard(device_index);
-    void* stream = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
-    if (const char* error = kernels[task.kernel](task, stream))
-      contract::fail(op, "the CUDA kernel could not be launched: ", error);
+    on_device(op, device_index, [&](void* stream) { return kernels[task.kernel](task, stream); });
   }
 };
 

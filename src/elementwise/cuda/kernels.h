@@ -178,7 +178,8 @@ template <class List>
 struct All;
 template <class... Op>
 struct All<List<Op...>> {
-  static constexpr Launch kernels[] = {launch<typename Op::Kernel>...};
+  static constexpr Launch kernels[sizeof...(Op) + 1] = {
+      launch<typename Op::Kernel>...}; // one more, because there may be none
 };
 
 } // namespace elementwise::cuda

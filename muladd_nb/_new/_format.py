@@ -1,0 +1,82 @@
+"""Generated lines as the formatters of a project leave them: ``ruff format`` and ``clang-format``, both 120 wide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+WIDTH = 120
+
+
+def python(head: str, items: Sequence[str], tail: str) -> str:
+    """Return a list of parameters or arguments: on one line, on one of its own, or on one each."""
+    line = f"{head}{', '.join(items)}{tail}"
+    margin = " " * (len(head) - len(head.lstrip()))
+    if len(line) <= WIDTH:
+        return line
+    inside = f"{margin}    {', '.join(items)}"
+    if len(inside) > WIDTH:
+        inside = "".join(f"{margin}    {item},\n" for item in items).rstrip("\n")
+    return f"{head}\n{inside}\n{margin}{tail}"
+
+
+def python_product(head: str, product: str) -> str:
+    """Return an item that ends in a product: on one line, in parentheses on the next, or with a factor on each."""
+    line = f"{head}{product},"
+    if len(line) <= WIDTH:
+        return line
+    margin = " " * (len(head) - len(head.lstrip()))
+    inside = f"{margin}    {product}"
+    if len(inside) > WIDTH:
+        inside = inside.replace(" * ", f"\n{margin}    * ")
+    return f"{head}(\n{inside}\n{margin}),"
+
+
+def cpp(text: str) -> str:
+    """Return C++ with the lines broken that are too long: after what controls a statement, or inside parentheses."""
+    return "\n".join(part for line in text.split("\n") for part in _broken(line))
+
+
+def _broken(line: str) -> Iterator[str]:
+    if len(line) <= WIDTH or line.lstrip().startswith("//"):
+        yield line
+        return
+    margin = " " * (len(line) - len(line.lstrip()))
+    if controlled := re.match(r" *(?:for|if) \(.*?\) (?=library\.|\w+_at\()", line):
+        yield controlled[0].rstrip()
+        yield from _broken(f"{margin}  {line[controlled.end() :]}")
+        return
+    close = line.rindex(")") if ")" in line else -1
+    depth, at = 0, close
+    while at >= 0:
+        depth += {")": 1, "(": -1}.get(line[at], 0)
+        if depth == 0:
+            break
+        at -= 1
+    if at < 0:  # a sum or a product, the operands of which stand below each other
+        at = line.index("return ") + len("return ") - 1
+        yield from _filled(line[: at + 1], line[at + 1 :], " " * (at + 1))
+    else:
+        yield line[: at + 1]
+        yield from _filled(f"{margin}    ", line[at + 1 :], f"{margin}    ")
+
+
+def _filled(first: str, text: str, indentation: str) -> Iterator[str]:
+    line = first
+    for piece in _pieces(text):
+        if line != first and len(line) + len(piece) > WIDTH:
+            yield line.rstrip()
+            line = indentation
+        line += piece
+    yield line.rstrip()
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the arguments, or the factors, that a text is made of, up to the space behind each."""
+    depth, begin = 0, 0
+    for at, letter in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == " " and depth <= 0 and text[:at].endswith((",", " *")):
+            yield text[begin : at + 1]
+            begin = at + 1
+    yield text[begin:]

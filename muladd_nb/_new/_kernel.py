@@ -1,0 +1,124 @@
+"""What is written for an operator that is not element-wise: a plain kernel, and what Python adds to it.
+
+It multiplies its arguments too. Its files are those of the folder ``kernel``, and what depends on the arguments stands
+there as ``@name@``.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+
+from . import _format, _operator
+from ._operator import Files, product
+from ._schema import Schema
+
+_TEMPLATES = importlib.resources.files(__package__) / "kernel"
+_CPP = {"Tensor": "Tensor", "float": "double", "int": "int64_t", "bool": "bool"}
+
+
+def add(files: Files, schema: Schema, package: str) -> None:
+    """Add an operator with a kernel to the files of a project.
+
+    Raises
+    ------
+    ValueError
+        If there is one of its name, or a file has no place for it any more.
+    """
+    _operator.refuse_another(files, schema, package)
+    words = {**_cpp(schema), **_python(schema)}
+    for template, path in (
+        ("kernel.h", f"src/{schema.name}.h"),
+        ("kernel.cpp", f"src/{schema.name}.cpp"),
+        ("kernel.cu", f"src/{schema.name}.cu"),
+        ("kernel.py.in", f"python/{package}/_{schema.name}.py"),
+    ):
+        text = (_TEMPLATES / template).read_text("utf-8").replace("my_ops", package)
+        text = re.sub("@([a-z_]+)@", lambda word: words[word[1]], text)
+        files[path] = text if template.endswith(".in") else _format.cpp(text)
+    _operator.append(files, "meson.build", "kernels_of_its_own", f"'src/{schema.name}.cpp'")
+    _operator.append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.name}.cu'")
+    _operator.append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.name}"')
+    _operator.add_public(files, schema, package, schema.name, with_out=False)
+    _operator.add_test(files, schema, package)
+
+
+def _results(schema: Schema, name: str) -> list[str]:
+    return [name] if schema.results == 1 else [f"{name}{i}" for i in range(schema.results)]
+
+
+def _cpp(schema: Schema) -> dict[str, str]:
+    tensors, outs = schema.tensors, _results(schema, "out")
+    first = tensors[0]
+
+    def each(of_tensor: str, of_number: str, of_out: str = "") -> str:
+        """Return a list of something for each argument, and each result."""
+        texts = [(of_tensor if x.is_tensor else of_number).format(x.name, _CPP[x.type]) for x in schema.arguments]
+        return ", ".join(texts + [of_out.format(out) for out in outs if of_out])
+
+    value = " * ".join(f"static_cast<C>({x.name}{'[i]' * x.is_tensor})" for x in schema.arguments)
+    data = [f"    const T* const {x}_data = static_cast<const T*>({x}.const_data_ptr());" for x in tensors]
+    data += [f"    T* const {out}_data = static_cast<T*>({out}.mutable_data_ptr());" for out in outs]
+    return {
+        "name": schema.name,
+        "schema": schema.text,
+        "declaration": f"{schema.name}({', '.join(f'Tensor {x}' for x in tensors)})",
+        "parameters_of_elements": each("const T* {}", "{1} {0}", "T* {}"),
+        "parameters_of_pointers": each("const void* {}", "{1} {0}", "void* {}"),
+        "parameters": each("Tensor {}", "{1} {0}"),
+        "elements": "\n".join(f"  {out}[i] = static_cast<T>({value});" for out in outs),
+        "operands": ", ".join(f'elementwise::operand("{x}", {x})' for x in tensors),
+        "contiguous": "\n".join(f"  {x} = torch::stable::contiguous({x});" for x in tensors),
+        "allocate": "\n".join(f"  Tensor {out} = torch::stable::new_empty({first}, {first}.sizes());" for out in outs),
+        "data": "\n".join(data),
+        "first": first,
+        "first_out": outs[0],
+        "returned": outs[0] if len(outs) == 1 else f"{{{', '.join(outs)}}}",
+        "result": "Tensor" if len(outs) == 1 else f"std::tuple<{', '.join(['Tensor'] * len(outs))}>",
+        "names": each("{}", "{}", "{}"),
+        "pointers": each("{}.const_data_ptr()", "{}", "{}.mutable_data_ptr()"),
+        "arguments": each("{}_data", "{}", "{}_data"),
+        "cast_names": each("static_cast<const T*>({})", "{}", "static_cast<T*>({})"),
+    }
+
+
+def _python(schema: Schema) -> dict[str, str]:
+    tensors, grads = schema.tensors, _results(schema, "grad")
+    names = [x.name for x in schema.arguments]
+    grad = grads[0] if len(grads) == 1 else f"({' + '.join(grads)})"
+
+    def times(factor: str, tensor: str) -> str:
+        others = product(schema, tensor)
+        return factor if others == "1" else f"{factor} * {others}"
+
+    def both(texts: list[str]) -> str:
+        """Return a tuple, as it stands left and right of an assignment."""
+        return ", ".join(texts) if len(texts) > 1 else f"({texts[0]},)"
+
+    result = "Tensor" if schema.results == 1 else f"tuple[{', '.join(['Tensor'] * schema.results)}]"
+    parameters = [f"{x.name}: {x.type}" for x in schema.arguments]
+    each = [times(grad, x) if x in tensors else "None" for x in names]
+    gradients = both(each)
+    batched = [f"batch_first({x}, in_dims[{i}])" if x in tensors else x for i, x in enumerate(names)]
+    return {
+        "define_form": _format.python(
+            "FORM = Form(",
+            [f'"{schema.declaration}"', "FUNCTIONAL", "OP", "DTYPES", 'Elementwise(autocast="cast")'],
+            ")",
+        ),
+        "define_fake": _format.python("def _fake(", parameters, f") -> {result}:"),
+        "define_batched": _format.python(
+            "def _batched(", ["info: Any", "in_dims: tuple[int | None, ...]", *parameters], ") -> Any:"
+        ),
+        "python_result": result,
+        "arguments_tuple": f"({', '.join(names)}{',' * (len(names) == 1)})",
+        "names_tuple": both(names),
+        "fake_results": ", ".join([f"{tensors[0]}.new_empty({tensors[0]}.shape)"] * schema.results),
+        "batched": ", ".join(batched),
+        "out_dims": "0" if schema.results == 1 else f"({', '.join('0' * schema.results)})",
+        "grads": ": Tensor, ".join(grads),
+        "gradients": f"    return {gradients}" if len(gradients) < 110 else _format.python("    return (", each, ")"),
+        "tangent_names": both([f"{x}_tangent" if x in tensors else "_" for x in names]),
+        "tangent": " + ".join(times(f"{x}_tangent", x) for x in tensors),
+        "tangents_returned": ", ".join(["tangent", *["tangent.clone()"] * (schema.results - 1)]),
+    }

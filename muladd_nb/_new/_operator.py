@@ -1,0 +1,129 @@
+"""What is written for one operator, in each of the files that have a place for it.
+
+It multiplies its arguments, so that everything works at once. An author changes the functor, its partial derivatives,
+and the reference and the arguments of its test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from . import _format
+from ._schema import Schema
+
+_EXAMPLES = {"Tensor": "tensor()", "float": "1.5", "int": "2", "bool": "True"}
+
+Files = dict[str, str]
+
+
+def add(files: Files, schema: Schema, package: str) -> None:
+    """Add an element-wise operator to the files of a project, which are known by their names.
+
+    Raises
+    ------
+    ValueError
+        If there is one of its name, or a file has no place for it any more.
+    """
+    operator = schema.declaration.partition("(")[0]
+    functor = "".join(map(str.capitalize, operator.split("_")))
+    refuse_another(files, schema, package)
+    if re.search(rf"\bstruct {functor}\b", files["src/functors.h"]):
+        raise ValueError(f"src/functors.h has a functor {functor} already, which would be that of {schema.name}")
+    forms = "functional | writing | out" if schema.results else "writing"
+    row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
+    _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
+    _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
+    append(
+        files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise({_partials(schema)})'
+    )
+    add_public(files, schema, package, operator)
+    add_test(files, schema, package)
+
+
+def refuse_another(files: Files, schema: Schema, package: str) -> None:
+    """Raise ``ValueError`` if there is an operator already that has a name of this one."""
+    names = {schema.name, f"{schema.name}_out"} if schema.results else {schema.name}
+    rows = re.findall(r'Operator<\s*"(\w+)\(', files["src/operators.h"])
+    public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
+    there = {*rows, *(f"{row}_out" for row in rows), *public}
+    if not schema.results:
+        names.add(schema.declaration.partition("(")[0])
+    if taken := sorted(names & there):
+        raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
+
+
+def add_public(files: Files, schema: Schema, package: str, operator: str, *, with_out: bool = True) -> None:
+    """Add the public function of an operator."""
+    path = f"python/{package}/ops.py"
+    append(files, path, "__all__", f'"{schema.name}"')
+    results = ", ".join(["Tensor"] * schema.results)
+    more, returns, does = {
+        0: (["out: Tensor"], "None", f"Write ``{product(schema)}`` to ``out``."),
+        1: (["*", "out: Tensor | None = None"] * with_out, "Tensor", f"Return ``{product(schema)}``."),
+    }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{product(schema)}``, {schema.results} times."))
+    parameters = [f"{argument.name}: {argument.type}" for argument in schema.arguments]
+    head = _format.python(f"def {schema.name}(", [*parameters, *more], f") -> {returns}:")
+    names = [argument.name for argument in schema.arguments] + ["out=out"] * bool(more)
+    call = _format.python(f"    {'return ' * bool(schema.results)}_{schema.name}(", names, ")")
+    files[path] += f'\n\n_{schema.name} = public(FORMS, "{operator}")\n\n\n{head}\n    """{does}"""\n{call}\n'
+
+
+def add_test(files: Files, schema: Schema, package: str) -> None:
+    """Add what the tests need to know of an operator, and its line in the README."""
+    names = ", ".join(argument.name for argument in schema.arguments)
+    examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
+    case = f"""\
+Case(
+        {package}.{schema.name},
+{_format.python_product(f"        reference=lambda {names}: ", product(schema))}
+        arguments=lambda tensor: ({", ".join(examples)}{"," * (len(examples) == 1)}),
+    )"""
+    append(files, "tests/operators.py", "OPERATORS", case)
+    call = f"`{package}.{schema.name}({names}{'' if schema.results else ', out'})`"
+    _edit(files, "README.md", r"(\|---\|---\|\n(?:\|.*\n)*)", lambda m: f"{m[1]}| {call} | `{product(schema)}` |\n")
+
+
+def append(files: Files, path: str, name: str, item: str) -> None:
+    """Append an item to a list, a dict or meson's files that a file calls by this name."""
+    pattern = rf"^({name}\b.* = (?:files)?[\[{{(])(|\n(?:.*\n)*?)([\]}})])$"
+    _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{' ' * _indentation(path)}{item},\n{m[3]}")
+
+
+def product(schema: Schema, without: str = "") -> str:
+    """Return the product of the arguments of an operator, without one, in Python and in C++."""
+    return " * ".join(argument.name for argument in schema.arguments if argument.name != without) or "1"
+
+
+def _partials(schema: Schema) -> str:
+    if not schema.results:
+        return ""
+    lines = []
+    for tensor in schema.tensors:
+        others = ", ".join(argument.name for argument in schema.arguments if argument.name != tensor)
+        head = f'            "{tensor}": lambda{" " * bool(others)}{others}: '
+        lines.append(_format.python_product(head, product(schema, tensor)))
+    return "\n        partials={\n" + "\n".join(lines) + "\n        },\n    "
+
+
+def _functor(schema: Schema, functor: str) -> str:
+    parameters = ", ".join(f"C {argument.name}" for argument in schema.arguments)
+    return _format.cpp(f"""\
+struct {functor} {{
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()({parameters}) const {{
+    return {product(schema)};
+  }}
+}};
+""")
+
+
+def _indentation(path: str) -> int:
+    return 2 if path.endswith(".build") else 4
+
+
+def _edit(files: Files, path: str, pattern: str, replacement: Callable[[re.Match[str]], str]) -> None:
+    text, count = re.subn(pattern, replacement, files[path], flags=re.MULTILINE)
+    if count != 1:
+        raise ValueError(f"{path} is not as it was written: there is no one place to add an operator")
+    files[path] = text

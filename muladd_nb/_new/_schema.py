@@ -1,0 +1,208 @@
+"""What an author may ask for: a schema, read by torch's own parser, and names that are free. The rest is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import keyword
+import re
+import sys
+from typing import Any
+
+MAX_TENSORS, MAX_ARGUMENTS = 8, 16  # of src/elementwise/operator.h
+
+_CPP_KEYWORDS = frozenset(
+    """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit
+    continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept nullptr operator private
+    protected public register reinterpret_cast requires return short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
+    using virtual void volatile wchar_t while and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq""".split()  # noqa: SIM905
+)
+# What the generated files call by these names, or a macro of <cmath> and its like.
+_USED = {
+    "package": {"elementwise", "muladd_nb", "std", "src", "tests"},
+    "operator": {"C", "FORMS", "Operator", "Operators", "Tensor", "c", "forms", "operators", "ops", "public", "torch"},
+    "argument": {
+        "C", "EOF", "FP_NAN", "HUGE_VAL", "INFINITY", "NAN", "NULL", "Tensor", "assert", "errno", "out", "result",
+        "stderr", "stdin", "stdout", "torch",
+    },
+    "argument of a kernel": {
+        "T", "OP", "begin", "dtype", "element", "end", "grad", "i", "in_dims", "info", "n", "needs", "run", "saved",
+        "step", "stream", "tangent", "tangents",
+    },
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An argument of an operator: a ``type`` of torch's schemas and a name."""
+
+    type: str
+    name: str
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor."""
+        return self.type == "Tensor"
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """An operator that can be written: its name, its arguments without ``out``, and what comes of it."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    results: int  # 0 of one that writes into `out`
+
+    @property
+    def declaration(self) -> str:
+        """What C++ and Python declare an element-wise operator by."""
+        name = self.name if self.results else self.name.removesuffix("_out")
+        return f"{name}({', '.join(self._typed)})"
+
+    @property
+    def _typed(self) -> list[str]:
+        return [f"{argument.type} {argument.name}" for argument in self.arguments]
+
+    @property
+    def text(self) -> str:
+        """The schema itself."""
+        if not self.results:
+            return f"{self.name}({', '.join([*self._typed, 'Tensor(a!) out'])}) -> ()"
+        results = "Tensor" if self.results == 1 else f"({', '.join(['Tensor'] * self.results)})"
+        return f"{self.name}({', '.join(self._typed)}) -> {results}"
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of its tensors."""
+        return [argument.name for argument in self.arguments if argument.is_tensor]
+
+
+def read(text: str, *, kernel: bool) -> Schema:
+    """Read the schema of an operator, element-wise or with a kernel of its own.
+
+    Raises
+    ------
+    ValueError
+        If it is none that can be written, with the reason.
+    """
+    from .. import _torch_private as private
+
+    try:
+        parsed = private.parse_schema(text)
+    except RuntimeError as error:
+        reason = "\n".join(line for line in str(error).splitlines() if line.strip())
+        raise ValueError(
+            f"{text!r} is no schema, as 'softclip(Tensor x, float limit) -> Tensor' is one; torch says:\n{reason}"
+        ) from None
+
+    def refuse(reason: str) -> ValueError:
+        return ValueError(f"{text!r}: {reason}")
+
+    if "::" in parsed.name:
+        raise refuse("leave the namespace out; it is the name of the package")
+    if parsed.overload_name:
+        raise refuse("an overload has the public function of another operator; give it a name of its own")
+    check_name("operator", parsed.name)
+    if any(result.alias_info is not None for result in parsed.returns):
+        raise refuse("it returns a view, or what it writes to, which cannot be compiled; return new tensors, or ()")
+    *arguments, last = [*parsed.arguments, None]
+    writes = bool(arguments) and arguments[-1].alias_info is not None and arguments[-1].alias_info.is_write
+    if writes:
+        *arguments, last = arguments
+    for argument in arguments:
+        _check_argument(argument, refuse, kernel=kernel)
+    tensors = sum(str(argument.type) == "Tensor" for argument in arguments)
+    if not tensors:
+        raise refuse("there must be a tensor among the arguments")
+    if tensors > MAX_TENSORS or len(arguments) > MAX_ARGUMENTS:
+        raise refuse(f"there may be {MAX_TENSORS} tensors, and {MAX_ARGUMENTS} arguments in all")
+    _check_results(parsed, last, refuse, kernel=kernel)
+    return Schema(parsed.name, tuple(Argument(str(x.type), x.name) for x in arguments), len(parsed.returns))
+
+
+def _check_argument(argument: Any, refuse: Any, *, kernel: bool) -> None:
+    name, type_ = argument.name, str(argument.type)
+    if argument.alias_info is not None:
+        what = "is written to" if argument.alias_info.is_write else "is aliased"
+        raise refuse(f"{name} {what}; only a last argument, 'Tensor(a!) out', may be, and results are new tensors")
+    if "List" in type_:
+        raise refuse(f"{name} is a list; pass its elements one by one")
+    allowed = ("Tensor", "float", "int", "bool") if kernel else ("Tensor", "float")
+    if type_ not in allowed:
+        advice = "" if kernel else ", or use --kernel, which takes int and bool too"
+        raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
+    if argument.has_default_value() or argument.kwarg_only:
+        raise refuse(f"{name} must be positional and without a default; give it one in ops.py")
+    check_name("argument", name)
+    if kernel:
+        check_name("argument of a kernel", name)
+
+
+def _check_results(parsed: Any, out: Any, refuse: Any, *, kernel: bool) -> None:
+    results = [str(result.type) for result in parsed.returns]
+    if set(results) - {"Tensor"}:
+        raise refuse(f"its results must be tensors, one by one, got {', '.join(results)}")
+    if out is not None:
+        if kernel or results or out.name != "out" or not parsed.name.endswith("_out"):
+            raise refuse("an operator that writes looks like 'scale_out(Tensor x, Tensor(a!) out) -> ()', element-wise")
+    elif not results:
+        raise refuse("it must return a tensor, or write into a last argument, 'Tensor(a!) out'")
+    elif parsed.name.endswith("_out"):
+        raise refuse("the names of operators that write end in _out, and this one returns its result")
+    elif len(results) > 1 and not kernel:
+        raise refuse("an element-wise operator has one result; use --kernel for several")
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ``ValueError`` if a package, an operator or an argument cannot have a name."""
+    # It becomes a module, a project on PyPI and a dispatcher namespace, or a function in Python and in C++.
+    if not re.fullmatch("[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?", name) or keyword.iskeyword(name):
+        raise ValueError(
+            f"the name of the {what} must be a Python identifier of letters, digits and underscores that "
+            f"begins with a letter, does not end in an underscore and is no keyword, got {name!r}"
+        )
+    if owner := _owner(what, name):
+        raise ValueError(f"the name of the {what} must not be one that {owner} has already, got {name!r}")
+
+
+def _owner(what: str, name: str) -> str:
+    from .. import _torch_private as private
+
+    if name in _CPP_KEYWORDS:
+        return "C++"
+    if name in _USED[what]:
+        return "the project itself"
+    if what == "package":
+        if _normalized(name) in map(_normalized, sys.stdlib_module_names):
+            return "Python"
+        if name in private.namespaces():
+            return "torch.ops"
+        if _normalized(name) in _needed():
+            return "a package that it needs"
+    elif what == "operator" and name in private.names_in_every_namespace():
+        return "every namespace of torch.ops"
+    return ""
+
+
+def _normalized(name: str) -> str:
+    """Return a name as PyPI compares it."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def _needed() -> set[str]:
+    """Return the names of the projects that a project needs to be built, run and tested, and those that they need."""
+    found: set[str] = set()
+    rest = ["meson", "meson-python", "nanobind", "nanobind-backend", "ninja", "numpy", "pip", "pytest", "torch"]
+    while rest:
+        name = _normalized(rest.pop())
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            requirements = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        rest += [re.split(r"[^\w.-]", requirement)[0] for requirement in requirements if "extra ==" not in requirement]
+    return found

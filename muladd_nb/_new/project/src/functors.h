@@ -1,0 +1,13 @@
+// The arithmetic of the operators.
+#pragma once
+
+#include <cmath>
+
+#include "elementwise/functor.h"
+
+namespace my_ops::inline ELEMENTWISE_TARGET {
+
+// A functor each, which computes one element. elementwise/functor.h says what it may use, and how it names other dtypes
+// than the four floating-point ones.
+
+} // namespace my_ops::inline ELEMENTWISE_TARGET

@@ -1,0 +1,2 @@
+// The operators, as nvcc compiles them.
+#include "operators.cpp"

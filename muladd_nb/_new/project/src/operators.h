@@ -1,0 +1,17 @@
+// The element-wise operators: each one's declaration, the functor that computes it on every backend, and the forms in
+// which it is offered. elementwise/operator.h says which schemas these are.
+#pragma once
+
+#include "elementwise/operator.h"
+#include "functors.h"
+
+namespace my_ops {
+
+using elementwise::functional, elementwise::writing, elementwise::out, elementwise::Operator;
+
+// clang-format off
+using Operators = elementwise::List<
+>;
+// clang-format on
+
+} // namespace my_ops
