@@ -7,6 +7,7 @@ schema; and a copy of the lower floor of this package, which is not to be edited
 from __future__ import annotations
 
 import datetime as dt
+import importlib.metadata
 import importlib.resources
 import os
 import re
@@ -39,7 +40,7 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     files = {_renamed(name, package): _renamed(text, package) for name, text in _read(_RESOURCES / "project")}
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
-    files["LICENSE"] = re.sub("^Copyright .*", owner, _resource("LICENSE"), flags=re.MULTILINE)
+    files["LICENSE"] = re.sub("^Copyright .*", owner, _license(), flags=re.MULTILINE)
     files[".clang-format"] = _resource(".clang-format")
     _add(files, schemas or [_START], package, kernel=kernel)
     temporary = parent / f".{package}-{os.getpid()}"
@@ -108,7 +109,12 @@ def _layer(package: str) -> dict[str, str]:
     for name, text in copied.items():
         first, rest = re.fullmatch(r"(#!.*\n)?([\s\S]*)", text).groups(default="")  # type: ignore[union-attr]
         noted[name] = f"{first}{'//' if name.endswith(('.h', '.cpp')) else '#'} {note}\n{rest}"
-    return noted | {"licenses/muladd_nb.txt": _resource("LICENSE")}
+    return noted | {"licenses/muladd_nb.txt": _license()}
+
+
+def _license() -> str:
+    # Of the distribution, for a wheel does not have a file twice.
+    return importlib.metadata.distribution("muladd_nb").read_text("licenses/LICENSE") or ""
 
 
 def _resource(name: str) -> str:
