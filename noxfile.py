@@ -40,7 +40,7 @@ def lint(session: nox.Session) -> None:
     _install_tools(session)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("clang-format", "--dry-run", "--Werror", *_tracked(session, "*.h", "*.cpp", "*.cu"))
+    session.run("clang-format", "--dry-run", "--Werror", *_tracked(session, "*.h", "*.cpp", "*.cu", ":!muladd_nb/_new"))
     session.run("mypy")
     for schema, files in {
         "github-workflows": ".github/workflows/*.yml",

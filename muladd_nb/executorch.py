@@ -122,7 +122,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     >>> import muladd_nb.executorch
     >>> class Sum(torch.nn.Module):
     ...     def forward(self, a, total):
-    ...         muladd_nb.myadd_out(a, total, total)
+    ...         torch.ops.muladd_nb.myadd_out(a, total, total)
     ...         return total
     >>> program = torch.export.export(Sum(), (torch.ones(2), torch.zeros(2)))
     >>> nodes = muladd_nb.executorch.functional(program).graph.nodes
