@@ -140,8 +140,8 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[st
 @nox.session
 def bench(session: nox.Session) -> None:
     """Run every benchmark, briefly; benchmarks/README.md says how to measure."""
-    session.install(".[bench]")
-    for name in ("throughput", "strided", "per_call", "fusion"):
+    session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # generated.py builds a project
+    for name in ("throughput", "strided", "per_call", "fusion", "generated"):
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
 

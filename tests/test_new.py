@@ -46,9 +46,24 @@ def edit(project, *operators):
 
 
 def install(project, folder):
+    """Build a wheel, install it in a folder, and return its path."""
     # What it builds with is here already: pip need not fetch a torch of its own.
-    pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "-Csetup-args=-Dcuda=disabled"]
-    run(*pip, f"--target={folder}", ".", cwd=project)
+    pip = [sys.executable, "-m", "pip"]
+    wheels = folder.parent / "wheels"
+    run(
+        *pip,
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "-Csetup-args=-Dcuda=disabled",
+        "-w",
+        wheels,
+        project,
+        cwd="/",
+    )
+    (wheel,) = wheels.iterdir()
+    run(*pip, "install", "--no-deps", f"--target={folder}", wheel, cwd="/")
+    return wheel
 
 
 def its_tests(project, site, *options):
@@ -74,20 +89,54 @@ def test_an_operator_passes_its_tests(softclip):
     its_tests(project, site, "-k", "not nest and not compiled")
 
 
-@pytest.mark.whole
-def test_every_kind_of_operator_passes_all_its_tests(folder, monkeypatch):
-    assert main(["new", "my_ops", SOFTCLIP]) == 0
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    """The project with all operators of the site, and its wheel."""
+    folder = tmp_path_factory.mktemp("every_kind")
     project = folder / "my_ops"
-    edit(project, "softclip")
-    monkeypatch.chdir(project)
-    assert main(["add", *OTHERS[:1]]) == 0
-    edit(project, "popcount")
-    assert main(["add", *OTHERS[1:]]) == 0
-    edit(project, "blend", "reflect_out")
-    assert main(["add", "--kernel", KERNEL]) == 0
-    edit(project, "row_logsumexp")
-    install(project, folder / "site")
-    its_tests(project, folder / "site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["new", "my_ops", SOFTCLIP]) == 0
+        edit(project, "softclip")
+        patch.chdir(project)
+        assert main(["add", *OTHERS[:1]]) == 0
+        edit(project, "popcount")
+        assert main(["add", *OTHERS[1:]]) == 0
+        edit(project, "blend", "reflect_out")
+        assert main(["add", "--kernel", KERNEL]) == 0
+        edit(project, "row_logsumexp")
+    return project, install(project, folder / "site")
+
+
+@pytest.mark.whole
+def test_every_kind_of_operator_passes_all_its_tests(every_kind):
+    project, wheel = every_kind
+    its_tests(project, wheel.parent.parent / "site")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("torch", ["torch==2.10.*", "torch"])
+def test_one_wheel_runs_on_the_oldest_and_the_newest_torch(every_kind, tmp_path, torch):
+    project, wheel = every_kind
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    run(tmp_path / "venv/bin/pip", "install", torch, f"{wheel}[test]", cwd=tmp_path)
+    run(tmp_path / "venv/bin/pytest", "-q", cwd=project)
+
+
+@pytest.mark.whole
+@needs("abi3audit", "auditwheel", "check-wheel-contents", "patchelf", "readelf", "torch-abi-audit", "twine", "wheel")
+def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
+    assert main(["new", "my_ops"]) == 0
+    project = folder / "my_ops"
+    git = ["git", "-c", "user.name=Author", "-c", "user.email=author@example.com"]
+    for command in (["init"], ["add", "--all"], ["commit", "--message", "The first operators"]):
+        run(*git, *command, cwd=project)
+    run(sys.executable, "-m", "build", "--no-isolation", "-Csetup-args=-Dcuda=disabled", cwd=project)
+    (built,) = (project / "dist").glob("*.whl")
+    run("tools/repair_wheel", built.relative_to(project), "dist/repaired", cwd=project)
+    (repaired,) = (project / "dist/repaired").iterdir()
+    assert "-cp310-abi3-manylinux" in repaired.name
+    run("tools/audit_wheel", repaired.relative_to(project), cwd=project)
 
 
 @pytest.mark.whole
@@ -112,8 +161,8 @@ def test_two_copies_in_one_process_are_one(softclip, tmp_path):
         f"import my_ops; torch.ops.load_library({copy!r}); ",
         f"torch.ops.load_library({copy!r}); import my_ops; ",
     ):
-        works = "print(my_ops.softclip(torch.ones(1), 1.0).item())"
-        assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.5\n"
+        works = "print(my_ops.__version__, my_ops.softclip(torch.ones(1), 1.0).item())"
+        assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.1.0 0.5\n"
 
 
 def test_sources_that_are_not_compiled_say_what_to_do(softclip):
