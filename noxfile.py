@@ -50,7 +50,7 @@ def lint(session: nox.Session) -> None:
         "citation-file-format": "CITATION.cff",
     }.items():
         session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *_tracked(session, files))
-    session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
+    session.run("zizmor", "--offline", "--persona", "pedantic", ".github", "muladd_nb/_new/project/.github")
 
 
 @nox.session
