@@ -87,26 +87,28 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     >>> beta.grad
     tensor([2., 2., 2.])
     """
-    if _short(a, b) and (type(c) in _NUMBERS or _plain(c)) and (out is None or _plain(out)):
+    number = type(c) in _NUMBERS
+    if _short(a, b) and (number or _plain(c)) and (out is None or _plain(out)):
         with _BelowAutograd():
             if out is None:
-                return (_mymuladd_entry if type(c) in _NUMBERS else _mymuladd_tensor_entry)(a, b, c)
-            (_mymuladd_out_entry if type(c) in _NUMBERS else _mymuladd_out_tensor_entry)(a, b, c, out)
+                return (_mymuladd_entry if number else _mymuladd_tensor_entry)(a, b, c)
+            (_mymuladd_out_entry if number else _mymuladd_out_tensor_entry)(a, b, c, out)
             return out
-    if isinstance(c, Complex) and not isinstance(c, Real):
+    if not number and isinstance(c, Complex) and not isinstance(c, Real):
         raise TypeError(f"mymuladd: c must be a real number or a tensor, got {c!r}")
-    compiling = is_compiling() or isinstance(c, _SYMBOLIC)
+    compiling = is_compiling() or (not number and isinstance(c, _SYMBOLIC))
+    of_tensors = not number and isinstance(c, Tensor)
     if out is None:
         if compiling:
             return _compiled.mymuladd(a, b, c)
-        return (_mymuladd_tensor if isinstance(c, Tensor) else _mymuladd)(a, b, c)
+        return (_mymuladd_tensor if of_tensors else _mymuladd)(a, b, c)
     refuse_gradients("mymuladd", a=a, b=b, out=out)
-    if isinstance(c, Tensor):
+    if of_tensors:
         refuse_gradients("mymuladd", c=c)
     if compiling:
         _compiled.mymuladd_out(a, b, c, out)
     else:
-        (_mymuladd_out_tensor if isinstance(c, Tensor) else _mymuladd_out)(a, b, c, out)
+        (_mymuladd_out_tensor if of_tensors else _mymuladd_out)(a, b, c, out)
     return out
 
 

@@ -26,6 +26,16 @@ struct __attribute__((packed)) Element {
   T value;
 };
 
+// By its number: GCC copies a struct that is packed byte by byte.
+template <class T>
+void copy(const Element<T>& from, Element<T>& to) {
+  if constexpr (kFloat16Bit<T>) {
+    to.value.bits = from.value.bits;
+  } else {
+    to.value = from.value;
+  }
+}
+
 // ---- 16-bit types <-> float. Rounding is to nearest even; a NaN stays a (quiet) NaN.
 
 template <class To, class From>
@@ -207,15 +217,17 @@ void for_each_element(const int64_t s[2], const int64_t n[2], const Body& body) 
 
 // The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
 // `buffer`. With `packed` each row follows the one before.
+// Inlined where GCC would not by itself: it then knows that `buffer` shares no memory with what the loop reads.
 template <class T>
-Rows<const T> rows_of(const T* from, const int64_t s[2], const int64_t n[2], bool packed, T* buffer) {
+[[gnu::always_inline]] inline Rows<const T> rows_of(
+    const T* from, const int64_t s[2], const int64_t n[2], bool packed, T* buffer) {
   if (s[0] == 1 && (!packed || s[1] == n[0])) return {from, s[1]};
   if (s[1] == 0 && !packed) { // an expanded row is gathered once
     const int64_t row[] = {n[0], 1};
-    for_each_element(s, row, [&](int64_t to, int64_t at) { buffer[to].value = from[at].value; });
+    for_each_element(s, row, [&](int64_t to, int64_t at) { copy(from[at], buffer[to]); });
     return {buffer, 0};
   }
-  for_each_element(s, n, [&](int64_t to, int64_t at) { buffer[to].value = from[at].value; });
+  for_each_element(s, n, [&](int64_t to, int64_t at) { copy(from[at], buffer[to]); });
   return {buffer, n[0]};
 }
 
@@ -228,7 +240,7 @@ void tile(
     const int64_t elements = n[0] * n[1];
     const bool adjacent = s[0][0] == 1 && s[0][1] == n[0];
     compute(adjacent ? out : result, elements, f, rows_of(in[K], s[1 + K], n, true, buffer[K]).data...);
-    if (!adjacent) for_each_element(s[0], n, [&](int64_t from, int64_t at) { out[at].value = result[from].value; });
+    if (!adjacent) for_each_element(s[0], n, [&](int64_t from, int64_t at) { copy(result[from], out[at]); });
     return;
   }
   const Rows<const Element<T>> x[] = {rows_of(in[K], s[1 + K], n, false, buffer[K])...};
@@ -236,7 +248,7 @@ void tile(
     Element<T>* const row = out + j * s[0][1];
     if (s[0][0] != 1) {
       compute(result, n[0], f, x[K].data + j * x[K].stride...);
-      for (int64_t i = 0; i < n[0]; i++) row[i * s[0][0]].value = result[i].value;
+      for (int64_t i = 0; i < n[0]; i++) copy(result[i], row[i * s[0][0]]);
     } else if (stream) {
       compute_and_stream(row, n[0], f, x[K].data + j * x[K].stride...);
     } else {
