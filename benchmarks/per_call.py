@@ -1,4 +1,4 @@
-"""What one call costs: 16 elements, in each mode; and forward with backward, small and large."""
+"""What one call costs: 16 elements, in each mode; and forward with backward, at sizes from small to large."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         "eager": partial(eager, a, b),
         "addcmul": partial(torch.addcmul, c, a, b),
     }
+    into: Sides = {
+        "mymuladd": partial(muladd_nb.mymuladd, a, b, C, out=out),
+        "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
+        "addcmul": partial(torch.addcmul, c, a, b, out=out),
+    }
     yield {"mode": "nothing requires grad", "numel": 16}, calls
+    yield {"mode": "out=", "numel": 16}, into
     with torch.inference_mode():
         yield {"mode": "inference mode", "numel": 16}, calls
-        into: Sides = {
-            "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
-            "addcmul": partial(torch.addcmul, c, a, b, out=out),
-        }
         yield {"mode": "inference mode, out=", "numel": 16}, into
 
-    for numel in (16,) if quick else (16, 1 << 24):
+    for numel in (16,) if quick else (16, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 24):
         x, y = (torch.randn(numel, device=device(), requires_grad=True) for _ in range(2))
         grad = torch.ones(numel, device=device())
 
@@ -44,7 +46,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
             "mymuladd": lambda x, y: muladd_nb.mymuladd(x, y, C),
             "torch.ops": lambda x, y: ops.mymuladd(x, y, C),
             "eager": eager,
-            "addcmul": partial(torch.addcmul, c),
+            "addcmul": partial(torch.addcmul, constant(x.detach())),
         }
         yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
         yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from ._register import Elementwise, register
 
 TABLE = {
@@ -10,17 +12,23 @@ TABLE = {
         times="mymul",  # writes a large gradient several times faster than torch.mul
         node="MyMulAdd",
         instead="write a * b + c",
+        aten=torch.mul,
         flops=2,
     ),
     "mymuladd.Tensor(Tensor a, Tensor b, Tensor c)": Elementwise(
         partials={"a": lambda b: b, "b": lambda a: a, "c": lambda: 1},
         times="mymul",
         node="MyMulAdd",
+        aten=lambda a, b, c: torch.addcmul(c, a, b),
         flops=2,
         linear=({"a", "c"}, {"b", "c"}),
     ),
     "mymul(Tensor a, Tensor b)": Elementwise(
-        partials={"a": lambda b: b, "b": lambda a: a}, times="mymul", node="MyMul", linear=({"a"}, {"b"})
+        partials={"a": lambda b: b, "b": lambda a: a},
+        times="mymul",
+        node="MyMul",
+        aten=torch.mul,
+        linear=({"a"}, {"b"}),
     ),
     "myadd(Tensor a, Tensor b)": Elementwise(),
 }

@@ -16,7 +16,7 @@ from torch._functorch.autograd_function import custom_function_call_vmap_helper
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._functorch.utils import enable_single_level_autograd_function as record_at_this_level
 from torch._ops import OpOverload, _OpNamespace
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 from torch.nested._internal.nested_tensor import NestedTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_wrapper_subclass
@@ -29,6 +29,7 @@ __all__ = [
     "after_autograd",
     "argument_names",
     "arguments",
+    "autocasts",
     "differentiating",
     "entry_point",
     "has_kernel",
@@ -42,7 +43,6 @@ __all__ = [
     "names_in_every_namespace",
     "namespaces",
     "needs_recording",
-    "nothing_to_record",
     "parse_schema",
     "primal",
     "record_at_this_level",
@@ -50,6 +50,7 @@ __all__ = [
     "redispatch",
     "results",
     "transforms_active",
+    "unobserved",
     "vmap_kernel",
     "without_autocast",
 ]
@@ -66,12 +67,16 @@ transforms_active = _C._are_functorch_transforms_active
 # Is torch.jit.trace running?
 is_tracing = _C._is_tracing
 
+# Is autocast enabled for any device?
+autocasts = _C._is_any_autocast_enabled
+
 # torch's own parser of schemas.
 parse_schema = _C.parse_schema
 
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = _C._any_requires_grad
 _dispatch_modes = _C._len_torch_dispatch_stack
+_function_modes = _C._len_torch_function_stack
 _unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
 
 
@@ -89,18 +94,18 @@ def may_be_dual() -> bool:
     return transforms_active() or forward_ad._current_level >= 0 or _dispatch_modes() > 0
 
 
-def nothing_to_record(a: Tensor, b: Tensor) -> bool:
-    """Return whether autograd and every transform would pass an operator on ``a`` and ``b`` straight on.
+def unobserved() -> bool:
+    """Return whether no one sees which operators are called: no transform, level of forward-mode AD, mode or profiler.
 
-    Not so where a mode listens, and under ``torch.jit.trace``, which compares where calls come from.
+    Nor ``torch.jit.trace``, which compares where calls come from.
     """
-    # Written out, not through the functions above: this is on the way of every call.
     return not (
-        ((a.requires_grad or b.requires_grad) and _is_grad_enabled())
-        or transforms_active()
+        transforms_active()
         or forward_ad._current_level >= 0
         or _dispatch_modes()
+        or _function_modes()
         or is_tracing()
+        or profiler._is_profiler_enabled
     )
 
 

@@ -13,7 +13,7 @@ using elementwise::functional, elementwise::writing, elementwise::out, elementwi
 using Operators = elementwise::List<
     Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd, functional | writing | out>,
     Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out>,
-    Operator<"mymul(Tensor a, Tensor b)", Mul, functional | out>,
+    Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out>,
     Operator<"myadd(Tensor a, Tensor b)", Add, writing>
 >;
 // clang-format on

@@ -104,7 +104,6 @@ def test_c_that_is_a_tensor_has_a_gradient(device, dtype, needs):
     expected = torch.autograd.grad(tensors[0] * tensors[1] + tensors[2], wanted, grad)
     for function in (muladd_nb.mymuladd, ops.mymuladd.Tensor):
         result = function(*tensors)
-        assert type(result.grad_fn).__name__ == "MyMulAddBackward"
         mine = torch.autograd.grad(result, wanted, grad)
         assert all(torch.equal(x, y) for x, y in zip(mine, expected, strict=True))
 

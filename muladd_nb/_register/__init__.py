@@ -6,15 +6,19 @@ from collections.abc import Mapping
 
 from .. import _C
 from . import autocast, autograd, fake, flops, mutation, negative, nested, unsupported, vmap
-from .operator import Elementwise, Form, declared
+from .operator import UNRECORDED, Elementwise, Form, declared
 
 __all__ = ["Elementwise", "register"]
 
+# Nothing of a transform, a mode or a subclass comes to what only the public functions call.
+_OF_UNRECORDED = (fake, autograd, autocast, negative, unsupported)
+
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
-    """Register what the operators of ``table`` promise with every subsystem; return their forms."""
+    """Register what the operators of ``table`` promise with every subsystem; return the forms that anyone may call."""
     forms = declared(_C.operators(), table)
     for subsystem in (fake, autograd, mutation, vmap, autocast, flops, nested, negative, unsupported):
         for form in forms:
-            subsystem.register(form)
-    return forms
+            if not form.kind & UNRECORDED or subsystem in _OF_UNRECORDED:
+                subsystem.register(form)
+    return [form for form in forms if not form.kind & UNRECORDED]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,3 +26,10 @@ def name(op: Any) -> str:
 def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:
     """Register a kernel of an operator for a dispatch key."""
     library.impl(op.name().partition("::")[2], kernel, dispatch_key, with_keyset=with_keyset)
+
+
+def written_out(name: str, source: str, scope: dict[str, Any]) -> Callable[..., Any]:
+    """Return the function ``name`` of Python's source, written out for its arguments: a call has no time for a loop."""
+    exec(compile(source, f"<{namespace}: {name}>", "exec"), scope)
+    function: Callable[..., Any] = scope[name]
+    return function

@@ -5,16 +5,27 @@ from __future__ import annotations
 import torch
 
 from . import derivative
-from ._library import namespace
-from .operator import FUNCTIONAL, Form
+from ._library import implement, namespace
+from .operator import FUNCTIONAL, UNRECORDED, Form
+from .recording import recorder
 
 
 def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
+    if form.kind & UNRECORDED:
+        implement(form.op, torch.library.fallthrough_kernel, "Autograd")
+        return
     if not form.kind & FUNCTIONAL or not any(dtype.is_floating_point for dtype in form.dtypes):
         return
     promises = form.promises
     times = promises.times
     if isinstance(times, str):
         times = getattr(getattr(torch.ops, namespace), times).default
-    derivative.elementwise(form.op, promises.partials, times=times, node=promises.node, instead=promises.instead)
+    derivative.elementwise(
+        form.op,
+        promises.partials,
+        times=times,
+        node=promises.node,
+        instead=promises.instead,
+        record=recorder(form),
+    )

@@ -33,6 +33,7 @@ def elementwise(
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
     instead: str | None = None,
+    record: Callable[..., Tensor | None] | None = None,
 ) -> None:
     """Give an element-wise operator its derivative.
 
@@ -50,6 +51,9 @@ def elementwise(
         What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
     instead
         What to do instead of asking for a gradient that is not among ``partials``, for the error message.
+    record
+        Called with the arguments outside of every transform and mode: returns the result, recorded in another way,
+        or None.
 
     Raises
     ------
@@ -124,7 +128,7 @@ def elementwise(
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
     without = [argument for argument in tensors if argument not in partials]
-    _register(op, save, vjp, jvp, node=node, without=without, instead=instead)
+    _register(op, save, vjp, jvp, node=node, without=without, instead=instead, record=record)
 
 
 def derivative(
@@ -281,6 +285,7 @@ def _register(
     without: Sequence[str] = (),
     instead: str | None = None,
     materialize: bool = False,
+    record: Callable[..., Tensor | None] | None = None,
 ) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record."""
     arguments = private.arguments(op)
@@ -329,16 +334,20 @@ def _register(
     )
 
     def kernel(keyset: Any, *args: Any) -> Any:
-        below = keyset & private.after_autograd
         if not private.needs_recording(args):
-            return redispatch(below, *args)
+            return redispatch(keyset & private.after_autograd, *args)
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
+        if record is not None and private.unobserved():
+            result = record(*args)
+            if result is not None:
+                return result
+        below = partial(redispatch, keyset & private.after_autograd)
         if not private.transforms_active():
-            return function.apply(partial(redispatch, below), *args)
+            return function.apply(below, *args)
         with private.record_at_this_level():
-            return function.apply(private.in_modes_of_now(partial(redispatch, below)), *args)
+            return function.apply(private.in_modes_of_now(below), *args)
 
     def kernel_of_all(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         # The dispatcher leaves out what equals its default.

@@ -21,6 +21,10 @@ enum Form : unsigned {
   // Where there is a `float`, the first two also with float64 scalars on the CPU in its place, for compiled programs in
   // which it changes: torch.compile makes a constant of a `float`, and compiles again for the next one.
   tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c) -> Tensor                       f.tag_tensor_c
+  // The first two once more, without a kernel at Autograd: what the public functions call where nothing is recorded.
+  unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
+  // What they call where ATen has recorded: writes over the new tensor that it returned, as if no one had seen it.
+  over = unrecorded | 32, // _f_over(Tensor x, float c, Tensor(a!) out) -> ()           _f_over.tag
 };
 
 struct Argument {
@@ -68,9 +72,11 @@ struct Signature {
 
   // The name of the operator in one of its forms, "f_out.tag".
   std::string qualified(unsigned form) const {
-    std::string base(name), tag(overload);
+    std::string base(form & unrecorded ? "_" : ""), tag(overload);
+    base += name;
     const auto append = [&tag](std::string_view text) { tag.append(tag.empty() ? "" : "_").append(text); };
     if (form & writing) base += "_out";
+    if (form == over) base += "_over";
     if (form & out) append("out");
     if (form & tensor_numbers) append("tensor");
     for (int i = 0; form & tensor_numbers && i < count; i++)
@@ -85,7 +91,7 @@ struct Signature {
       text.append(i ? ", " : "").append(is_tensor ? "Tensor " : "float ").append(arguments[i].name);
     }
     if (form & functional) return text + ") -> Tensor";
-    return text + (form & writing ? ", Tensor(a!) out) -> ()" : ", *, Tensor(a!) out) -> Tensor(a!)");
+    return text + (form & out ? ", *, Tensor(a!) out) -> Tensor(a!)" : ", Tensor(a!) out) -> ()");
   }
 };
 
@@ -112,7 +118,7 @@ struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
 
   static constexpr bool has(unsigned form) {
-    return form & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
+    return (form == over ? functional : form) & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
   }
 
   template <size_t... I>
@@ -154,6 +160,9 @@ void for_each_form(List<Op...>, const Body& body) {
   of_all.template operator()<out>();
   of_all.template operator()<functional | tensor_numbers>();
   of_all.template operator()<writing | tensor_numbers>();
+  of_all.template operator()<functional | unrecorded>();
+  of_all.template operator()<writing | unrecorded>();
+  of_all.template operator()<over>();
 }
 
 } // namespace elementwise

@@ -1,0 +1,202 @@
+"""Small calls are recorded by ATen's node: with which values, gradients and words, and when they are not."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from layouts import ALL
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+# By name: the function, the operator, the node of ATen, our own, and how many tensors it takes.
+CALLS = {
+    "mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.3), "MulBackward0", "MyMulAddBackward", 2),
+    "ops.mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.3), "MulBackward0", "MyMulAddBackward", 2),
+    "mymuladd of three": (muladd_nb.mymuladd, "AddcmulBackward0", "MyMulAddBackward", 3),
+    "ops.mymuladd.Tensor": (ops.mymuladd.Tensor, "AddcmulBackward0", "MyMulAddBackward", 3),
+    "mymul": (muladd_nb.mymul, "MulBackward0", "MyMulBackward", 2),
+    "ops.mymul": (ops.mymul, "MulBackward0", "MyMulBackward", 2),
+}
+every_call = pytest.mark.parametrize(("call", "aten", "own", "count"), CALLS.values(), ids=CALLS)
+
+
+def node(result):
+    return type(result.grad_fn).__name__
+
+
+def leaves(count, device, dtype=torch.float32, shape=(5, 7)):
+    return [torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(count)]
+
+
+@every_call
+def test_values_gradients_and_strides_are_those_of_a_call_that_aten_does_not_record(
+    device, dtype, call, aten, own, count
+):
+    inputs = leaves(count, device, dtype)
+    grad = torch.randn(5, 7, device=device).to(dtype)
+    small = call(*inputs)
+    with torch.profiler.profile():
+        ordinary = call(*inputs)
+    assert (node(small), node(ordinary)) == (aten, own)
+    assert (small._version, small.stride(), small.dtype) == (0, ordinary.stride(), ordinary.dtype)
+    assert torch.equal(small, call(*(x.detach() for x in inputs)))
+    of_small, of_ordinary = (torch.autograd.grad(result, inputs, grad) for result in (small, ordinary))
+    assert all(map(torch.equal, of_small, of_ordinary))
+
+
+@every_call
+@pytest.mark.parametrize("layout", ALL)
+def test_every_layout_has_its_strides_and_values(device, call, aten, own, count, layout):
+    inputs = [layout(torch.randn(4, 6, device=device)).detach().requires_grad_() for _ in range(count)]
+    result, plain = call(*inputs), call(*(x.detach() for x in inputs))
+    assert result.stride() == plain.stride()
+    assert torch.equal(result, plain)
+
+
+@every_call
+def test_odd_strides_of_size_one_are_kept(device, call, aten, own, count):
+    inputs = [torch.randn(100, device=device).as_strided((1, 4), (100, 1)).requires_grad_() for _ in range(count)]
+    assert call(*inputs).stride() == call(*(x.detach() for x in inputs)).stride()
+
+
+@every_call
+def test_large_and_strided_calls_have_a_node_of_their_own(device, call, aten, own, count):
+    assert node(call(*leaves(count, device, shape=(1 << 17,)))) == own
+    first, *others = leaves(count, device, shape=(4, 4))
+    assert node(call(first.t(), *others)) == own
+    assert node(call(first, *(x.t() for x in others))) == own
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+class DispatchMode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@every_call
+@pytest.mark.parametrize("mode", [DispatchMode, torch.profiler.profile])
+def test_who_sees_the_operators_sees_this_one(device, call, aten, own, count, mode):
+    inputs = leaves(count, device)
+    with mode():
+        result = call(*inputs)
+    assert node(result) == own
+
+
+@every_call
+def test_a_subclass_is_none_of_it(device, call, aten, own, count):
+    result = call(*(x.detach().as_subclass(Subclass).requires_grad_() for x in leaves(count, device)))
+    assert type(result) is Subclass
+    ((below, _),) = result.grad_fn.next_functions  # of what made it a subclass
+    assert type(below).__name__ == own
+
+
+@every_call
+def test_autocast_computes_in_its_dtype(device, call, aten, own, count):
+    with torch.autocast(device, torch.bfloat16):
+        assert call(*leaves(count, device)).dtype == torch.bfloat16
+
+
+@every_call
+def test_parameters_are_recorded_too(device, call, aten, own, count):
+    parameters = [torch.nn.Parameter(x.detach()) for x in leaves(count, device)]
+    result = call(*parameters)
+    assert node(result) == aten
+    assert type(result) is torch.Tensor
+
+
+@every_call
+def test_only_what_the_gradients_need_is_saved(device, call, aten, own, count):
+    inputs = [x.detach() for x in leaves(count, device)]
+    inputs[0].requires_grad_()
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        result = call(*inputs)
+    assert node(result) == aten
+    assert [x.data_ptr() for x in packed] == [inputs[1].data_ptr()]
+
+
+@every_call
+def test_an_overwritten_input_is_noticed(device, call, aten, own, count):
+    inputs = leaves(count, device)
+    result = call(*inputs)
+    with torch.no_grad():
+        inputs[1].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+@every_call
+def test_anomaly_mode_names_the_call(device, call, aten, own, count):
+    inputs = leaves(count, device)
+    with torch.autograd.set_detect_anomaly(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = call(*inputs)
+        with pytest.raises(RuntimeError, match=f"'{aten}' returned nan"):
+            result.backward(torch.full_like(result, np.nan))
+
+
+@every_call
+def test_what_is_refused_is_refused_in_the_same_words(device, call, aten, own, count):
+    x = torch.randn(4, device=device)
+    others = [
+        torch.randn(2, device=device),
+        torch.randn(4, 1, device=device),
+        torch.randn(1, device=device),
+        torch.randn(4, device=device, dtype=torch.float64),
+        torch.randn(4, device="meta"),
+        torch.ones(4, dtype=torch.int32, device=device),
+        torch.randn(4, device=device).to_sparse(),
+    ]
+    for other in others:
+        arguments = [x, other, x][:count]
+        said = []
+        for requires_grad in (False, True):
+            with pytest.raises(RuntimeError) as error:
+                call(arguments[0].detach().requires_grad_(requires_grad), *arguments[1:])
+            said.append(str(error.value).splitlines()[0])
+        assert said[0] == said[1]
+
+
+@every_call
+def test_a_lazily_negated_input(device, call, aten, own, count):
+    first, *others = leaves(count, device, shape=(1,))
+    negated = torch.randn(1, dtype=torch.complex64, device=device).conj().imag
+    assert negated.is_neg() and negated.is_contiguous()
+    expected = call(first.detach(), negated.resolve_neg(), *(x.detach() for x in others[1:]))
+    assert torch.equal(call(first, negated, *others[1:]), expected)
+
+
+@every_call
+def test_flushing_subnormals_changes_no_value(call, aten, own, count):
+    inputs = [torch.full((3,), 1e-20).requires_grad_(), *(torch.full((3,), 1e-20) for _ in range(count - 1))]
+    expected = call(*(x.detach() for x in inputs))
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush")
+    try:
+        result = call(*inputs)
+    finally:
+        torch.set_flush_denormal(False)
+    assert node(result) == aten
+    assert result.tolist() == expected.tolist()
+
+
+@every_call
+def test_it_differentiates_again(device, call, aten, own, count):
+    inputs = leaves(count, device, torch.float64, shape=(3,))
+    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(call, inputs, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+@every_call
+def test_under_checkpointing_and_compiled_autograd_the_gradients_are_the_same(device, call, aten, own, count):
+    inputs = leaves(count, device)
+    expected = torch.autograd.grad(call(*inputs).sum(), inputs)
+    again = torch.utils.checkpoint.checkpoint(call, *inputs, use_reentrant=False)
+    assert all(map(torch.equal, torch.autograd.grad(again.sum(), inputs), expected))
