@@ -1,34 +1,38 @@
-"""Every private name of torch that this package uses, in one place.
+"""Every private name of torch that this package uses, in one table, and what is lost where a torch lacks one.
 
-None has a public counterpart in every torch of the supported range. A torch that drops one fails here, at
-import, with its name.
+None has a public counterpart in every torch of the supported range. One that is missing does not stop the import: there
+is one warning, another way where there is one, and a sentence where a call would be wrong. To need another name is a
+line of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import pkgutil
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import torch
-from torch import _C, Tensor
-from torch._functorch.autograd_function import custom_function_call_vmap_helper
-from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
-from torch._functorch.utils import enable_single_level_autograd_function as record_at_this_level
-from torch._ops import OpOverload, _OpNamespace
+from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
-from torch.nested._internal.nested_tensor import NestedTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_wrapper_subclass
 
 __all__ = [
+    "FORWARD_MODE",
+    "JAGGED",
+    "NEW",
+    "TRANSFORMS",
+    "VMAP_OF_OUT",
     "BelowAutograd",
     "NestedTensor",
     "OpOverload",
     "SingleLevelFunction",
-    "after_autograd",
     "argument_names",
     "arguments",
+    "below_autograd",
     "differentiating",
     "entry_point",
     "has_kernel",
@@ -38,7 +42,9 @@ __all__ = [
     "is_wrapper_subclass",
     "jagged_like",
     "jagged_values",
+    "lacking",
     "may_be_dual",
+    "missing",
     "names_in_every_namespace",
     "namespaces",
     "needs_recording",
@@ -48,36 +54,165 @@ __all__ = [
     "record_at_this_level",
     "record_tangents",
     "redispatch",
+    "refusal",
     "results",
     "transforms_active",
     "vmap_kernel",
     "without_autocast",
 ]
 
-# The dispatch keys below autograd.
-after_autograd = _C._after_autograd_keyset
+# What a name is needed for, and what becomes of it without.
+SPEED = "a call", "takes longer"
+AUTOCAST = "a call under autocast", "takes longer"
+TRANSFORMS = "a derivative under torch.func", "is refused"
+FORWARD_MODE = "a tensor with a tangent", "is refused"
+JAGGED = "a jagged nested tensor", "is refused"
+VMAP_OF_OUT = "an out variant under vmap", "is refused"
+NEW = "'muladd-nb new'", "is refused"
 
-# A context in which operators are dispatched below autograd.
-BelowAutograd = _C._AutoDispatchBelowAutograd
+_Capability = tuple[str, str]
+_lacks: dict[str, tuple[_Capability, ...]] = {}
+_package = __name__.partition(".")[0]
 
-# Is a torch.func transform (grad, jvp, vmap ...) running?
-transforms_active = _C._are_functorch_transforms_active
+
+def _find(path: str, *needed_for: _Capability, otherwise: Any = None) -> Any:
+    """Return what stands at ``module:name.name``; where nothing does, note what is lost, and return ``otherwise``."""
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+        _lacks[path.replace(":", ".")] = needed_for
+        return otherwise
+
+
+def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = None) -> Any:
+    """Return what gets an attribute of the objects of which ``of`` is one, or their class; else as ``_find`` does."""
+    found = _find(of, *needed_for)
+    # A class announces what each object is given when it is made.
+    if found is None or attribute in getattr(found, "__annotations__", ()):
+        return attrgetter(attribute)
+    return otherwise if _find(f"{of}.{attribute}", *needed_for) is None else attrgetter(attribute)
+
+
+def missing() -> list[str]:
+    """Return the names that this torch lacks, each with what is lost."""
+    return [f"{name} ({'; '.join(map(' '.join, lost))})" for name, lost in _lacks.items()]
+
+
+def lacking(capability: _Capability) -> str:
+    """Return why a capability is lost, as a sentence ends, or nothing if it is not."""
+    names = ", ".join(name for name, lost in _lacks.items() if capability in lost)
+    return f"{capability[0]} needs {names}, which torch {torch.__version__} lacks" if names else ""
+
+
+def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] | None:
+    """Return what raises ``RuntimeError`` for an operator that needs a capability which is lost, or None."""
+    reason = lacking(capability)
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"{operator}: {reason}; use another torch, or a newer {_package}")
+
+    return refuse if reason else None
+
+
+# ---- The table
+
+
+def _strip_autograd(keyset: Any) -> Any:
+    while "Autograd" in str(highest := keyset.highestPriorityTypeId()):
+        keyset = keyset.remove(highest)
+    return keyset
+
+
+# The keys of a set that are below autograd: what is left for a kernel at Autograd to dispatch to.
+_after_autograd = _find("torch._C:_after_autograd_keyset", SPEED)
+below_autograd = _strip_autograd if _after_autograd is None else _after_autograd.__and__
+
+# A context in which operators are dispatched below autograd, where nothing is to be recorded.
+BelowAutograd = _find("torch._C:_AutoDispatchBelowAutograd", SPEED, otherwise=contextlib.nullcontext)
 
 # Is torch.jit.trace running?
-is_tracing = _C._is_tracing
+is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
 
-# torch's own parser of schemas.
-parse_schema = _C.parse_schema
+# Is a torch.func transform (grad, jvp, vmap ...) running?
+transforms_active = _find("torch._C:_are_functorch_transforms_active", TRANSFORMS)
+
+# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
+# public one knows no levels; torch.func refuses it.
+SingleLevelFunction = _find(
+    "torch.autograd.function:_SingleLevelFunction", TRANSFORMS, otherwise=torch.autograd.Function
+)
+record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
+
+_is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
+_set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
+_unpack_dual = _find("torch._VF:_unpack_dual", SPEED, otherwise=forward_ad.unpack_dual)
+
+# Where the innermost level of forward-mode AD stands, which changes. If it is not known, one may be open.
+_forward_ad: Any = forward_ad
+if _find("torch.autograd.forward_ad:_current_level", SPEED) is None:
+    _forward_ad = SimpleNamespace(_current_level=0)
 
 _is_grad_enabled = torch.is_grad_enabled
-_any_requires_grad = _C._any_requires_grad
-_dispatch_modes = _C._len_torch_dispatch_stack
-_unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
+_any_requires_grad = _find(
+    "torch._C:_any_requires_grad",
+    SPEED,
+    otherwise=lambda *args: any(isinstance(x, Tensor) and x.requires_grad for x in args),
+)
+
+# How many modes listen. If it is not known, one may.
+_dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", SPEED, otherwise=lambda: 1)
+
+_ExcludeDispatchKeyGuard = _find("torch._C:_ExcludeDispatchKeyGuard", AUTOCAST)
+_DispatchKeySet = _find("torch._C:DispatchKeySet", AUTOCAST)
+_AutocastCPU = _find("torch._C:DispatchKey.AutocastCPU", AUTOCAST)
+_AutocastCUDA = _find("torch._C:DispatchKey.AutocastCUDA", AUTOCAST)
+
+# What `op.__call__` and `op.redispatch` call: without the steps through Python, 0.2 and 0.3 us a call.
+entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambda op: op)
+redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
+
+_schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
+
+_NESTED = "torch.nested._internal.nested_tensor:NestedTensor"
+NestedTensor = _find(_NESTED, JAGGED)
+jagged_values = _getter(_NESTED, "_values", JAGGED)  # the elements, packed in one tensor, which is the memory itself
+_ragged_idx = _getter(_NESTED, "_ragged_idx", JAGGED)
+_metadata_cache = _getter(_NESTED, "_metadata_cache", JAGGED)
+
+# What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
+_interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
+_vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
+
+# Has a tensor other tensors in it, that torch can take it apart into?
+is_wrapper_subclass = _find(
+    "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
+    SPEED,
+    otherwise=lambda x: isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__"),
+)
+
+# torch's own parser of schemas, and the names of all operators.
+parse_schema = _find("torch._C:parse_schema", NEW)
+_all_op_names = _find("torch._C:_dispatch_get_all_op_names", NEW)
+
+OpOverload = type(torch.ops.aten.mul.Tensor)
+
+if transforms_active is None:  # so one may run: torch refuses its own Function there
+    transforms_active, _dispatch_modes, SingleLevelFunction = lambda: False, lambda: 1, torch.autograd.Function
+
+if _lacks:
+    warnings.warn(
+        f"{_package}: torch {torch.__version__} lacks {', '.join(missing())}; everything else works. "
+        f"A newer {_package} may know this torch.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+# ---- What is made of them
 
 
 def differentiating() -> bool:
     """Return whether a torch.func transform is running, or a level of ``torch.autograd.forward_ad`` is open."""
-    return transforms_active() or forward_ad._current_level >= 0
+    return transforms_active() or _forward_ad._current_level >= 0
 
 
 def may_be_dual() -> bool:
@@ -86,7 +221,7 @@ def may_be_dual() -> bool:
     A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
     but it runs under a dispatch mode then.
     """
-    return transforms_active() or forward_ad._current_level >= 0 or _dispatch_modes() > 0
+    return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
 
 
 def nothing_to_record(a: Tensor, b: Tensor) -> bool:
@@ -98,7 +233,7 @@ def nothing_to_record(a: Tensor, b: Tensor) -> bool:
     return not (
         ((a.requires_grad or b.requires_grad) and _is_grad_enabled())
         or transforms_active()
-        or forward_ad._current_level >= 0
+        or _forward_ad._current_level >= 0
         or _dispatch_modes()
         or is_tracing()
     )
@@ -109,14 +244,9 @@ def needs_recording(args: tuple[Any, ...]) -> bool:
     return (
         (_is_grad_enabled() and _any_requires_grad(*args))
         or transforms_active()
-        or forward_ad._current_level >= 0
+        or _forward_ad._current_level >= 0
         or _dispatch_modes() > 0
     )
-
-
-def entry_point(op: Any) -> Any:
-    """Return what ``op.__call__`` calls: without the step through Python, 0.2 us a call."""
-    return op._op
 
 
 def primal(tensor: Tensor) -> Tensor:
@@ -135,10 +265,10 @@ def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The forward of an ``autograd.Function`` records nothing. The levels below it must record what they did, and no more.
     """
-    modes = _is_grad_enabled(), _C._is_fwd_grad_enabled()
+    modes = _is_grad_enabled(), _is_fwd_grad_enabled()
 
     def call(*args: Any) -> Any:
-        with torch.set_grad_enabled(modes[0]), forward_ad._set_fwd_grad_enabled(modes[1]):
+        with torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
             return function(*args)
 
     return call
@@ -146,34 +276,40 @@ def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def record_tangents() -> AbstractContextManager[None]:
     """Turn forward-mode AD on, as it was where the ``jvp`` of an ``autograd.Function`` is called for."""
-    return forward_ad._set_fwd_grad_enabled(True)
+    context: AbstractContextManager[None] = _set_fwd_grad_enabled(True)
+    return context
 
 
 def without_autocast() -> AbstractContextManager[object]:
     """Dispatch below autocast."""
-    keys = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU) | _C.DispatchKeySet(_C.DispatchKey.AutocastCUDA)
-    guard: AbstractContextManager[object] = _C._ExcludeDispatchKeyGuard(keys)
+    if lacking(AUTOCAST):
+        return _with_autocast_off()
+    guard: AbstractContextManager[object] = _ExcludeDispatchKeyGuard(
+        _DispatchKeySet(_AutocastCPU) | _DispatchKeySet(_AutocastCUDA)
+    )
     return guard
 
 
-def redispatch(op: Any) -> Any:
-    """Return what ``op.redispatch`` calls: without the step through Python, 0.3 us a call."""
-    return op._handle.redispatch_boxed
+@contextlib.contextmanager
+def _with_autocast_off() -> Iterator[None]:
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
 
 
 def has_kernel(op: Any, dispatch_key: str) -> bool:
     """Return whether an operator has a kernel for a dispatch key."""
-    return _C._dispatch_has_kernel_for_dispatch_key(op.name(), dispatch_key)
+    has: bool = op.has_kernel_for_dispatch_key(dispatch_key)
+    return has
 
 
 def arguments(op: Any) -> Any:
     """Return the arguments of an operator, in the order of its schema."""
-    return op._schema.arguments
+    return _schema(op).arguments
 
 
 def results(op: Any) -> Any:
     """Return the results of an operator, in the order of its schema."""
-    return op._schema.returns
+    return _schema(op).returns
 
 
 def argument_names(op: Any) -> list[str]:
@@ -181,40 +317,42 @@ def argument_names(op: Any) -> list[str]:
     return [argument.name for argument in arguments(op)]
 
 
-def jagged_values(nested: Any) -> Tensor:
-    """Return the elements of a nested tensor, packed in one tensor, which is the memory itself."""
-    return nested._values
+def _schema_of_fx(op: Any) -> Any:
+    from torch.fx.operator_schemas import get_signature_for_torch_op
+
+    _, schemas = get_signature_for_torch_op(op, return_schemas=True)
+    return schemas[0] if schemas else None
 
 
 def jagged_like(nested: Any, values: Tensor) -> Tensor:
     """Return a nested tensor of the structure of ``nested`` with the elements ``values``."""
-    return NestedTensor(
+    nested_tensor: Tensor = NestedTensor(
         values,
         offsets=nested.offsets(),
         lengths=nested.lengths(),
-        _ragged_idx=nested._ragged_idx,
-        _metadata_cache=dict(nested._metadata_cache),
+        _ragged_idx=_ragged_idx(nested),
+        _metadata_cache=dict(_metadata_cache(nested)),
     )
+    return nested_tensor
 
 
 def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
     """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
 
     def kernel(*args: Any) -> Any:
-        interpreter: Any = retrieve_current_functorch_interpreter()
-        return custom_function_call_vmap_helper(interpreter, rule, op, *args)
+        return _vmap_helper(_interpreter(), rule, op, *args)
 
     return kernel
 
 
 def namespaces() -> set[str]:
     """Return the namespaces that have operators, and what ``torch.ops`` itself has by name."""
-    return {name.partition("::")[0] for name in _C._dispatch_get_all_op_names()} | _attributes(type(torch.ops)())
+    return {name.partition("::")[0] for name in _all_op_names()} | _attributes(type(torch.ops)())
 
 
 def names_in_every_namespace() -> set[str]:
     """Return what every namespace of ``torch.ops`` has by name."""
-    return _attributes(_OpNamespace(""))
+    return _attributes(type(torch.ops.aten)(""))
 
 
 def _attributes(module: Any) -> set[str]:

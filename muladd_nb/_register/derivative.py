@@ -295,6 +295,8 @@ def _register(
             keyset, *args[:positional], **dict(zip(names[positional:], args[positional:], strict=True))
         )
 
+    at_this_level = private.refusal(private.TRANSFORMS, name(op)) or private.record_at_this_level
+    refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
     redispatch = private.redispatch(op) if positional == len(arguments) else by_keyword
 
     # The old form, without setup_context, is 10 us cheaper a call.
@@ -329,15 +331,17 @@ def _register(
     )
 
     def kernel(keyset: Any, *args: Any) -> Any:
-        below = keyset & private.after_autograd
+        below = private.below_autograd(keyset)
         if not private.needs_recording(args):
             return redispatch(below, *args)
+        if refuse_tangents and any(isinstance(x, Tensor) and private.has_tangent(x) for x in args):
+            refuse_tangents()
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
         if not private.transforms_active():
             return function.apply(partial(redispatch, below), *args)
-        with private.record_at_this_level():
+        with at_this_level():
             return function.apply(private.in_modes_of_now(partial(redispatch, below)), *args)
 
     def kernel_of_all(keyset: Any, *args: Any, **kwargs: Any) -> Any:

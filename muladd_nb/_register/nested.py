@@ -8,6 +8,7 @@ import torch
 
 from .. import _torch_private as private
 from . import contract, unsupported
+from ._library import implement
 from .operator import OUT, Form
 
 
@@ -32,7 +33,15 @@ def register(form: Form) -> None:
             return out if form.kind & OUT else None
         return private.jagged_like(first[1], result)
 
-    torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, rule)
+    if refuse := private.refusal(private.JAGGED, form.name):
+
+        def refuse_nested(*args: Any, **kwargs: Any) -> None:
+            unsupported.check(form, args, kwargs)
+            refuse()
+
+        implement(form.op, refuse_nested, "AutogradNestedTensor")
+    else:
+        torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, rule)
 
 
 def _values(x: Any) -> Any:
