@@ -45,6 +45,7 @@ __all__ = [
     "lacking",
     "may_be_dual",
     "missing",
+    "names",
     "names_in_every_namespace",
     "namespaces",
     "needs_recording",
@@ -71,37 +72,45 @@ VMAP_OF_OUT = "an out variant under vmap", "is refused"
 NEW = "'muladd-nb new'", "is refused"
 
 _Capability = tuple[str, str]
-_lacks: dict[str, tuple[_Capability, ...]] = {}
+names: dict[str, tuple[_Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
+_missing: list[str] = []
 _package = __name__.partition(".")[0]
 
 
-def _find(path: str, *needed_for: _Capability, otherwise: Any = None) -> Any:
-    """Return what stands at ``module:name.name``; where nothing does, note what is lost, and return ``otherwise``."""
+def _find(path: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+    """Return what stands at ``module:name.name``; where nothing does, note that, and return ``otherwise``.
+
+    A field is what a class announces, and gives to each of its objects.
+    """
+    names[path] = needed_for
+    of, _, last = path.rpartition(".")
     try:
-        return pkgutil.resolve_name(path)
-    except (ImportError, AttributeError):
-        _lacks[path.replace(":", ".")] = needed_for
+        return pkgutil.resolve_name(of).__annotations__[last] if field else pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, KeyError):
+        if not any(path.startswith(f"{other}.") for other in _missing):
+            _missing.append(path)
         return otherwise
 
 
-def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = None) -> Any:
-    """Return what gets an attribute of the objects of which ``of`` is one, or their class; else as ``_find`` does."""
-    found = _find(of, *needed_for)
-    # A class announces what each object is given when it is made.
-    if found is None or attribute in getattr(found, "__annotations__", ()):
-        return attrgetter(attribute)
-    return otherwise if _find(f"{of}.{attribute}", *needed_for) is None else attrgetter(attribute)
+def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+    """Return what gets an attribute of everything like the object, or of the class, that stands at ``of``."""
+    found = _find(f"{of}.{attribute}", *needed_for, field=field)
+    return otherwise if found is None else attrgetter(attribute)
 
 
 def missing() -> list[str]:
     """Return the names that this torch lacks, each with what is lost."""
-    return [f"{name} ({'; '.join(map(' '.join, lost))})" for name, lost in _lacks.items()]
+    return [f"{_dotted(path)} ({'; '.join(map(' '.join, names[path]))})" for path in _missing]
 
 
 def lacking(capability: _Capability) -> str:
     """Return why a capability is lost, as a sentence ends, or nothing if it is not."""
-    names = ", ".join(name for name, lost in _lacks.items() if capability in lost)
-    return f"{capability[0]} needs {names}, which torch {torch.__version__} lacks" if names else ""
+    lost = ", ".join(_dotted(path) for path in _missing if capability in names[path])
+    return f"{capability[0]} needs {lost}, which torch {torch.__version__} lacks" if lost else ""
+
+
+def _dotted(path: str) -> str:
+    return path.replace(":", ".")
 
 
 def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] | None:
@@ -118,7 +127,9 @@ def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] |
 
 
 def _strip_autograd(keyset: Any) -> Any:
-    while "Autograd" in str(highest := keyset.highestPriorityTypeId()):
+    reached = False
+    while "Autograd" in str(highest := keyset.highestPriorityTypeId()) or not reached:
+        reached = reached or "Autograd" in str(highest)
         keyset = keyset.remove(highest)
     return keyset
 
@@ -145,7 +156,6 @@ record_at_this_level = _find("torch._functorch.utils:enable_single_level_autogra
 
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
 _set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
-_unpack_dual = _find("torch._VF:_unpack_dual", SPEED, otherwise=forward_ad.unpack_dual)
 
 # Where the innermost level of forward-mode AD stands, which changes. If it is not known, one may be open.
 _forward_ad: Any = forward_ad
@@ -173,11 +183,12 @@ redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SP
 
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
 
-_NESTED = "torch.nested._internal.nested_tensor:NestedTensor"
-NestedTensor = _find(_NESTED, JAGGED)
-jagged_values = _getter(_NESTED, "_values", JAGGED)  # the elements, packed in one tensor, which is the memory itself
-_ragged_idx = _getter(_NESTED, "_ragged_idx", JAGGED)
-_metadata_cache = _getter(_NESTED, "_metadata_cache", JAGGED)
+_JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
+NestedTensor = _find(_JAGGED, JAGGED)
+# The elements, packed in one tensor, which is the memory itself.
+jagged_values = _getter(_JAGGED, "_values", JAGGED, field=True)
+_ragged_idx = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
+_metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, field=True)
 
 # What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
 _interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
@@ -199,7 +210,7 @@ OpOverload = type(torch.ops.aten.mul.Tensor)
 if transforms_active is None:  # so one may run: torch refuses its own Function there
     transforms_active, _dispatch_modes, SingleLevelFunction = lambda: False, lambda: 1, torch.autograd.Function
 
-if _lacks:
+if _missing:
     warnings.warn(
         f"{_package}: torch {torch.__version__} lacks {', '.join(missing())}; everything else works. "
         f"A newer {_package} may know this torch.",
@@ -251,13 +262,14 @@ def needs_recording(args: tuple[Any, ...]) -> bool:
 
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
-    value: Tensor = _unpack_dual(tensor, level=0)[0]
+    value: Tensor = forward_ad.unpack_dual(tensor, level=0).primal
     return value
 
 
 def has_tangent(tensor: Tensor) -> bool:
     """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
-    return _unpack_dual(tensor, level=0)[1] is not None
+    # torch takes no jagged tensor apart, and makes no dual one.
+    return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
 def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,10 +1,13 @@
 """Private names of torch stand in one table, and a torch that lacks one loses only what needs it."""
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
+from forked import python
+
+import muladd_nb
+from muladd_nb._torch_private import names
 
 PACKAGE = Path(__file__).parent.parent / "muladd_nb"
 HOME = "_torch_private.py"
@@ -50,19 +53,53 @@ def test_modules_use_public_names_only(path):
     assert not {name for name in names_of_torch(path) if private(name)} - DOCUMENTED
 
 
-# What the table looks up, as it is written there.
-PATHS = re.findall(r'"(torch[\w.]*:[\w.]+)"', (PACKAGE / HOME).read_text())
-
-
 def test_the_table_is_read_rightly():
     assert {
         "torch._C:_after_autograd_keyset",
         "torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter",
         "torch.autograd.forward_ad:_current_level",
-    } <= set(PATHS)
+    } <= names.keys()
 
 
 def test_this_torch_lacks_nothing():
-    import muladd_nb
-
     assert muladd_nb.build_info()["missing_in_torch"] == []
+
+
+# What is lost with a name, or with a module; nothing but time where it is not said.
+LOSES = {
+    "torch._C:_are_functorch_transforms_active": ["transforms"],
+    "torch._C:_is_fwd_grad_enabled": ["transforms"],
+    "torch._C:_dispatch_get_all_op_names": ["new"],
+    "torch._C:parse_schema": ["new"],
+    "torch._functorch.autograd_function": ["vmap of out"],
+    "torch._functorch.pyfunctorch": ["vmap of out"],
+    "torch._functorch.utils": ["transforms"],
+    "torch.autograd.forward_ad:_set_fwd_grad_enabled": ["transforms", "forward mode"],
+    "torch.autograd.function:_SingleLevelFunction": ["transforms"],
+    "torch.nested._internal.nested_tensor": ["jagged"],
+}
+MODULES_OF_TORCH = [path for path in LOSES if ":" not in path]
+QUICK = [
+    "torch._C:_after_autograd_keyset",
+    "torch.autograd.forward_ad:_current_level",
+    "torch.autograd.forward_ad:_set_fwd_grad_enabled",
+    *MODULES_OF_TORCH,
+]
+
+
+def without(path, tmp_path, *, whole):
+    lost = [lost for prefix, of_it in LOSES.items() if path.startswith(prefix) for lost in of_it]
+    status, stderr = python(f"import works; works.check({path!r}, *{lost}, whole={whole})", tmp_path / "stderr")
+    assert status == 0, stderr
+
+
+@pytest.mark.parametrize("path", QUICK)
+def test_a_torch_that_lacks_something_loses_only_what_needs_it(path, tmp_path):
+    without(path, tmp_path, whole=False)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("path", [*names, *MODULES_OF_TORCH])
+def test_a_torch_that_lacks_any_of_the_table_loses_only_what_needs_it(path, tmp_path):
+    """Nor does it lose ``torch.compile``."""
+    without(path, tmp_path, whole=True)

@@ -334,7 +334,11 @@ def _register(
         below = private.below_autograd(keyset)
         if not private.needs_recording(args):
             return redispatch(below, *args)
-        if refuse_tangents and any(isinstance(x, Tensor) and private.has_tangent(x) for x in args):
+        if (
+            refuse_tangents
+            and private.may_be_dual()
+            and any(isinstance(x, Tensor) and private.has_tangent(x) for x in args)
+        ):
             refuse_tangents()
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
