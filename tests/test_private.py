@@ -45,12 +45,19 @@ def names_of_torch(path):
     return used
 
 
+def private_attributes(path):
+    """Return the private attributes that a module takes from anything but `self`."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in nodes if private(node.attr) and getattr(node.value, "id", "") != "self"}
+
+
 MODULES = [path for path in PACKAGE.rglob("*.py") if "project" not in path.parts]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_modules_use_public_names_only(path):
     assert not {name for name in names_of_torch(path) if private(name)} - DOCUMENTED
+    assert private_attributes(path) <= ({"_current_level"} if path.name == HOME else {"_check"})
 
 
 def test_the_table_is_read_rightly():

@@ -266,6 +266,10 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
     return itemgetter(slice(first, first + len(places)))
 
 
+def _has_tangent(x: Any) -> bool:
+    return isinstance(x, Tensor) and private.has_tangent(x)
+
+
 def no_gradient(op: Any, argument: str, instead: str | None = None) -> RuntimeError:
     alternative = f", or {instead}" if instead else ""
     return RuntimeError(f"{name(op)}: {argument} has no gradient, but requires one; detach {argument}{alternative}")
@@ -334,11 +338,7 @@ def _register(
         below = private.below_autograd(keyset)
         if not private.needs_recording(args):
             return redispatch(below, *args)
-        if (
-            refuse_tangents
-            and private.may_be_dual()
-            and any(isinstance(x, Tensor) and private.has_tangent(x) for x in args)
-        ):
+        if refuse_tangents and private.may_be_dual() and any(map(_has_tangent, args)):
             refuse_tangents()
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
