@@ -32,6 +32,7 @@ __all__ = [
     "SingleLevelFunction",
     "argument_names",
     "arguments",
+    "assert_later",
     "below_autograd",
     "differentiating",
     "entry_point",
@@ -68,6 +69,7 @@ AUTOCAST = "a call under autocast", "takes longer"
 TRANSFORMS = "a derivative under torch.func", "is refused"
 FORWARD_MODE = "a tensor with a tangent", "is refused"
 JAGGED = "a jagged nested tensor", "is refused"
+COMPILED_LENGTHS = "a compiled jagged tensor with lengths", "is refused"
 VMAP_OF_OUT = "an out variant under vmap", "is refused"
 NEW = "'muladd-nb new'", "is refused"
 
@@ -189,6 +191,9 @@ NestedTensor = _find(_JAGGED, JAGGED)
 jagged_values = _getter(_JAGGED, "_values", JAGGED, field=True)
 _ragged_idx = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
 _metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, field=True)
+
+# Raises where a program runs, not where it is compiled.
+assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
 
 # What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
 _interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)

@@ -1,5 +1,6 @@
 """What the operators do, a list of calls for each capability: for a process in which some of them are lost."""
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -150,6 +151,18 @@ def jagged_write():
     assert_close(out.values(), a.values() * b.values())
 
 
+def compiled_lengths():
+    import muladd_nb
+
+    offsets, lengths = torch.tensor([0, 3, 6]), torch.tensor([3, 1])
+    a, b, _ = (torch.nested.nested_tensor_from_jagged(x, offsets, lengths=lengths) for x in tensors(6, 2))
+    try:
+        y = torch.compile(muladd_nb.mymul, fullgraph=True, backend="aot_eager")(a, b)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        raise RuntimeError(*re.findall("mymul: .* a newer muladd_nb", str(error))[:1]) from None
+    assert_close(y.unbind(), (a * b).unbind())
+
+
 def batches_of_out():
     a, b, out = tensors(2, 3)
     vmap(lambda a, b, out: torch.ops.muladd_nb.mymul.out(a, b, out=out))(a, b, out)
@@ -185,6 +198,7 @@ def calls(whole):
         "transforms": [call for transform in TRANSFORMS for call in each(under(transform))],
         "forward mode": each(duals),
         "jagged": [*each(jagged), jagged_write],
+        "compiled lengths": [compiled_lengths] if whole else [],
         "vmap of out": [batches_of_out],
         "new": [new],
     }
