@@ -35,6 +35,19 @@ def tests_all(session: nox.Session) -> None:
 
 
 @nox.session
+def nightly(session: nox.Session) -> None:
+    """Run the tests on torch's nightly build, which is what the next torch will be; what follows -- goes to pytest."""
+    index = "https://download.pytorch.org/whl/nightly/cpu"
+    alone = {"PIP_CONFIG_FILE": os.devnull}  # or another index of the configuration would offer a release
+    session.install("--pre", "torch", f"--index-url={index}", env=alone, success_codes=[0, 1])
+    installed = _output(session, "pip", "list", "--format=freeze")
+    if not re.search(r"^torch==.*\bdev", installed, re.MULTILINE):
+        session.error(f"torch's nightly build cannot be had from {index}: nothing was tested")
+    session.install(".[test]")  # compiled against a release, as the wheel is
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types, and the workflows."""
     _install_tools(session)

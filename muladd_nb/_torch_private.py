@@ -1,35 +1,40 @@
-"""Every private name of torch that this package uses, in one place.
+"""Every private name of torch that this package uses, in one table, and what is lost where a torch lacks one.
 
-None has a public counterpart in every torch of the supported range. A torch that drops one fails here, at
-import, with its name.
+None has a public counterpart in every torch of the supported range. One that is missing does not stop the import: there
+is one warning, another way where there is one, and a sentence where a call would be wrong. To need another name is a
+line of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import pkgutil
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import torch
-from torch import _C, Tensor
-from torch._functorch.autograd_function import custom_function_call_vmap_helper
-from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
-from torch._functorch.utils import enable_single_level_autograd_function as record_at_this_level
-from torch._ops import OpOverload, _OpNamespace
+from torch import Tensor
 from torch.autograd import forward_ad, profiler
-from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
-from torch.nested._internal.nested_tensor import NestedTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_wrapper_subclass
 
 __all__ = [
+    "FORWARD_MODE",
+    "JAGGED",
+    "NEW",
+    "TRANSFORMS",
+    "VMAP_OF_OUT",
     "BelowAutograd",
     "NestedTensor",
     "OpOverload",
     "SingleLevelFunction",
-    "after_autograd",
     "argument_names",
     "arguments",
+    "assert_later",
     "autocasts",
+    "below_autograd",
     "differentiating",
     "entry_point",
     "has_kernel",
@@ -39,7 +44,10 @@ __all__ = [
     "is_wrapper_subclass",
     "jagged_like",
     "jagged_values",
+    "lacking",
     "may_be_dual",
+    "missing",
+    "names",
     "names_in_every_namespace",
     "namespaces",
     "needs_recording",
@@ -48,6 +56,7 @@ __all__ = [
     "record_at_this_level",
     "record_tangents",
     "redispatch",
+    "refusal",
     "results",
     "transforms_active",
     "unobserved",
@@ -55,34 +64,179 @@ __all__ = [
     "without_autocast",
 ]
 
-# The dispatch keys below autograd.
-after_autograd = _C._after_autograd_keyset
+# What a name is needed for, and what becomes of it without.
+SPEED = "a call", "takes longer"
+AUTOCAST = "a call under autocast", "takes longer"
+TRANSFORMS = "a derivative under torch.func", "is refused"
+FORWARD_MODE = "a tensor with a tangent", "is refused"
+JAGGED = "a jagged nested tensor", "is refused"
+COMPILED_LENGTHS = "a compiled jagged tensor with lengths", "is refused"
+VMAP_OF_OUT = "an out variant under vmap", "is refused"
+NEW = "'muladd-nb new'", "is refused"
 
-# A context in which operators are dispatched below autograd.
-BelowAutograd = _C._AutoDispatchBelowAutograd
+_Capability = tuple[str, str]
+names: dict[str, tuple[_Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
+_missing: list[str] = []
+_package = __name__.partition(".")[0]
 
-# Is a torch.func transform (grad, jvp, vmap ...) running?
-transforms_active = _C._are_functorch_transforms_active
+
+def _find(path: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+    """Return what stands at ``module:name.name``; where nothing does, note that, and return ``otherwise``.
+
+    A field is what a class announces, and gives to each of its objects.
+    """
+    names[path] = needed_for
+    of, _, last = path.rpartition(".")
+    try:
+        return pkgutil.resolve_name(of).__annotations__[last] if field else pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, KeyError):
+        if not any(path.startswith(f"{other}.") for other in _missing):
+            _missing.append(path)
+        return otherwise
+
+
+def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+    """Return what gets an attribute of everything like the object, or of the class, that stands at ``of``."""
+    found = _find(f"{of}.{attribute}", *needed_for, field=field)
+    return otherwise if found is None else attrgetter(attribute)
+
+
+def missing() -> list[str]:
+    """Return the names that this torch lacks, each with what is lost."""
+    return [f"{_dotted(path)} ({'; '.join(map(' '.join, names[path]))})" for path in _missing]
+
+
+def lacking(capability: _Capability) -> str:
+    """Return why a capability is lost, as a sentence ends, or nothing if it is not."""
+    lost = ", ".join(_dotted(path) for path in _missing if capability in names[path])
+    return f"{capability[0]} needs {lost}, which torch {torch.__version__} lacks" if lost else ""
+
+
+def _dotted(path: str) -> str:
+    return path.replace(":", ".")
+
+
+def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] | None:
+    """Return what raises ``RuntimeError`` for an operator that needs a capability which is lost, or None."""
+    reason = lacking(capability)
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"{operator}: {reason}; use another torch, or a newer {_package}")
+
+    return refuse if reason else None
+
+
+# ---- The table
+
+
+def _strip_autograd(keyset: Any) -> Any:
+    reached = False
+    while "Autograd" in str(highest := keyset.highestPriorityTypeId()) or not reached:
+        reached = reached or "Autograd" in str(highest)
+        keyset = keyset.remove(highest)
+    return keyset
+
+
+# The keys of a set that are below autograd: what is left for a kernel at Autograd to dispatch to.
+_after_autograd = _find("torch._C:_after_autograd_keyset", SPEED)
+below_autograd = _strip_autograd if _after_autograd is None else _after_autograd.__and__
+
+# A context in which operators are dispatched below autograd, where nothing is to be recorded.
+BelowAutograd = _find("torch._C:_AutoDispatchBelowAutograd", SPEED, otherwise=contextlib.nullcontext)
 
 # Is torch.jit.trace running?
-is_tracing = _C._is_tracing
+is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
 
-# Is autocast enabled for any device?
-autocasts = _C._is_any_autocast_enabled
+# Is a torch.func transform (grad, jvp, vmap ...) running?
+transforms_active = _find("torch._C:_are_functorch_transforms_active", TRANSFORMS)
 
-# torch's own parser of schemas.
-parse_schema = _C.parse_schema
+# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
+# public one knows no levels; torch.func refuses it.
+SingleLevelFunction = _find(
+    "torch.autograd.function:_SingleLevelFunction", TRANSFORMS, otherwise=torch.autograd.Function
+)
+record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
+
+_is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
+_set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
+
+# Where the innermost level of forward-mode AD stands, which changes. If it is not known, one may be open.
+_forward_ad: Any = forward_ad
+if _find("torch.autograd.forward_ad:_current_level", SPEED) is None:
+    _forward_ad = SimpleNamespace(_current_level=0)
 
 _is_grad_enabled = torch.is_grad_enabled
-_any_requires_grad = _C._any_requires_grad
-_dispatch_modes = _C._len_torch_dispatch_stack
-_function_modes = _C._len_torch_function_stack
-_unpack_dual = torch._VF._unpack_dual  # type: ignore[attr-defined]
+_any_requires_grad = _find(
+    "torch._C:_any_requires_grad",
+    SPEED,
+    otherwise=lambda *args: any(isinstance(x, Tensor) and x.requires_grad for x in args),
+)
+
+# How many modes listen, and whether a profiler does. If it is not known, one may.
+_dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", SPEED, otherwise=lambda: 1)
+_function_modes = _find("torch._C:_len_torch_function_stack", SPEED, otherwise=lambda: 1)
+_profiler: Any = profiler
+if _find("torch.autograd.profiler:_is_profiler_enabled", SPEED) is None:
+    _profiler = SimpleNamespace(_is_profiler_enabled=True)
+
+# Is autocast enabled for any device?
+autocasts = _find("torch._C:_is_any_autocast_enabled", SPEED, otherwise=lambda: True)
+
+_ExcludeDispatchKeyGuard = _find("torch._C:_ExcludeDispatchKeyGuard", AUTOCAST)
+_DispatchKeySet = _find("torch._C:DispatchKeySet", AUTOCAST)
+_AutocastCPU = _find("torch._C:DispatchKey.AutocastCPU", AUTOCAST)
+_AutocastCUDA = _find("torch._C:DispatchKey.AutocastCUDA", AUTOCAST)
+
+# What `op.__call__` and `op.redispatch` call: without the steps through Python, 0.2 and 0.3 us a call.
+entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambda op: op)
+redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
+
+_schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
+
+_JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
+NestedTensor = _find(_JAGGED, JAGGED)
+# The elements, packed in one tensor, which is the memory itself.
+jagged_values = _getter(_JAGGED, "_values", JAGGED, field=True)
+_ragged_idx = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
+_metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, field=True)
+
+# Raises where a program runs, not where it is compiled.
+assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
+
+# What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
+_interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
+_vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
+
+# Has a tensor other tensors in it, that torch can take it apart into?
+is_wrapper_subclass = _find(
+    "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
+    SPEED,
+    otherwise=lambda x: isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__"),
+)
+
+# torch's own parser of schemas, and the names of all operators.
+parse_schema = _find("torch._C:parse_schema", NEW)
+_all_op_names = _find("torch._C:_dispatch_get_all_op_names", NEW)
+
+OpOverload = type(torch.ops.aten.mul.Tensor)
+
+if transforms_active is None:  # so one may run: torch refuses its own Function there
+    transforms_active, _dispatch_modes, SingleLevelFunction = lambda: False, lambda: 1, torch.autograd.Function
+
+if _missing:
+    warnings.warn(
+        f"{_package}: torch {torch.__version__} lacks {', '.join(missing())}; everything else works. "
+        f"A newer {_package} may know this torch.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+# ---- What is made of them
 
 
 def differentiating() -> bool:
     """Return whether a torch.func transform is running, or a level of ``torch.autograd.forward_ad`` is open."""
-    return transforms_active() or forward_ad._current_level >= 0
+    return transforms_active() or _forward_ad._current_level >= 0
 
 
 def may_be_dual() -> bool:
@@ -91,7 +245,7 @@ def may_be_dual() -> bool:
     A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
     but it runs under a dispatch mode then.
     """
-    return transforms_active() or forward_ad._current_level >= 0 or _dispatch_modes() > 0
+    return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
 
 
 def unobserved() -> bool:
@@ -101,11 +255,11 @@ def unobserved() -> bool:
     """
     return not (
         transforms_active()
-        or forward_ad._current_level >= 0
+        or _forward_ad._current_level >= 0
         or _dispatch_modes()
         or _function_modes()
         or is_tracing()
-        or profiler._is_profiler_enabled
+        or _profiler._is_profiler_enabled
     )
 
 
@@ -114,25 +268,21 @@ def needs_recording(args: tuple[Any, ...]) -> bool:
     return (
         (_is_grad_enabled() and _any_requires_grad(*args))
         or transforms_active()
-        or forward_ad._current_level >= 0
+        or _forward_ad._current_level >= 0
         or _dispatch_modes() > 0
     )
 
 
-def entry_point(op: Any) -> Any:
-    """Return what ``op.__call__`` calls: without the step through Python, 0.2 us a call."""
-    return op._op
-
-
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
-    value: Tensor = _unpack_dual(tensor, level=0)[0]
+    value: Tensor = forward_ad.unpack_dual(tensor, level=0).primal
     return value
 
 
 def has_tangent(tensor: Tensor) -> bool:
     """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
-    return _unpack_dual(tensor, level=0)[1] is not None
+    # torch takes no jagged tensor apart, and makes no dual one.
+    return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
 def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,10 +290,10 @@ def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The forward of an ``autograd.Function`` records nothing. The levels below it must record what they did, and no more.
     """
-    modes = _is_grad_enabled(), _C._is_fwd_grad_enabled()
+    modes = _is_grad_enabled(), _is_fwd_grad_enabled()
 
     def call(*args: Any) -> Any:
-        with torch.set_grad_enabled(modes[0]), forward_ad._set_fwd_grad_enabled(modes[1]):
+        with torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
             return function(*args)
 
     return call
@@ -151,34 +301,40 @@ def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def record_tangents() -> AbstractContextManager[None]:
     """Turn forward-mode AD on, as it was where the ``jvp`` of an ``autograd.Function`` is called for."""
-    return forward_ad._set_fwd_grad_enabled(True)
+    context: AbstractContextManager[None] = _set_fwd_grad_enabled(True)
+    return context
 
 
 def without_autocast() -> AbstractContextManager[object]:
     """Dispatch below autocast."""
-    keys = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU) | _C.DispatchKeySet(_C.DispatchKey.AutocastCUDA)
-    guard: AbstractContextManager[object] = _C._ExcludeDispatchKeyGuard(keys)
+    if lacking(AUTOCAST):
+        return _with_autocast_off()
+    guard: AbstractContextManager[object] = _ExcludeDispatchKeyGuard(
+        _DispatchKeySet(_AutocastCPU) | _DispatchKeySet(_AutocastCUDA)
+    )
     return guard
 
 
-def redispatch(op: Any) -> Any:
-    """Return what ``op.redispatch`` calls: without the step through Python, 0.3 us a call."""
-    return op._handle.redispatch_boxed
+@contextlib.contextmanager
+def _with_autocast_off() -> Iterator[None]:
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
 
 
 def has_kernel(op: Any, dispatch_key: str) -> bool:
     """Return whether an operator has a kernel for a dispatch key."""
-    return _C._dispatch_has_kernel_for_dispatch_key(op.name(), dispatch_key)
+    has: bool = op.has_kernel_for_dispatch_key(dispatch_key)
+    return has
 
 
 def arguments(op: Any) -> Any:
     """Return the arguments of an operator, in the order of its schema."""
-    return op._schema.arguments
+    return _schema(op).arguments
 
 
 def results(op: Any) -> Any:
     """Return the results of an operator, in the order of its schema."""
-    return op._schema.returns
+    return _schema(op).returns
 
 
 def argument_names(op: Any) -> list[str]:
@@ -186,40 +342,42 @@ def argument_names(op: Any) -> list[str]:
     return [argument.name for argument in arguments(op)]
 
 
-def jagged_values(nested: Any) -> Tensor:
-    """Return the elements of a nested tensor, packed in one tensor, which is the memory itself."""
-    return nested._values
+def _schema_of_fx(op: Any) -> Any:
+    from torch.fx.operator_schemas import get_signature_for_torch_op
+
+    _, schemas = get_signature_for_torch_op(op, return_schemas=True)
+    return schemas[0] if schemas else None
 
 
 def jagged_like(nested: Any, values: Tensor) -> Tensor:
     """Return a nested tensor of the structure of ``nested`` with the elements ``values``."""
-    return NestedTensor(
+    nested_tensor: Tensor = NestedTensor(
         values,
         offsets=nested.offsets(),
         lengths=nested.lengths(),
-        _ragged_idx=nested._ragged_idx,
-        _metadata_cache=dict(nested._metadata_cache),
+        _ragged_idx=_ragged_idx(nested),
+        _metadata_cache=dict(_metadata_cache(nested)),
     )
+    return nested_tensor
 
 
 def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
     """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
 
     def kernel(*args: Any) -> Any:
-        interpreter: Any = retrieve_current_functorch_interpreter()
-        return custom_function_call_vmap_helper(interpreter, rule, op, *args)
+        return _vmap_helper(_interpreter(), rule, op, *args)
 
     return kernel
 
 
 def namespaces() -> set[str]:
     """Return the namespaces that have operators, and what ``torch.ops`` itself has by name."""
-    return {name.partition("::")[0] for name in _C._dispatch_get_all_op_names()} | _attributes(type(torch.ops)())
+    return {name.partition("::")[0] for name in _all_op_names()} | _attributes(type(torch.ops)())
 
 
 def names_in_every_namespace() -> set[str]:
     """Return what every namespace of ``torch.ops`` has by name."""
-    return _attributes(_OpNamespace(""))
+    return _attributes(type(torch.ops.aten)(""))
 
 
 def _attributes(module: Any) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from . import _C, _build_info
+from . import _torch_private as private
 
 __all__ = ["build_info", "library_path"]
 
@@ -20,7 +21,8 @@ def build_info() -> dict[str, str | list[str] | None]:
         the CUDA kernels, or ``None`` without them; ``cuda_architectures``, a list, empty without them;
         ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``; ``library_path``, as :func:`library_path` returns it;
         ``executorch_version``, of the ExecuTorch whose runtime the package has kernels for, or ``None`` without
-        them; ``executorch_operators``, those of the selective build, a list, empty without them.
+        them; ``executorch_operators``, those of the selective build, a list, empty without them;
+        ``missing_in_torch``, the private names that the installed torch lacks, each with what is lost, mostly empty.
 
     Examples
     --------
@@ -38,6 +40,7 @@ def build_info() -> dict[str, str | list[str] | None]:
         "library_path": library_path(),
         "executorch_version": _build_info.EXECUTORCH_VERSION or None,
         "executorch_operators": _build_info.EXECUTORCH_OPERATORS.split(),
+        "missing_in_torch": private.missing(),
     }
 
 

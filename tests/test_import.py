@@ -68,7 +68,7 @@ def test_build_info():
     assert list(info) == [
         "version", "compiler", "torch_built_with", "torch_target", "cuda_version", "cuda_architectures", "simd",
         "library_path",
-        "executorch_version", "executorch_operators",
+        "executorch_version", "executorch_operators", "missing_in_torch",
     ]  # fmt: skip
     assert info["torch_target"] == "2.10"
     assert bool(info["cuda_version"]) == bool(info["cuda_architectures"])

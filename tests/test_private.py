@@ -1,13 +1,13 @@
-"""Private names of torch stand in one module, and one that a torch drops is named."""
+"""Private names of torch stand in one table, and a torch that lacks one loses only what needs it."""
 
 import ast
-import importlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch  # noqa: F401 (the modules below are looked up in it)
+from forked import python
+
+import muladd_nb
+from muladd_nb._torch_private import names
 
 PACKAGE = Path(__file__).parent.parent / "muladd_nb"
 HOME = "_torch_private.py"
@@ -45,55 +45,69 @@ def names_of_torch(path):
     return used
 
 
-def resolve(name):
-    """Import as much of `a.b.c` as is a module, and look up the rest."""
-    parts = name.split(".")
-    for n in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:n]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[n:]:
-            found = getattr(found, part)
-        return found
-    raise ModuleNotFoundError(name)
+def private_attributes(path):
+    """Return the private attributes that a module takes from anything but `self`."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in nodes if private(node.attr) and getattr(node.value, "id", "") != "self"}
 
 
-PRIVATE = sorted(name for name in names_of_torch(PACKAGE / HOME) if private(name))
-
-
-MODULES = [path for path in PACKAGE.rglob("*.py") if path.name != HOME and "project" not in path.parts]
+MODULES = [path for path in PACKAGE.rglob("*.py") if "project" not in path.parts]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_other_modules_use_public_names_only(path):
+def test_modules_use_public_names_only(path):
     assert not {name for name in names_of_torch(path) if private(name)} - DOCUMENTED
+    assert private_attributes(path) <= ({"_current_level", "_is_profiler_enabled"} if path.name == HOME else {"_check"})
 
 
-def test_the_module_is_read_rightly():
+def test_the_table_is_read_rightly():
     assert {
-        "torch._C._after_autograd_keyset",
-        "torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter",
-        "torch.autograd.forward_ad._current_level",
-    } <= set(PRIVATE)
+        "torch._C:_after_autograd_keyset",
+        "torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter",
+        "torch.autograd.forward_ad:_current_level",
+    } <= names.keys()
 
 
-@pytest.mark.parametrize("name", PRIVATE)
-def test_this_torch_has(name):
-    resolve(name)
+def test_this_torch_lacks_nothing():
+    assert muladd_nb.build_info()["missing_in_torch"] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "torch._C._after_autograd_keyset",
-        "torch._functorch.autograd_function.custom_function_call_vmap_helper",
-        "torch.nested._internal.nested_tensor.NestedTensor",
-    ],
-)
-def test_a_missing_name_is_named(name):
-    module, _, attribute = name.rpartition(".")
-    code = f"import {module}; del {name}; import muladd_nb"
-    run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
-    assert run.returncode != 0
-    assert attribute in run.stderr.strip().splitlines()[-1]
+# What is lost with a name, or with a module; nothing but time where it is not said.
+LOSES = {
+    "torch:_assert_async": ["compiled lengths"],
+    "torch._C:_are_functorch_transforms_active": ["transforms"],
+    "torch._C:_is_fwd_grad_enabled": ["transforms"],
+    "torch._C:_dispatch_get_all_op_names": ["new"],
+    "torch._C:parse_schema": ["new"],
+    "torch._functorch.autograd_function": ["vmap of out"],
+    "torch._functorch.pyfunctorch": ["vmap of out"],
+    "torch._functorch.utils": ["transforms"],
+    "torch.autograd.forward_ad:_set_fwd_grad_enabled": ["transforms", "forward mode"],
+    "torch.autograd.function:_SingleLevelFunction": ["transforms"],
+    "torch.nested._internal.nested_tensor": ["jagged", "compiled lengths"],
+}
+MODULES_OF_TORCH = [path for path in LOSES if ":" not in path]
+QUICK = [
+    "torch._C:_after_autograd_keyset",
+    "torch.autograd.forward_ad:_current_level",
+    "torch.autograd.forward_ad:_set_fwd_grad_enabled",
+    *MODULES_OF_TORCH,
+]
+
+
+def without(path, tmp_path, *, whole):
+    lost = [lost for prefix, of_it in LOSES.items() if path.startswith(prefix) for lost in of_it]
+    status, stderr = python(f"import works; works.check({path!r}, *{lost}, whole={whole})", tmp_path / "stderr")
+    assert status == 0, stderr
+
+
+@pytest.mark.parametrize("path", QUICK)
+def test_a_torch_that_lacks_something_loses_only_what_needs_it(path, tmp_path):
+    without(path, tmp_path, whole=False)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("path", [*names, *MODULES_OF_TORCH])
+def test_a_torch_that_lacks_any_of_the_table_loses_only_what_needs_it(path, tmp_path):
+    """Nor does it lose ``torch.compile``."""
+    without(path, tmp_path, whole=True)

@@ -97,6 +97,34 @@ def test_jagged_compiled(device, call, reference):
         assert gradient.shape == a.shape
 
 
+def with_lengths(device, offsets, lengths):
+    values = torch.randn(12, 4, device=device)
+    return torch.nested.nested_tensor_from_jagged(values, torch.tensor(offsets, device=device), lengths=lengths)
+
+
+def check_compiled_with_lengths(device, call, reference, backend):
+    lengths = torch.tensor([2, 3], device=device)
+    a = with_lengths(device, [0, 6, 12], lengths)
+    b = torch.nested.nested_tensor_from_jagged(torch.randn_like(a.values()), a.offsets(), lengths=lengths)
+    compiled = torch.compile(call, fullgraph=True, backend=backend)
+    for ours, aten in zip(compiled(a, b).unbind(), reference(a, b).unbind(), strict=True):
+        torch.testing.assert_close(ours, aten)
+    if device == "cpu":  # on a GPU the process can do no more after that
+        with pytest.raises(RuntimeError, match="a and b must have the same offsets, and not only the same lengths"):
+            compiled(a, with_lengths(device, [3, 8, 12], lengths))
+
+
+@function
+def test_jagged_with_lengths_compiled(device, call, reference):
+    """The offsets are compared where the program runs: to the compiler those of two inputs are two tensors."""
+    check_compiled_with_lengths(device, call, reference, "aot_eager")
+
+
+@pytest.mark.whole
+def test_jagged_with_lengths_compiled_by_inductor():
+    check_compiled_with_lengths("cpu", muladd_nb.mymul, torch.mul, "inductor")
+
+
 @write
 def test_jagged_out(device, call, reference):
     a, b = pair(device, 3, 1, 5)

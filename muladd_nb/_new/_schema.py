@@ -87,10 +87,8 @@ def read(text: str, *, kernel: bool) -> Schema:
     ValueError
         If it is none that can be written, with the reason.
     """
-    from .. import _torch_private as private
-
     try:
-        parsed = private.parse_schema(text)
+        parsed = _private().parse_schema(text)
     except RuntimeError as error:
         reason = "\n".join(line for line in str(error).splitlines() if line.strip())
         raise ValueError(
@@ -107,7 +105,7 @@ def read(text: str, *, kernel: bool) -> Schema:
     check_name("operator", parsed.name)
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which cannot be compiled; return new tensors, or ()")
-    *arguments, last = [*parsed.arguments, None]
+    arguments, last = list(parsed.arguments), None
     writes = bool(arguments) and arguments[-1].alias_info is not None and arguments[-1].alias_info.is_write
     if writes:
         *arguments, last = arguments
@@ -167,9 +165,15 @@ def check_name(what: str, name: str) -> None:
         raise ValueError(f"the name of the {what} must not be one that {owner} has already, got {name!r}")
 
 
-def _owner(what: str, name: str) -> str:
+def _private() -> Any:
     from .. import _torch_private as private
 
+    if reason := private.lacking(private.NEW):
+        raise ValueError(f"{reason}; use another torch, or a newer muladd_nb")
+    return private
+
+
+def _owner(what: str, name: str) -> str:
     if name in _CPP_KEYWORDS:
         return "C++"
     if name in _USED[what]:
@@ -177,11 +181,11 @@ def _owner(what: str, name: str) -> str:
     if what == "package":
         if _normalized(name) in map(_normalized, sys.stdlib_module_names):
             return "Python"
-        if name in private.namespaces():
+        if name in _private().namespaces():
             return "torch.ops"
         if _normalized(name) in _needed():
             return "a package that it needs"
-    elif what == "operator" and name in private.names_in_every_namespace():
+    elif what == "operator" and name in _private().names_in_every_namespace():
         return "every namespace of torch.ops"
     return ""
 

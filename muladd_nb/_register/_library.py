@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from .. import _torch_private as private
+
 # The operators are in the namespace that has the name of the package.
 namespace = __name__.partition(".")[0]
 
@@ -19,7 +21,7 @@ def name(op: Any) -> str:
     An overload's name is a part of it where the overload returns ``out``.
     """
     qualified = op.name().partition("::")[2]
-    returned = op._schema.returns
+    returned = private.results(op)
     return qualified if returned and returned[0].alias_info else qualified.partition(".")[0]
 
 

@@ -270,6 +270,10 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
     return itemgetter(slice(first, first + len(places)))
 
 
+def _has_tangent(x: Any) -> bool:
+    return isinstance(x, Tensor) and private.has_tangent(x)
+
+
 def no_gradient(op: Any, argument: str, instead: str | None = None) -> RuntimeError:
     alternative = f", or {instead}" if instead else ""
     return RuntimeError(f"{name(op)}: {argument} has no gradient, but requires one; detach {argument}{alternative}")
@@ -300,6 +304,8 @@ def _register(
             keyset, *args[:positional], **dict(zip(names[positional:], args[positional:], strict=True))
         )
 
+    at_this_level = private.refusal(private.TRANSFORMS, name(op)) or private.record_at_this_level
+    refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
     redispatch = private.redispatch(op) if positional == len(arguments) else by_keyword
 
     # The old form, without setup_context, is 10 us cheaper a call.
@@ -335,7 +341,9 @@ def _register(
 
     def kernel(keyset: Any, *args: Any) -> Any:
         if not private.needs_recording(args):
-            return redispatch(keyset & private.after_autograd, *args)
+            return redispatch(private.below_autograd(keyset), *args)
+        if refuse_tangents and private.may_be_dual() and any(map(_has_tangent, args)):
+            refuse_tangents()
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
@@ -343,10 +351,10 @@ def _register(
             result = record(*args)
             if result is not None:
                 return result
-        below = partial(redispatch, keyset & private.after_autograd)
+        below = partial(redispatch, private.below_autograd(keyset))
         if not private.transforms_active():
             return function.apply(below, *args)
-        with private.record_at_this_level():
+        with at_this_level():
             return function.apply(private.in_modes_of_now(below), *args)
 
     def kernel_of_all(keyset: Any, *args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ def register(form: Form) -> None:
         out = form.out(args, kwargs)
         contract.check_defined(form, args, out)
         _refuse_or_warn(form.name, [*(args[place] for place in form.inputs.values()), out])
-        result = op.redispatch(keyset & private.after_autograd, *args, **kwargs)
+        result = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         _count_write(out)
         return result
 

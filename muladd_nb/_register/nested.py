@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import _torch_private as private
 from . import contract, unsupported
+from ._library import implement
 from .operator import OUT, Form
 
 
 def register(form: Form) -> None:
     """Register the rule for jagged tensors of an operator."""
+    assert_later = private.refusal(private.COMPILED_LENGTHS, form.name) or private.assert_later
 
     def rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
@@ -24,15 +27,25 @@ def register(form: Form) -> None:
         first, *others = tensors.items()
         for name, x in others:
             if x.lengths() is not None and x.offsets() is not first[1].offsets():
-                raise RuntimeError(
-                    f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
-                )
+                must = f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
+                if type(x.offsets()) is Tensor:
+                    raise RuntimeError(must)
+                # One tensor of the caller is two to a compiler, which can only ask later whether they are equal.
+                assert_later((x.offsets() == first[1].offsets()).all(), must)
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
         if out is not None:
             return out if form.kind & OUT else None
         return private.jagged_like(first[1], result)
 
-    torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, rule)
+    if refuse := private.refusal(private.JAGGED, form.name):
+
+        def refuse_nested(*args: Any, **kwargs: Any) -> None:
+            unsupported.check(form, args, kwargs)
+            refuse()
+
+        implement(form.op, refuse_nested, "AutogradNestedTensor")
+    else:
+        torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, rule)
 
 
 def _values(x: Any) -> Any:

@@ -36,7 +36,7 @@ def register(form: Form) -> None:
         return result, None if result is None else 0
 
     if form.kind & OUT:
-        kernel = private.vmap_kernel(rule, call)
+        kernel = private.refusal(private.VMAP_OF_OUT, form.name) or private.vmap_kernel(rule, call)
         implement(form.op, lambda *args, out: kernel(*args, out), "FuncTorchBatched")
     else:
         torch.library.register_vmap(form.op.name(), rule)

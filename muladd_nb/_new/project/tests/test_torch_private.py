@@ -1,0 +1,22 @@
+"""A torch that lacks a private name is imported with a warning, and what does not need that name works."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+
+import works
+from my_ops._torch_private import names
+
+# A process that has imported torch and not the package; another one is forked from it for each name.
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["pytest", "torch"])
+
+
+@pytest.mark.parametrize("path", names)
+def test_a_torch_that_lacks(path):
+    process = _server.Process(target=works.check, args=(path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0

@@ -1,0 +1,221 @@
+"""What the operators do, a list of calls for each capability: for a process in which some of them are lost."""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.testing import assert_close
+from torch.testing._internal.two_tensor import TwoTensor
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "muladd_nb/_new/project/tests"))
+
+from lacking import import_without
+
+LACKS = r"which torch \S+ lacks; use another torch, or a newer muladd_nb$"
+OF_TORCH = "must override the setup_context"  # where it cannot be asked whether a transform runs
+
+
+def tensors(*shape, **options):
+    return [torch.randn(*shape, dtype=torch.float64, **options) for _ in range(3)]
+
+
+def functions():
+    import muladd_nb
+
+    ops = torch.ops.muladd_nb
+    yield lambda a, b, c: muladd_nb.mymuladd(a, b, c), lambda a, b, c: a * b + c
+    yield lambda a, b, c: ops.mymuladd.Tensor(a, b, c), lambda a, b, c: a * b + c
+    yield lambda a, b, c: ops.mymuladd(a, b, 0.5) + c, lambda a, b, c: a * b + 0.5 + c
+    yield lambda a, b, c: muladd_nb.mymul(a, b) * c, lambda a, b, c: a * b * c
+
+
+def each(check):
+    """Return a call of `check` for each function and what it should be."""
+    return [lambda f=f, g=g: check(f, g) for f, g in functions()]
+
+
+def values(f, g):
+    a, b, c = (x.t() for x in tensors(3, 2))
+    assert_close(f(a, b, c), g(a, b, c))
+    with torch.no_grad():
+        assert_close(f(a, b, c), g(a, b, c))
+    with torch.inference_mode():
+        assert_close(f(a, b, c), g(a, b, c))
+
+
+def writes():
+    import muladd_nb
+
+    a, b, out = tensors(3)
+    for call, expected in [
+        (lambda: muladd_nb.mymuladd(a, b, 0.5, out=out), a * b + 0.5),
+        (lambda: muladd_nb.mymul(a, b, out=out), a * b),
+        (lambda: muladd_nb.myadd_out(a, b, out), a + b),
+        (lambda: torch.ops.muladd_nb.mymul.out(a, b, out=out), a * b),
+    ]:
+        version = out._version
+        call()
+        assert_close(out, expected)
+        assert out._version == version + 1
+    with pytest.raises(RuntimeError, match="no gradient is recorded through out"):
+        muladd_nb.mymul(a.requires_grad_(), b, out=out)
+    with pytest.warns(UserWarning, match="no gradient is recorded through out"):
+        torch.ops.muladd_nb.myadd_out(a, b, out)
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="tangents do not pass through out"):
+        muladd_nb.myadd_out(forward_ad.make_dual(b, b), b, out)
+
+
+def wrapper_subclasses():
+    import muladd_nb
+
+    x = TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_() * 2
+    loss = (x * x).sum()
+    with torch.no_grad():
+        muladd_nb.myadd_out(torch.ones(3), torch.ones(3), x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def reverse(f, g):
+    x = tensors(3, requires_grad=True)
+    assert_close(torch.autograd.grad(f(*x).sum(), x), torch.autograd.grad(g(*x).sum(), x))
+    assert torch.autograd.gradgradcheck(f, x)
+
+
+def batches(f, g):
+    x = tensors(2, 3, requires_grad=True)
+    assert_close(vmap(f)(*x), vmap(g)(*x))
+    assert_close(*(torch.autograd.grad(vmap(h)(*x).sum(), x) for h in (f, g)))
+
+
+def autocast():
+    import muladd_nb
+
+    a, b, _ = (x.float() for x in tensors(3))
+    with torch.autocast("cpu"):
+        assert_close(muladd_nb.mymul(a, b), a.bfloat16() * b.bfloat16())
+
+
+def under(transform):
+    def check(f, g):
+        x = tensors(3)
+        assert_close(transform(f)(*x), transform(g)(*x))
+
+    return check
+
+
+TRANSFORMS = [
+    lambda f: grad(lambda *x: f(*x).sum(), (0, 1, 2)),
+    lambda f: jacrev(f, (0, 1, 2)),
+    lambda f: lambda *x: jvp(f, x, x),
+    lambda f: jacfwd(jacfwd(f)),
+    lambda f: hessian(f, (0, 1)),
+    lambda f: vmap(grad(f, (0, 1, 2))),
+    lambda f: grad(lambda *x: jvp(f, x, x)[1].sum()),
+]
+
+
+def duals(f, g):
+    x, tangents = tensors(3), tensors(3)
+    for requires_grad in (False, True):
+        with forward_ad.dual_level():
+            dual = [forward_ad.make_dual(p.clone().requires_grad_(requires_grad), t) for p, t in zip(x, tangents)]
+            ours, atens = (forward_ad.unpack_dual(h(*dual)) for h in (f, g))
+            assert_close(tuple(ours), tuple(atens))
+
+
+def jagged_tensors():
+    offsets = torch.tensor([0, 2, 5])
+    return [torch.nested.nested_tensor_from_jagged(x, offsets) for x in tensors(5, 2)]
+
+
+def jagged(f, g):
+    x = [x.requires_grad_() for x in jagged_tensors()]
+    results = []
+    for h in (f, g):
+        y = h(*x)
+        results.append([y.detach().values(), *(x.values() for x in torch.autograd.grad(y.sum(), x))])
+    assert_close(*results)
+
+
+def jagged_write():
+    import muladd_nb
+
+    a, b, out = jagged_tensors()
+    muladd_nb.mymul(a, b, out=out)
+    assert_close(out.values(), a.values() * b.values())
+
+
+def compiled_lengths():
+    import muladd_nb
+
+    offsets, lengths = torch.tensor([0, 3, 6]), torch.tensor([3, 1])
+    a, b, _ = (torch.nested.nested_tensor_from_jagged(x, offsets, lengths=lengths) for x in tensors(6, 2))
+    try:
+        y = torch.compile(muladd_nb.mymul, fullgraph=True, backend="aot_eager")(a, b)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        raise RuntimeError(*re.findall("mymul: .* a newer muladd_nb", str(error))[:1]) from None
+    assert_close(y.unbind(), (a * b).unbind())
+
+
+def batches_of_out():
+    a, b, out = tensors(2, 3)
+    vmap(lambda a, b, out: torch.ops.muladd_nb.mymul.out(a, b, out=out))(a, b, out)
+    assert_close(out, a * b)
+
+
+def new():
+    from muladd_nb import _new
+
+    try:
+        _new.create("my_ops", [], Path(tempfile.mkdtemp()))
+    except ValueError as error:  # the command prints it
+        raise RuntimeError(str(error)) from None
+
+
+def traced(f, g):
+    x = tensors(3)
+    assert_close(torch.jit.trace(f, x)(*x), g(*x))
+
+
+def compiled(f, g):
+    x = tensors(3, requires_grad=True)
+    y = torch.compile(f, fullgraph=True, backend="aot_eager")(*x)
+    assert_close(y, g(*x))
+    assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(g(*x).sum(), x))
+
+
+def calls(whole):
+    """Return the calls of each capability."""
+    always = [*each(values), writes, wrapper_subclasses, *each(reverse), *each(batches), autocast, *each(traced)]
+    return {
+        "always": always + (each(compiled) if whole else []),
+        "transforms": [call for transform in TRANSFORMS for call in each(under(transform))],
+        "forward mode": each(duals),
+        "jagged": [*each(jagged), jagged_write],
+        "compiled lengths": [compiled_lengths] if whole else [],
+        "vmap of out": [batches_of_out],
+        "new": [new],
+    }
+
+
+def check(path, *lost, whole):
+    """Import the package where torch lacks a name, and try everything: what is lost raises, the rest is right."""
+    (warning,) = import_without("muladd_nb", path)
+    import muladd_nb
+
+    name = path.replace(":", ".")
+    assert name in warning and torch.__version__ in warning
+    assert name in " ".join(muladd_nb.build_info()["missing_in_torch"])
+    for capability, of_it in calls(whole).items():
+        for call in of_it:
+            if capability in lost:
+                with pytest.raises(RuntimeError, match=f"{LACKS}|{OF_TORCH}"):
+                    call()
+            else:
+                call()
