@@ -126,7 +126,8 @@ def entry_point(op: Any) -> Any:
 
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
-    value: Tensor = _unpack_dual(tensor, level=0)[0]
+    # A tensor of inference mode has none; taken apart outside of it, while torch.func.linearize traces, it is an error.
+    value: Tensor = tensor if tensor.is_inference() else _unpack_dual(tensor, level=0)[0]
     return value
 
 
