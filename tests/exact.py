@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from functools import cache
 
 import torch
 
@@ -39,7 +38,6 @@ def rounded(x, dtype):
     return math.copysign(float(nearest(Fraction(x), dtype)), x) if math.isfinite(x) else x
 
 
-@cache
 def muladd(a, b, c, dtype):
     """a * b + c of three floats as `dtype` has it; 16-bit ones compute in float32, to which c is rounded first."""
     compute = torch.float64 if dtype == torch.float64 else torch.float32

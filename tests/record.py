@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import platform
+import sys
 from pathlib import Path
 
 import torch
@@ -17,3 +18,7 @@ def record(run, what, result, command):
     rows[run] = [run, what, result, torch.__version__, platform.machine(), today, f"`{command}`"]
     with FILE.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([HEADER, *(rows[name] for name in sorted(rows))])
+
+
+if __name__ == "__main__":
+    record(*sys.argv[1:])

@@ -65,8 +65,8 @@ FLOATING = set(KINDS) - REFUSED
 )
 def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode):
     kinds = kinds[: operator.tensors] + kinds[3:] * operator.writes
-    if operator.writes and "wrapper" in " ".join(kinds) and not kinds[0 if in_place else -1].startswith("wrapper"):
-        in_place = False  # TwoTensor calls an operator twice, so it writes into a plain tensor twice
+    if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
+        in_place = False  # TwoTensor calls an operator twice, so it writes twice into what is less wrapped
 
     def run(call):
         """What there is to see afterwards; a refusal is an exception."""
