@@ -145,9 +145,14 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[st
     installed = _output(session, venv / "bin/python", "-Ic", versions).split()
     session.run(venv / "bin/pytest", "-q", f"--junitxml={results}", external=True, success_codes=[0, 1])
     shutil.rmtree(venv)  # several GB
+    return [*installed, *map(str, _counts(results))]
+
+
+def _counts(results: Path) -> tuple[int, int, int]:
+    """Return how many tests passed, were skipped, and failed."""
     suite = ET.parse(results).find("testsuite").attrib
     failed, skipped = int(suite["failures"]) + int(suite["errors"]), int(suite["skipped"])
-    return [*installed, str(int(suite["tests"]) - failed - skipped), str(skipped), str(failed)]
+    return int(suite["tests"]) - failed - skipped, skipped, failed
 
 
 @nox.session
@@ -160,24 +165,52 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Throw cases at random at the operators, for two minutes, or as long as asked: -- --seconds 3600 [--seed S]."""
+    session.install(".[fuzz]")
+    session.run("python", "tests/fuzz", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Look for leaks, and for what threads, signals, forks, full memory and huge tensors do: -- --seconds 600."""
+    session.install(".")
+    session.run("python", "tests/soak.py", *session.posargs)
+
+
+# What compiles, or is about files and not about memory; and what needs as much memory as a sanitizer needs again.
+NOT_SANITIZED = ["aoti", "build", "codebase", "docs", "executorch_build", "layer", "library", "new", "sources", "traps"]
+SANITIZED = ["contract", "layout", "out"]  # by default
+
+
+@nox.session
 def sanitizers(session: nox.Session) -> None:
-    """Run the test of the CPU kernels, and those of the contract, under Address- and UndefinedBehaviorSanitizer."""
+    """Run the test of the CPU kernels under each sanitizer, and tests of the package under two; with -- all, all."""
     session.install("meson-python", "ninja", "nanobind>=3", ".[test]")
     options = ["-Db_sanitize=address,undefined"]
     _test_kernels(session, *options)
+    # Inside torch, ThreadSanitizer does not see that libgomp's threads wait for each other, and takes for a race
+    # whatever the caller wrote before they began; to suppress that by its function, at::internal::invoke_parallel,
+    # would suppress all that our kernels do. So the same launch.h hands the same kernels out to std::threads, and
+    # nothing is suppressed.
+    _test_kernels(session, "-Db_sanitize=thread", "-Db_lundef=false")
 
     folder = Path(session.create_tmp()).resolve() / "package"
     shutil.rmtree(folder, ignore_errors=True)
     setup = [f"-Csetup-args={option}" for option in (*options, "-Db_lundef=false", "-Dcuda=disabled")]
     session.run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, ".")
     preload = [_output(session, "gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
-    tests = ["tests/test_contract.py", "tests/test_layout.py", "tests/test_out.py", "-k", "not 2_to_the_31"]
+    everything = "all" in session.posargs
+    chosen = [f"--ignore=tests/test_{name}.py" for name in NOT_SANITIZED]
+    results = folder.parent / "results.xml"
     session.run(
         "pytest",
         "-q",
-        "-n0",
+        *(["-n2", *chosen] if everything else ["-n0", *(f"tests/test_{name}.py" for name in SANITIZED)]),
         "--capture=no",
-        *tests,
+        "-k",
+        "not 2_to_the_31",
+        f"--junitxml={results}",
         env={
             "PYTHONPATH": str(folder),
             "LD_PRELOAD": " ".join(preload),
@@ -185,6 +218,11 @@ def sanitizers(session: nox.Session) -> None:
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         },
     )
+    if "--record" in session.posargs:
+        passed, skipped, _ = _counts(results)
+        what = "the tests that need no compiler, under address and undefined; the kernels also under thread"
+        row = ["sanitizers", what, f"{passed} tests passed, {skipped} skipped", "nox -s sanitizers -- all"]
+        session.run("python", "tests/record.py", *row)
 
 
 @nox.session

@@ -42,8 +42,8 @@ def into(x: torch.Tensor, out: torch.Tensor) -> None:
 
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     ours = softclip()
-    for name in ("float32", "float16", "bfloat16"):
-        for exponent in (12, 20, 24) if quick else (12, 14, 16, 18, 20, 22, 24):
+    for name in ("float32",) if quick else ("float32", "float16", "bfloat16"):
+        for exponent in (12, 20) if quick else (12, 14, 16, 18, 20, 22, 24):
             torch.compiler.reset()
             x = torch.randn(1 << exponent, device=device()).to(DTYPES[name])
             out = torch.empty_like(x)

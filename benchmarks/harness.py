@@ -64,7 +64,7 @@ def run(name: str, cases: Callable[[bool], Iterable[tuple[dict[str, Any], Sides]
     arguments = parser.parse_args()
     rows = []
     for case, sides in cases(arguments.quick):
-        measured = measure(sides, seconds=0.5 if arguments.quick else 3.0)
+        measured = measure(sides, seconds=0.1 if arguments.quick else 3.0)
         ratios = "  ".join(f"{side} {text(ratio)}" for side, ratio in measured["ratios"].items())
         mine = next(iter(measured["seconds"].values()))
         busy = f"   {BUSY}" if measured["busy"] else ""

@@ -275,7 +275,8 @@ def needs_recording(args: tuple[Any, ...]) -> bool:
 
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
-    value: Tensor = forward_ad.unpack_dual(tensor, level=0).primal
+    # A tensor of inference mode has none; taken apart outside of it, while torch.func.linearize traces, it is an error.
+    value: Tensor = tensor if tensor.is_inference() else forward_ad.unpack_dual(tensor, level=0).primal
     return value
 
 

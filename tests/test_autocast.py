@@ -80,3 +80,11 @@ def test_what_is_written_into_is_not_cast(device):
     with torch.autocast(device, torch.bfloat16):
         ops.mymuladd_out(a, a, 0.5, out)
     assert torch.equal(out, ops.mymuladd(a, a, 0.5))
+
+
+@function
+def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device, function):
+    a = torch.zeros(2, 100, device=device)
+    a.untyped_storage().resize_(64)
+    with torch.autocast(device), pytest.raises(RuntimeError, match=": a must lie in its storage, got shape "):
+        function(a, a)

@@ -250,6 +250,20 @@ def test_a_view_of_an_input_with_an_offset_is_written_where_it_is(device, view, 
         assert all(map(torch.equal, written(run), expected))
 
 
+@pytest.mark.parametrize("view", [VIEWS["slice"], VIEWS["stepped"]])
+def test_a_view_of_an_input_whose_size_and_offset_are_dynamic_is_written_where_it_is(device, view):
+    def f(y, x):
+        v = view(y)
+        muladd_nb.myadd_out(x, v, v)
+
+    memories = [torch.arange(24.0, device=device) for _ in range(2)]
+    compiled = torch.compile(f, fullgraph=True, dynamic=True, backend="aot_eager")
+    for memory, run in zip(memories, (f, compiled), strict=True):
+        y = memory[6:]
+        run(y, torch.ones_like(view(y)))
+    assert torch.equal(*memories)
+
+
 def test_a_written_view_needs_no_second_buffer(device):
     def f(y):
         v = y[:3]

@@ -4,64 +4,16 @@ import itertools
 import os
 import subprocess
 import sys
-from fractions import Fraction
 
+import exact
 import forked
 import layouts
 import pytest
 import torch
 from conftest import on_cuda
+from exact import bits, hard_values
 
 ops = torch.ops.muladd_nb
-
-# significand bits, exponent of the smallest normal number
-FORMATS = {
-    torch.float16: (11, -14),
-    torch.bfloat16: (8, -126),
-    torch.float32: (24, -126),
-    torch.float64: (53, -1022),
-}
-BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def nearest(x, dtype):
-    """The number of `dtype` nearest to the exact `x`, ties to even; infinite past the largest."""
-    digits, smallest = FORMATS[dtype]
-    if x == 0:
-        return x
-    exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
-    exponent -= abs(x) < Fraction(2) ** exponent
-    unit = Fraction(2) ** (max(exponent, smallest) - digits + 1)
-    rounded = round(x / unit) * unit
-    if abs(rounded) > Fraction(torch.finfo(dtype).max):
-        return float("inf") if x > 0 else float("-inf")
-    return rounded
-
-
-def expected(function, a, b, c, dtype):
-    compute = torch.float64 if dtype == torch.float64 else torch.float32
-    c = nearest(Fraction(c), compute)
-    once = nearest({"muladd": a * b + c, "mul": a * b, "add": a + b}[function], compute)
-    if dtype in (torch.float16, torch.bfloat16) and isinstance(once, Fraction):
-        once = nearest(once, dtype)
-    return float(once)
-
-
-def bits(x):
-    return x.view(BITS[x.element_size()])
-
-
-def hard_values(dtype):
-    """Numbers of every exponent, and of the significands that make ties, carries and cancellation."""
-    digits, smallest = FORMATS[dtype]
-    generator = torch.Generator().manual_seed(7)
-    ones = [1 + 2.0**-k for k in (1, digits // 2, digits - 1)] + [2 - 2.0 ** (1 - digits), 1.0]
-    special = torch.tensor([s * x for x in ones for s in (1, -1)], dtype=torch.float64)
-    tiny = torch.tensor([1, 3, 5, 2 ** (digits - 1) - 1], dtype=torch.float64) * 2.0 ** (smallest - digits + 1)
-    largest = torch.tensor([torch.finfo(dtype).max, torch.finfo(dtype).max / 2], dtype=torch.float64)
-    spread = torch.randn(200, generator=generator, dtype=torch.float64)
-    spread = torch.ldexp(spread, torch.randint(smallest, -smallest, (200,), generator=generator))
-    return torch.cat([special, tiny, largest, spread]).to(dtype)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.1, -1.0, 2.0**-130, 1e-8, 1e300])
@@ -78,16 +30,14 @@ def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
         "add": torch.empty_like(a),
     }
     ops.myadd_out(a, b, results["add"])
-    exact_a, exact_b = ([Fraction(x) for x in t.double().tolist()] for t in (a, b))
-    if c == 1e300 and dtype != torch.float64:
-        assert torch.equal(results["muladd"], torch.full_like(a, float("inf")))
-        return
+    x, y = a.double().tolist(), b.double().tolist()
+    ones, numbers = [1.0] * len(x), [c] * len(x)
+    terms = {"muladd": (x, y, numbers), "muladd3": (x, y, x[::-1]), "mul": (x, y, [-0.0] * len(x)), "add": (x, ones, y)}
     for function, result in results.items():
-        exact = [
-            expected(function.rstrip("3"), x, y, z if function == "muladd3" else c, dtype)
-            for x, y, z in zip(exact_a, exact_b, reversed(exact_a), strict=True)
-        ]
-        assert result.double().tolist() == exact, function
+        expected = torch.tensor(
+            [exact.muladd(*term, dtype) for term in zip(*terms[function], strict=True)], dtype=dtype
+        )
+        assert torch.equal(bits(result), bits(expected.to(device))), function
 
 
 def test_c_is_rounded_to_the_compute_type_first(device):

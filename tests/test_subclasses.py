@@ -67,6 +67,15 @@ def test_a_write_from_plain_tensors_into_a_wrapper_subclass_is_counted(device, c
         loss.backward()
 
 
+@write
+def test_a_write_from_a_wrapper_subclass_into_a_plain_tensor_is_counted(device, call, reference):
+    x = TwoTensor(torch.randn(3, device=device), torch.randn(3, device=device))
+    out = torch.randn(3, device=device)
+    version = out._version
+    call(torch.randn(3, device=device), x, out)
+    assert out._version == version + 1
+
+
 # ---- Jagged nested tensors
 
 

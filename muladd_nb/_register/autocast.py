@@ -28,7 +28,8 @@ def register(form: Form) -> None:
 
 def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     def casts(x: Any) -> bool:
-        return x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
+        dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, with a sentence
+        return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
 
     def dtype_of(inputs: list[Tensor], out: Tensor | None) -> torch.dtype | None:
         if out is not None:
@@ -45,8 +46,9 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         inputs = [args[place] for place in form.inputs.values()]
         dtype = dtype_of(inputs, out)
         cast = list(args)
-        for place, x in zip(form.inputs.values(), inputs, strict=True):
+        for (name, place), x in zip(form.inputs.items(), inputs, strict=True):
             if dtype is not None and casts(x):
+                contract.check_in_storage(form, name, x)
                 cast[place] = x.to(dtype)
         with private.without_autocast():
             return form.op(*cast, **kwargs)

@@ -56,6 +56,21 @@ def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
             )
 
 
+def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
+    """Raise ``RuntimeError`` if the storage of ``x`` was shrunk below it, which ATen's conversions do not ask."""
+    try:
+        size = x.untyped_storage().nbytes() if type(x) is Tensor and x.numel() else None
+    except (NotImplementedError, RuntimeError):  # what is wrapped for a transform has none
+        return
+    shape, strides, offset = list(x.shape), list(x.stride()), x.storage_offset()
+    extent = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    if size is not None and extent * x.element_size() > size:
+        raise RuntimeError(
+            f"{form.name}: {argument} must lie in its storage, got shape {shape}, strides {strides} and offset "
+            f"{offset} in a storage of {size} bytes"
+        )
+
+
 def _check_same(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
     pair = f"{op}: {first} and {x_name} must"
     if a.device != x.device:

@@ -31,9 +31,14 @@ def register(form: Form) -> None:
                     raise no_gradient(op, number, form.promises.instead)
         out = form.out(args, kwargs)
         contract.check_defined(form, args, out)
-        _refuse_or_warn(form.name, [*(args[place] for place in form.inputs.values()), out])
+        tensors = [*(args[place] for place in form.inputs.values()), out]
+        _refuse_or_warn(form.name, tensors)
+        # The kernel counts a write into the tensor it sees, where it sees one: not below a wrapper subclass.
+        wrapped = any(type(x) is not Tensor and private.is_wrapper_subclass(x) for x in tensors)
+        version = out._version if wrapped and not out.is_inference() else None
         result = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-        _count_write(out)
+        if version is not None and out._version == version:
+            increment_version(out)
         return result
 
     implement(op, autograd, "Autograd", with_keyset=True)
@@ -55,9 +60,3 @@ def _refuse_or_warn(op: str, tensors: list[Tensor]) -> None:
         _warned.add(op)
         message = f"{op}: no gradient is recorded through out, but an argument requires grad; {advice}"
         warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
-
-
-def _count_write(out: Tensor) -> None:
-    # The kernel counts a write into the tensor it sees. A wrapper subclass around it has a counter of its own.
-    if type(out) is not Tensor and private.is_wrapper_subclass(out):
-        increment_version(out)

@@ -206,13 +206,14 @@ def no_slice(*tensors: Tensor) -> list[Tensor]:
     input, and the write goes elsewhere. It takes for a slice what has as many dimensions as its base, and its strides.
     """
     out = tensors[-1]
-    alike = all(x.dim() == out.dim() and all(map(_equal, x.shape, out.shape)) for x in tensors)
-    if not alike or any(map(private.is_wrapper_subclass, tensors)):
+    unlike = any(x.dim() != out.dim() or any(map(_differ, x.shape, out.shape)) for x in tensors)
+    if unlike or any(map(private.is_wrapper_subclass, tensors)):
         return list(tensors)  # whose sentence has their shapes; and a wrapper is no view of memory
     return [x[None, None, ..., None, None] for x in tensors]
 
 
-def _equal(x: int, y: int) -> bool:
+def _differ(x: int, y: int) -> bool:
+    # Sizes that may differ or not are those of dynamic shapes.
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    return statically_known_true(x == y)
+    return statically_known_true(x != y)

@@ -28,7 +28,8 @@ def register(form: Form) -> None:
                 "operator that returns its result"
             )
         contract.check_defined(form, args, None if out_place is None else args[out_place])
-        moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(args, in_dims, strict=True)]
+        # No view where none is needed: under inference mode torch makes none of what a derivative is taken of.
+        moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
         for place in form.inputs.values():
             if in_dims[place] is None:
                 moved[place] = args[place].expand(info.batch_size, *args[place].shape)

@@ -1,0 +1,123 @@
+"""Throws at the operators what nobody would think of: python tests/fuzz [TARGET...] [--seconds N] [--seed S].
+
+The cases are Hypothesis's, which finds the shortest one that fails, and prints it with the command that runs it alone.
+A process that dies instead prints no case: the last line says the round, which `--verbose` runs naming each case first.
+"""
+
+import argparse
+import faulthandler
+import importlib
+import random
+import re
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import hypothesis
+import torch
+from hypothesis.internal.conjecture import engine
+
+sys.path.insert(1, str(Path(__file__).parent.parent))  # tests, after this folder
+from record import record
+
+HERE = Path(__file__).parent
+# A target is a file, with one test in it.
+TARGETS = {
+    "layouts": "right_in_any_layout",
+    "nesting": "right_in_any_nesting",
+    "compiled": "right_when_compiled",
+    "subclasses": "right_with_any_kind_of_tensor",
+    "refusals": "refused_in_one_sentence",
+}
+ROUND = 100  # cases, after which another target has its turn
+
+
+def main():
+    parser = argparse.ArgumentParser("tests/fuzz", description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"of {', '.join(TARGETS)}; all without")
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--case", help="run this one alone, of one target, as a failure prints it")
+    parser.add_argument("--rounds", type=int, default=10**9, help="at most so many of each target")
+    parser.add_argument("--verbose", action="store_true", help="name each case before it runs")
+    parser.add_argument("--record", action="store_true", help="put the figures into docs/reliability.csv")
+    arguments = parser.parse_args()
+    for target in arguments.targets:
+        if target not in TARGETS:
+            parser.error(f"there is no target {target}")
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    use_settings(arguments.verbose)
+    chosen = arguments.targets or list(TARGETS)
+    tests = {target: getattr(importlib.import_module(target), TARGETS[target]) for target in chosen}
+    print(f"torch {torch.__version__}, seed {arguments.seed}", flush=True)
+    if arguments.case:
+        (target,) = chosen
+        return failed(target, hypothesis.reproduce_failure(hypothesis.__version__, arguments.case)(tests[target]))
+
+    failures, spent, rounds = set(), dict.fromkeys(tests, 0.0), 0
+    begun = time.monotonic()
+    while rounds < arguments.rounds and time.monotonic() - begun < arguments.seconds and tests.keys() - failures:
+        for target, test in tests.items():
+            # Each has an equal part of the time, so a slow one misses turns.
+            if target in failures or spent[target] > min(spent.values()) + 5:
+                continue
+            start = time.monotonic()
+            print(f"{target} --seed {arguments.seed + rounds} --rounds 1", end="\r", flush=True)
+            if failed(target, hypothesis.seed(arguments.seed + rounds)(test)):
+                failures.add(target)
+            spent[target] += time.monotonic() - start
+            if time.monotonic() - begun >= arguments.seconds:
+                break
+        rounds += 1
+
+    for target, seconds in spent.items():
+        counts = sys.modules[target].COUNTS
+        print(f"{target}: {sum(counts.values()):,} cases in {seconds:.0f} s", dict(counts))
+        if seconds and target not in failures and not counts["right"]:
+            print(f"{target}: none of the cases was right, so they prove nothing")
+            failures.add(target)
+        if arguments.record and target not in failures:
+            record(
+                f"fuzz: {target}",
+                (sys.modules[target].__doc__ or "").splitlines()[0],
+                f"{sum(counts.values()):,} cases: " + ", ".join(f"{n:,} {what}" for what, n in counts.items()),
+                f"nox -s fuzz -- {target} --seconds {arguments.seconds:.0f} --seed {arguments.seed}",
+            )
+    return bool(failures)
+
+
+def use_settings(verbose):
+    hypothesis.settings.register_profile(
+        "fuzz",
+        max_examples=ROUND,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+        verbosity=hypothesis.Verbosity.verbose if verbose else hypothesis.Verbosity.normal,
+    )
+    hypothesis.settings.load_profile("fuzz")
+    engine.MAX_SHRINKING_SECONDS = 60  # of 300: the others have their turn, too
+
+
+def failed(target, test):
+    try:
+        test()
+    except hypothesis.errors.DidNotReproduce:
+        print("this case does not fail, or is one of another version of Hypothesis or of the target")
+    except Exception as error:
+        notes = "\n".join(getattr(error, "__notes__", []))
+        print("".join(traceback.format_exception(error)))
+        if case := re.search(r"@reproduce_failure\('[\d.]+', b'(.+?)'\)", notes):
+            print(f"{target} fails; this case alone: python tests/fuzz {target} --case '{case[1]}'", flush=True)
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

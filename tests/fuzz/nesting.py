@@ -1,0 +1,230 @@
+"""Transforms up to four deep, each inside of any modes, of an expression with modes inside: what ATen gives."""
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import func
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+import muladd_nb
+
+COUNTS = Counter()
+ops = torch.ops.muladd_nb
+
+
+class Ours:
+    muladd = ops.mymuladd
+    muladd_tensor_c = lambda a, b, c: ops.mymuladd.tensor_c(a, b, torch.tensor(c, dtype=torch.float64))  # noqa: E731
+    muladd3 = ops.mymuladd.Tensor
+    mul = ops.mymul
+    public_muladd = public_muladd3 = muladd_nb.mymuladd
+    public_mul = muladd_nb.mymul
+
+
+class Aten:
+    """The same in ATen; under autocast ours compute in its dtype, float64 excepted, and ATen's mul does not."""
+
+    def muladd(a, b, c):
+        a, b = Aten.cast(a, b)
+        return a * b + c
+
+    def muladd3(a, b, c):
+        a, b, c = Aten.cast(a, b, c)
+        return a * b + c
+
+    def mul(a, b):
+        a, b = Aten.cast(a, b)
+        return a * b
+
+    def cast(*tensors):
+        if torch.is_autocast_enabled("cpu"):
+            dtype = torch.get_autocast_dtype("cpu")
+            return [x if x.dtype == torch.float64 else x.to(dtype) for x in tensors]
+        return tensors
+
+    public_muladd = muladd_tensor_c = muladd
+    public_muladd3, public_mul = muladd3, mul
+
+
+MODES = {
+    "no_grad": torch.no_grad,
+    "enable_grad": torch.enable_grad,
+    "inference_mode": torch.inference_mode,
+    "inference_mode(False)": lambda: torch.inference_mode(False),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "autocast(False)": lambda: torch.autocast("cpu", enabled=False),
+    "no forward mode": lambda: forward_ad._set_fwd_grad_enabled(False),
+}
+
+
+def under(modes, function, *args):
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(MODES[mode]())
+        return function(*args)
+
+
+def dual(g):
+    def tangent(a, b):
+        with forward_ad.dual_level():
+            result = g(forward_ad.make_dual(a, b), b)
+            tangent = forward_ad.unpack_dual(result).tangent
+            return torch.zeros_like(result) if tangent is None else tangent
+
+    return tangent
+
+
+def recorded(g):
+    def gradient(a, b):
+        a = a.detach().requires_grad_()
+        return torch.autograd.grad(g(a, b).sum(), a, create_graph=True)[0]
+
+    return gradient
+
+
+TRANSFORMS = {
+    "grad": lambda g: func.grad(lambda a, b: g(a, b).sum()),
+    "grad of b": lambda g: func.grad(lambda a, b: g(a, b).sum(), 1),
+    "value of grad": lambda g: lambda a, b: func.grad_and_value(lambda a, b: g(a, b).sum())(a, b)[1],
+    "vjp": lambda g: lambda a, b: (y := func.vjp(g, a, b))[1](torch.ones_like(y[0]))[1],
+    "value of vjp": lambda g: lambda a, b: func.vjp(g, a, b)[0],
+    "jvp": lambda g: lambda a, b: func.jvp(g, (a, b), (b, a))[1],
+    "jvp of a": lambda g: lambda a, b: func.jvp(lambda a: g(a, b), (a,), (b,))[1],
+    "value of jvp": lambda g: lambda a, b: func.jvp(g, (a, b), (b, a))[0],
+    "jacrev": func.jacrev,
+    "jacfwd": lambda g: func.jacfwd(g, 1),
+    "linearize": lambda g: lambda a, b: func.linearize(g, a, b)[1](b, a),
+    "vmap": lambda g: lambda a, b: func.vmap(g)(torch.stack([a, 2 * a]), torch.stack([b, b + 1])),
+    "vmap of a": lambda g: lambda a, b: func.vmap(g, (-1, None))(torch.stack([a, 2 * a], -1), b),
+    "vmap of b": lambda g: lambda a, b: func.vmap(g, (None, 0))(a, torch.stack([b, b + 1])),
+    "functionalize": func.functionalize,
+    "dual numbers": dual,
+    "autograd.grad": recorded,
+    "checkpoint": lambda g: lambda a, b: checkpoint(g, a, b, use_reentrant=False),
+}
+FUNCTIONS = {"muladd": 2, "muladd_tensor_c": 2, "muladd3": 3, "mul": 2,
+             "public_muladd": 2, "public_muladd3": 3, "public_mul": 2}  # fmt: skip
+
+
+@dataclass
+class Call:
+    """A function of the package, or of torch, on leaves or other calls, in modes."""
+
+    function: str
+    arguments: list[Any]
+    modes: list[str] = field(default_factory=list)
+
+    def __call__(self, library, a, b):
+        arguments = [x(library, a, b) if isinstance(x, Call) else {"a": a, "b": b}[x] for x in self.arguments]
+        return under(self.modes, self.compute, library, arguments)
+
+    def compute(self, library, x):
+        if self.function in FUNCTIONS:
+            number = [0.3] if self.function in ("muladd", "public_muladd", "muladd_tensor_c") else []
+            x = [y.to(x[0].dtype) for y in x]  # nothing is promoted
+            return getattr(library, self.function)(*x, *number)
+        return getattr(x[0], self.function)()
+
+
+@dataclass
+class Level:
+    transform: str
+    outside: list[str]
+    inside: list[str]
+
+
+some_modes = st.lists(st.sampled_from(list(MODES)), max_size=2)
+few_modes = st.one_of(st.just([]), st.just([]), some_modes)
+
+
+def exactly(count):
+    return {"min_size": count, "max_size": count}
+
+
+def calls(depth):
+    arguments = st.sampled_from("ab") if depth == 0 else st.one_of(st.sampled_from("ab"), calls(depth - 1))
+    of_ours = st.sampled_from(list(FUNCTIONS)).flatmap(
+        lambda f: st.builds(Call, st.just(f), st.lists(arguments, **exactly(FUNCTIONS[f])), few_modes)
+    )
+    if depth == 0:
+        return of_ours
+    of_torch = st.builds(
+        Call, st.sampled_from(["sin", "cos", "detach", "clone"]), st.lists(arguments, **exactly(1)), few_modes
+    )
+    return st.one_of(of_ours, of_torch)
+
+
+@given(
+    expression=calls(3),
+    levels=st.lists(st.builds(Level, st.sampled_from(list(TRANSFORMS)), few_modes, few_modes), min_size=1, max_size=4),
+    modes=few_modes,
+    dtype=st.sampled_from([torch.float64, torch.float64, torch.float32]),
+    requires_grad=st.booleans(),
+)
+def right_in_any_nesting(expression, levels, modes, dtype, requires_grad):
+    if any(level.transform == "linearize" for level in levels[:-1]):
+        hypothesis.reject()  # torch's derivative of linearize is memory that was never written: docs/reliability.md
+    used = {mode for modes in all_modes(expression, levels, modes) for mode in modes}
+    inference, autocast = "inference_mode" in used, "autocast" in used and dtype != torch.float64
+
+    def run(library):
+        def g(a, b):
+            return expression(library, a, b)
+
+        for level in levels:
+            g = wrapped(level, g)
+        a = torch.tensor([0.6, -1.2], dtype=dtype, requires_grad=requires_grad)
+        result = under(modes, g, a, torch.tensor([1.1, 0.7], dtype=dtype))
+        gradient = torch.zeros_like(a)
+        if result.requires_grad and levels[-1].transform != "linearize":
+            gradient = torch.autograd.grad(result.sum(), a, materialize_grads=True)[0]
+        return result, gradient
+
+    try:
+        expected, its_gradient = run(Aten)
+    except Exception:
+        COUNTS["ATen raises, too"] += 1
+        return
+    try:
+        result, gradient = run(Ours)
+    except RuntimeError as error:
+        # Of what a derivative is taken of, torch makes no view under inference mode; ours expand what is not batched.
+        if "Cannot set version_counter for inference tensor" not in str(error) or not inference:
+            raise
+        COUNTS["a view that torch refuses"] += 1
+        return
+    # In bfloat16 little is left of a fourth derivative; float64 is left alone by autocast, and is compared.
+    tolerance = {"rtol": 1e9, "atol": 1e9} if autocast else {"rtol": 1e-4, "atol": 1e-4}
+    assert result.dtype == expected.dtype, f"the dtype is {result.dtype}"
+    assert result.shape == expected.shape, f"the shape is {result.shape}"
+    torch.testing.assert_close(result, expected, equal_nan=True, **tolerance)
+    torch.testing.assert_close(gradient, its_gradient, equal_nan=True, **tolerance)
+    # Of what does not depend on `a`, ATen records a gradient of zeros in places, and ours none.
+    assert result.requires_grad <= expected.requires_grad, "requires grad"
+    assert result.is_inference() == expected.is_inference(), f"is_inference() is {result.is_inference()}"
+    COUNTS["right"] += 1
+
+
+def wrapped(level, g):
+    def inner(a, b):
+        return under(level.inside, g, a, b)
+
+    transformed = TRANSFORMS[level.transform](inner)
+    return lambda a, b: under(level.outside, transformed, a, b)
+
+
+def all_modes(expression, levels, modes):
+    found = [modes, *(level.outside + level.inside for level in levels)]
+    waiting = [expression]
+    while waiting:
+        call = waiting.pop()
+        found.append(call.modes)
+        waiting += [x for x in call.arguments if isinstance(x, Call)]
+    return found

@@ -1,0 +1,137 @@
+"""Every kind of tensor in every place: the values, type, gradient and count of writes that ATen has, or a sentence."""
+
+from collections import Counter
+
+import operators
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing._internal.two_tensor import TwoTensor
+
+COUNTS = Counter()
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+class Reluctant(torch.Tensor):
+    """A subclass that takes operators apart in Python, without a wrapper."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+OFFSETS = torch.tensor([0, 2, 3])
+# Each made of three numbers.
+KINDS = {
+    "plain": lambda x: x.clone(),
+    "slice": lambda x: torch.cat([x, x])[3:],
+    "parameter": lambda x: torch.nn.Parameter(x.clone()),
+    "subclass": lambda x: x.clone().as_subclass(Plain),
+    "subclass with a function of its own": lambda x: x.clone().as_subclass(Reluctant),
+    "wrapper": lambda x: TwoTensor(x.clone(), x.clone()),
+    "wrapper of a wrapper": lambda x: TwoTensor(TwoTensor(x.clone(), x + 1), TwoTensor(x - 1, x.clone())),
+    "jagged": lambda x: torch.nested.nested_tensor_from_jagged(x.clone(), OFFSETS),
+    "negated": lambda x: torch.complex(x, x).conj().imag,
+    "zero": lambda x: torch._efficientzerotensor(3),
+    "lazy clone": lambda x: torch._lazy_clone(x),
+    "expanded": lambda x: x[:1].expand(3),
+    "of inference mode": torch.inference_mode(lambda x: x.clone()),
+    "half": lambda x: x.half(),
+    "sparse": lambda x: x.to_sparse(),
+    "mkldnn": lambda x: x.to_mkldnn(),
+    "meta": lambda x: x.to("meta"),
+    "complex": lambda x: torch.complex(x, x),
+    "conjugated": lambda x: torch.complex(x, x).conj(),
+}
+REFUSED = {"sparse", "mkldnn", "complex", "conjugated"}  # here, and not by ATen; so are promotion and broadcasting
+FLOATING = set(KINDS) - REFUSED
+
+
+@given(
+    operator=st.sampled_from(operators.ALL),
+    kinds=st.one_of(
+        st.lists(st.sampled_from(list(KINDS)), min_size=4, max_size=4),
+        st.sampled_from(list(KINDS)).map(lambda kind: [kind] * 4),
+        st.tuples(st.sampled_from(list(KINDS)), st.sampled_from(range(4))).map(
+            lambda one: ["plain"] * one[1] + [one[0]] + ["plain"] * (3 - one[1])
+        ),
+    ),
+    in_place=st.booleans(),
+    requires_grad=st.booleans(),
+    mode=st.sampled_from([torch.enable_grad, torch.no_grad, torch.inference_mode]),
+)
+def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode):
+    kinds = kinds[: operator.tensors] + kinds[3:] * operator.writes
+    if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
+        in_place = False  # TwoTensor calls an operator twice, so it writes twice into what is less wrapped
+
+    def run(call):
+        """What there is to see afterwards; a refusal is an exception."""
+        generator = torch.Generator().manual_seed(0)
+        x = [KINDS[kind](torch.randn(3, generator=generator)) for kind in kinds]
+        if requires_grad:
+            x = [y.requires_grad_() if y.is_leaf and not y.is_inference() else y for y in x]
+        if operator.writes and in_place:
+            x[-1] = x[0]
+        tensors, out = x[: operator.tensors], x[-1]
+        recorded = [y for y in x if y.requires_grad and not y.is_inference()]
+        version = None if out.is_inference() else out._version
+        with mode():
+            result = call(tensors, 0.5, out)
+        gradients = []
+        if result is None or operator.writes:
+            result = out
+            counted = version is None or out._version > version
+        else:
+            counted = True
+            if result.requires_grad:
+                gradients = torch.autograd.grad(result.sum(), recorded, allow_unused=True)
+        return result, gradients, counted
+
+    def aten(x, c, out):
+        result = operator.aten(x, c)
+        return out.copy_(result) if operator.writes else result
+
+    try:
+        expected, its_gradients, aten_counts = run(aten)
+    except Exception:
+        expected = None
+    try:
+        result, gradients, counted = run(operator.call)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError, AttributeError) as error:
+        sentence = str(error).splitlines()[0]
+        if expected is None:
+            COUNTS["both refuse"] += 1
+            return
+        due = (
+            REFUSED & set(kinds)
+            or len({kind in ("half",) for kind in kinds}) > 1  # nothing is promoted
+            or "meta" in kinds
+            or (operator.writes and {"expanded", "negated", "zero", "jagged"} & set(kinds))
+            or (operator.writes and mode is not torch.no_grad and (requires_grad or "parameter" in kinds))
+        )
+        assert due and sentence.startswith("my"), f"{kinds}: ATen takes it; {error}"
+        COUNTS["refused with a sentence"] += 1
+        return
+    if expected is None:
+        COUNTS["ATen refuses"] += 1
+        return
+    assert type(result) is type(expected), f"the type is {type(result)}, not {type(expected)}"
+    # What is below autograd sees no wrapper, and inference mode takes autograd away.
+    wrapped = [kind.startswith(("wrapper", "jagged")) for kind in kinds]
+    uncounted = mode is torch.inference_mode and any(wrapped)
+    assert counted or uncounted or not aten_counts, "the write is not counted"
+    for one, other in zip([result, *gradients], [expected, *its_gradients], strict=True):
+        if one is None or other is None:
+            assert one is other, f"a gradient is {one}, not {other}"
+        elif one.device.type == "meta":
+            assert one.shape == other.shape
+            assert one.stride() == other.stride()
+        else:
+            one, other = (x.values() if x.is_nested else x for x in (one, other))
+            tolerance = {"rtol": 1e-2, "atol": 1e-2} if "half" in kinds else {}
+            torch.testing.assert_close(one.detach(), other.detach(), **tolerance)
+    COUNTS["right"] += 1

@@ -1,0 +1,197 @@
+"""What only shows in time or under stress: python tests/soak.py [--seconds N] [NAME...], so long for each of them."""
+
+import argparse
+import contextlib
+import inspect
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import torch
+from record import record
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+
+def leaks(seconds):
+    """Calls of every kind, refused ones too, without growth of the process."""
+    a, b = (torch.randn(64, 65)[:, :64].requires_grad_() for _ in range(2))
+    out = torch.empty(64, 64)
+
+    def once():
+        muladd_nb.mymuladd(a, b, b).sum().backward()
+        a.grad = b.grad = None
+        torch.func.jvp(lambda a: muladd_nb.mymul(a, a), (a.detach(),), (b.detach(),))
+        torch.func.vmap(torch.func.grad(lambda a, b: muladd_nb.mymuladd(a, b, 0.5).sum()))(a.detach(), b.detach())
+        with torch.no_grad(), torch.autocast("cpu"):
+            muladd_nb.mymuladd(a, b, 0.5, out=out)
+        for wrong in (b[:1], b.detach().double(), None):
+            with contextlib.suppress(RuntimeError):
+                ops.mymul(a, wrong)
+                raise AssertionError("taken, though it is wrong")
+
+    for _ in range(min(2000, 200 + int(100 * seconds))):  # what is made once, and kept
+        once()
+    before, count, until = memory(), 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        once()
+        count += 8
+    grown = memory() - before
+    assert grown < 8 << 20, f"{grown:,} bytes more after {count:,} calls"
+    return f"{count:,} calls, {max(grown, 0) >> 10:,} KiB more"
+
+
+def memory():
+    with open("/proc/self/statm") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def threads(seconds):
+    """Several threads at once, which share their inputs and each have an output: the same bits from all."""
+    count = min(8, 2 * (os.cpu_count() or 1))
+    # Small, large enough to be shared out, and so large that stores are streamed.
+    tensors = [[torch.randn(n, 7).t() for _ in range(2)] for n in (3, 20_000, 1_000_000)]
+    expected, done, wrong = [a * b + 0.5 for a, b in tensors], [0] * count, []
+    begin, until = threading.Barrier(count), time.monotonic() + seconds
+
+    def work(mine):
+        outs = [torch.empty_like(a) for a, _ in tensors]
+        begin.wait()
+        while not done[mine] or time.monotonic() < until:
+            for (a, b), out, right in zip(tensors, outs, expected, strict=True):
+                muladd_nb.mymuladd(a, b, 0.5, out=out)
+                x = a.detach().requires_grad_()
+                (gradient,) = torch.autograd.grad(muladd_nb.mymul(x, b).sum(), x)
+                if not (torch.allclose(out, right, atol=1e-5) and torch.equal(gradient, b)):
+                    wrong.append(mine)
+                done[mine] += 3
+
+    together = [threading.Thread(target=work, args=(mine,)) for mine in range(count)]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    assert not wrong, f"wrong in the threads {sorted(set(wrong))}"
+    return f"{sum(done):,} calls in {count} threads"
+
+
+def interrupts(seconds):
+    """Signals in the middle of calls: the call ends, Python raises, and the next call is right."""
+    a, b = torch.randn(2, 500_000)
+    out, right = torch.empty_like(a), torch.addcmul(torch.full_like(a, 0.5), a, b)
+    interrupted, calls, until = 0, 0, time.monotonic() + seconds
+
+    def interrupt(number, frame):
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        while time.monotonic() < until:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
+            try:
+                while True:
+                    calls += 1
+                    muladd_nb.mymuladd(a, b, 0.5, out=out)
+            except InterruptedError:
+                interrupted += 1
+            assert torch.allclose(muladd_nb.mymuladd(a, b, 0.5), right, atol=1e-5)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return f"{interrupted:,} of {calls:,} calls interrupted"
+
+
+def forks(seconds):
+    """A child that is forked after the parent has used its threads, computes with one, as workers of DataLoader do."""
+    code = f"""
+import os, time, torch, muladd_nb
+a = torch.randn(1 << 17)
+right, count, until = muladd_nb.mymuladd(a, a, 0.5), 0, time.monotonic() + {seconds}
+while not count or time.monotonic() < until:
+    if (child := os.fork()) == 0:
+        torch.set_num_threads(1)
+        os._exit(not torch.equal(muladd_nb.mymuladd(a, a, 0.5), right))
+    assert os.waitpid(child, 0)[1] == 0
+    assert torch.equal(muladd_nb.mymuladd(a, a, 0.5), right)
+    count += 1
+print(f"{{count:,}} children")
+"""
+    return alone(code, seconds)
+
+
+def allocations(seconds):
+    """Memory that runs out, at any size: a sentence, and the process goes on."""
+    code = f"""
+import random, resource, time, torch, muladd_nb
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
+refused, right, until = 0, 0, time.monotonic() + {seconds}
+a = torch.ones(1)
+while not refused or time.monotonic() < until:
+    n = int(2 ** random.uniform(10, 45))
+    try:
+        result = muladd_nb.mymuladd(a.expand(n), a.expand(n), 0.5)
+        assert result[-1] == 1.5
+        right += 1
+    except RuntimeError as error:
+        assert str(error).startswith("mymuladd: could not allocate the result, "), error
+        refused += 1
+print(f"{{refused:,}} refused, {{right:,}} right")
+"""
+    return alone(code, seconds)
+
+
+def alone(code, seconds):
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=seconds + 120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def sizes(seconds):
+    """More than 2^31 elements: the last one is where it belongs. Needs 12 GiB, and says so where they are not."""
+    with open("/proc/meminfo") as file:  # noqa: PTH123
+        free = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    if free < 12 << 20:
+        return "not run: needs 12 GiB of free memory"
+    n, checked, until = (1 << 31) + 5, 0, time.monotonic() + seconds
+    b = torch.zeros(n, dtype=torch.bfloat16)
+    while not checked or time.monotonic() < until:
+        place = random.choice([n - 1, 1 << 31, (1 << 31) - 1, random.randrange(n)])
+        b[place] = 2
+        out = muladd_nb.mymuladd(torch.tensor([1.5], dtype=torch.bfloat16).expand(n), b, 1.0)
+        assert out[place] == 4
+        assert out[place - 1] == 1
+        b[place] = 0
+        checked += 1
+        del out
+    return f"{checked:,} tensors of {n:,} elements"
+
+
+SOAKS = {soak.__name__: soak for soak in (leaks, threads, interrupts, forks, allocations, sizes)}
+
+
+def main():
+    parser = argparse.ArgumentParser("tests/soak.py", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(SOAKS)}; all without")
+    parser.add_argument("--seconds", type=float, default=60, help="for each")
+    parser.add_argument("--record", action="store_true", help="put the figures into docs/reliability.csv")
+    arguments = parser.parse_args()
+    for name in arguments.names or SOAKS:
+        result = SOAKS[name](arguments.seconds)
+        print(f"{name}: {result}", flush=True)
+        if arguments.record:
+            command = f"nox -s soak -- {name} --seconds {arguments.seconds:.0f}"
+            record(f"soak: {name}", inspect.getdoc(SOAKS[name]), result, command)
+
+
+if __name__ == "__main__":
+    main()

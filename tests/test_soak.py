@@ -1,0 +1,11 @@
+"""Leaks, threads, interrupts and memory that runs out, each for a moment; `nox -s soak` is for longer."""
+
+import pytest
+import soak
+
+NAMES = ("leaks", "threads", "interrupts", "allocations")  # forks are in test_tools.py, sizes in test_contract.py
+
+
+@pytest.mark.parametrize("name", [*NAMES, pytest.param("forks", marks=pytest.mark.whole)])
+def test_for_a_moment(name):
+    assert soak.SOAKS[name](0.3)
