@@ -64,11 +64,17 @@ def test_odd_strides_of_size_one_are_kept(device, call, aten, own, count):
 
 
 @every_call
-def test_large_and_strided_calls_have_a_node_of_their_own(device, call, aten, own, count):
+def test_large_calls_have_a_node_of_their_own(device, call, aten, own, count):
     assert node(call(*leaves(count, device, shape=(1 << 17,)))) == own
-    first, *others = leaves(count, device, shape=(4, 4))
-    assert node(call(first.t(), *others)) == own
-    assert node(call(first, *(x.t() for x in others))) == own
+
+
+@every_call
+def test_a_storage_that_was_shrunk_is_not_read(device, call, aten, own, count):
+    for place in range(count):
+        inputs = leaves(count, device, shape=(1 << 14,))
+        inputs[place].untyped_storage().resize_(64)
+        with pytest.raises(RuntimeError, match="must lie in its storage"):
+            call(*inputs)
 
 
 class Subclass(torch.Tensor):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import contract
-from .operator import FUNCTIONAL, OUT, OVER, Form
+from .operator import FUNCTIONAL, OUT, Form
 
 
 def register(form: Form) -> None:
@@ -21,8 +21,7 @@ def register(form: Form) -> None:
         contract.check(form, args, out)
         if form.kind & FUNCTIONAL:
             return _empty_like(args[next(iter(form.inputs.values()))])
-        if form.kind != OVER:
-            increment_version(out)  # what a write does where there is no memory
+        increment_version(out)  # what a write does where there is no memory
         return out if form.kind & OUT else None
 
     torch.library.register_fake(form.op.name(), fake)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ._library import implement
-from .operator import OVER, WRITING, Form
+from .operator import WRITING, Form
 
 
 def register(form: Form) -> None:
@@ -22,5 +22,5 @@ def register(form: Form) -> None:
         if args[-1].is_neg():
             args[-1].copy_(out)
 
-    if form.kind & WRITING or form.kind == OVER:
+    if form.kind & WRITING:
         implement(form.op, resolved, "Negative")

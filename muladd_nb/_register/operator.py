@@ -15,7 +15,6 @@ from ._library import name, namespace
 
 # The forms of src/elementwise/operator.h.
 FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UNRECORDED = 1, 2, 4, 8, 16
-OVER = UNRECORDED | 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Elementwise:
 class Form:
     """One form of an operator: ``kind`` is FUNCTIONAL, WRITING or OUT, and may have TENSOR_NUMBERS or be UNRECORDED.
 
-    ``below`` is the same operator UNRECORDED, and ``over`` that which writes over a result of ATen, where they exist.
+    ``below`` is the same operator UNRECORDED, where it exists.
     """
 
     declaration: str
@@ -69,13 +68,12 @@ class Form:
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
     below: Any = None
-    over: Any = None
 
     @cached_property
     def name(self) -> str:
         """What its error messages begin with."""
         own = name(self.op)
-        return own.removeprefix("_").removesuffix("_over") if self.kind & UNRECORDED else own
+        return own.removeprefix("_") if self.kind & UNRECORDED else own
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -118,7 +116,6 @@ def declared(operators: list[tuple[str, int, str, list[str]]], table: Mapping[st
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration],
             below=ops.get((declaration, kind | UNRECORDED)),
-            over=ops.get((declaration, OVER)) if kind == FUNCTIONAL else None,
         )
         for declaration, kind, _, dtypes in operators
     ]

@@ -23,8 +23,6 @@ enum Form : unsigned {
   tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c) -> Tensor                       f.tag_tensor_c
   // The first two once more, without a kernel at Autograd: what the public functions call where nothing is recorded.
   unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
-  // What they call where ATen has recorded: writes over the new tensor that it returned, as if no one had seen it.
-  over = unrecorded | 32, // _f_over(Tensor x, float c, Tensor(a!) out) -> ()           _f_over.tag
 };
 
 struct Argument {
@@ -76,7 +74,6 @@ struct Signature {
     base += name;
     const auto append = [&tag](std::string_view text) { tag.append(tag.empty() ? "" : "_").append(text); };
     if (form & writing) base += "_out";
-    if (form == over) base += "_over";
     if (form & out) append("out");
     if (form & tensor_numbers) append("tensor");
     for (int i = 0; form & tensor_numbers && i < count; i++)
@@ -118,7 +115,7 @@ struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
 
   static constexpr bool has(unsigned form) {
-    return (form == over ? functional : form) & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
+    return form & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
   }
 
   template <size_t... I>
@@ -162,7 +159,6 @@ void for_each_form(List<Op...>, const Body& body) {
   of_all.template operator()<writing | tensor_numbers>();
   of_all.template operator()<functional | unrecorded>();
   of_all.template operator()<writing | unrecorded>();
-  of_all.template operator()<over>();
 }
 
 } // namespace elementwise

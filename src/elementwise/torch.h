@@ -70,8 +70,6 @@ class Call {
     const int64_t bytes = check_inputs();
     const Operand& out = operands_[0] = operand(0, "out");
     contract::check_same(caller_, operands_[1], out);
-    if (caller_.form == over && !std::equal(out.strides, out.strides + out.dim, operands_[1].strides))
-      contract::fail(caller_, "ATen has other strides for the result");
     contract::check_not_self_overlapping(caller_, out);
     contract::check_in_storage(caller_, out, bytes);
     // The output first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
@@ -80,7 +78,7 @@ class Call {
     for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
     for (int k = 1; k <= kInputs; k++)
       contract::check_apart_or_same(caller_, out, data_[0], operands_[k], data_[k], bytes);
-    if (caller_.form != over && !tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
+    if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
     if (out.numel() > 0) run(bytes);
     return std::move(tensors_[0]);
   }
