@@ -49,6 +49,6 @@ def _take_away(patch: pytest.MonkeyPatch, module: str, names: str = "") -> None:
         return patch.setitem(sys.modules, module, None)
     *outer, name = names.split(".")
     owner: Any = reduce(getattr, outer, found)
-    if name in getattr(owner, "__annotations__", ()):  # what a class gives to each of its objects
+    if isinstance(owner, type) and name in owner.__annotations__:  # what a class gives to each of its objects
         return patch.delitem(owner.__annotations__, name)
     return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)
