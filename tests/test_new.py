@@ -124,6 +124,19 @@ def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
 
 
 @pytest.mark.whole
+@needs("meson", "ninja", "nvcc")
+def test_its_cuda_kernels_compile_and_give_the_bits_of_the_cpu(every_kind, tmp_path):
+    """The element-wise ones, compiled by the host compiler: without a GPU."""
+    project, _ = every_kind
+    alone, whole = tmp_path / "alone", tmp_path / "whole"
+    run("meson", "setup", alone, "-Dkernels_alone=true", cwd=project)
+    log = run("meson", "test", "-C", alone, "--verbose", cwd=project)
+    assert int(re.search(r"^(\d+) cases, 0 failed", log, re.MULTILINE)[1]) > 10_000
+    run("meson", "setup", whole, "-Dcuda=enabled", "-Dgpu_archs=90", cwd=project)
+    run("meson", "compile", "-C", whole, cwd=project)
+
+
+@pytest.mark.whole
 @needs("abi3audit", "auditwheel", "check-wheel-contents", "patchelf", "readelf", "torch-abi-audit", "twine", "wheel")
 def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     assert main(["new", "my_ops"]) == 0

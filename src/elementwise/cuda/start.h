@@ -1,4 +1,4 @@
-// Where a kernel starts: the one `<<<...>>>`. Where a host compiler compiles the kernels, for their test, host.h beside
+// Where a kernel starts: the one `<<<...>>>`. Where the host compiler compiles kernels, for their test, host.h beside
 // that has a loop in its place.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "error.h"
 
-#ifndef ELEMENTWISE_CUDA_ON_HOST
+#ifdef __CUDACC__
 
 namespace elementwise::cuda {
 

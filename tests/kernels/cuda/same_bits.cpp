@@ -261,14 +261,14 @@ struct On {
 
 template <class... Operator>
 void run_all(List<Operator...>) {
-  const auto of_one = []<class One>(size_t kernel) {
+  [[maybe_unused]] const auto of_one = []<class One>(size_t kernel) {
     const auto in_each = [kernel]<class... T>(List<T...>) {
       ((On<One, T>(kernel).adjacent_elements(), On<One, T>(kernel).random_layouts(), On<One, T>(kernel).past_32_bits()),
        ...);
     };
     in_each(typename One::Kernel::Dtypes{});
   };
-  size_t kernel = 0;
+  [[maybe_unused]] size_t kernel = 0;
   (of_one.template operator()<Operator>(kernel++), ...);
 }
 
