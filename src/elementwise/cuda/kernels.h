@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kLoads = kInFlight<sizeof...(K)>;
   const int64_t vectors = n / V::kSize;
   const int64_t step = int64_t{gridDim.x} * kThreads * kLoads;
-#pragma unroll 1 // to unroll it, the compiler would divide: how often does each thread pass?
+#pragma unroll 1 // to unroll it, the compiler divides, to know how often each thread comes here
   for (int64_t base = int64_t{blockIdx.x} * kThreads * kLoads + threadIdx.x; base < vectors; base += step) {
     V x[kLoads][sizeof...(K)];
 #pragma unroll
@@ -134,6 +134,7 @@ __global__ void __launch_bounds__(kThreads) strided(
     std::index_sequence<K...>) {
   constexpr int kOperands = 1 + sizeof...(K);
   const int64_t step = int64_t{gridDim.x} * kThreads;
+#pragma unroll 1 // as above
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += step) {
     Index rest = static_cast<Index>(i), offset[kOperands] = {};
     for (int d = 0; d < plan.dims; d++) {
