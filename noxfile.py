@@ -205,7 +205,7 @@ def gpu(session: nox.Session) -> None:
     """Run all that needs a GPU and write docs/gpu/report.md; without one, what needs none, and say what is left."""
     session.install("meson", "ninja", "nvidia-cuda-sanitizer-api", ".[test,bench]")
     session.log(f"the CPU and the CUDA kernels, on the host:\n{_test_kernels(session)}")
-    session.run("python", "-P", "tools/gpu.py", *session.posargs)
+    session.run("python", "tools/gpu.py", *session.posargs)
 
 
 @nox.session

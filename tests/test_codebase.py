@@ -66,6 +66,15 @@ def test_one_oldest_python_everywhere():
     assert oldest in re.findall(r'": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
 
 
+def test_one_cuda_of_the_released_wheel_everywhere():
+    version = only(r"cuda-nvcc-(\d+-\d+)", "pyproject.toml")
+    for path in ("pyproject.toml", "muladd_nb/_new/project/pyproject.toml"):
+        found = re.findall(r"cuda-(?:nvcc-|cudart-devel-)?(\d+[-.]\d+)[/ \"]", text(path))
+        assert {name.replace(".", "-") for name in found} == {version}
+    for page in ("docs/ship/cuda.md", "CHANGELOG.md"):
+        assert f"compiled by CUDA {version.replace('-', '.')}" in text(page).replace("Compiled", "compiled")
+
+
 @pytest.mark.parametrize(
     ("tool", "repository"), [("ruff", "ruff-pre-commit"), ("clang-format", "mirrors-clang-format")]
 )
