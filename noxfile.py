@@ -231,7 +231,8 @@ def _with_nvcc(session: nox.Session) -> dict[str, str]:
     )
     site = Path(_output(session, "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
     toolkit = site / "nvidia/cu13"
-    return {"PATH": f"{toolkit / 'bin'}{os.pathsep}{session.env['PATH']}", "LIBRARY_PATH": str(toolkit / "lib")}
+    path = session.env.get("PATH") or os.environ["PATH"]
+    return {"PATH": f"{toolkit / 'bin'}{os.pathsep}{path}", "LIBRARY_PATH": str(toolkit / "lib")}
 
 
 def _test_kernels(session: nox.Session, *options: str) -> str:
