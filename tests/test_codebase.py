@@ -73,7 +73,7 @@ def test_one_cuda_of_the_released_wheel_everywhere():
         found = re.findall(r"cuda-(?:nvcc-|cudart-devel-)?(\d+[-.]\d+)[/ \"]", text(path))
         assert {name.replace(".", "-") for name in found} == {version}
     for page in ("docs/ship/cuda.md", "CHANGELOG.md"):
-        assert f"compiled by CUDA {version.replace('-', '.')}" in text(page).replace("Compiled", "compiled")
+        assert f"ompiled by CUDA {version.replace('-', '.')}" in text(page)
 
 
 @pytest.mark.parametrize(
