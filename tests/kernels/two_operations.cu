@@ -11,8 +11,8 @@ struct TwoOperations {
   }
 };
 
-using Operators = elementwise::List<elementwise::Operator<
-    "two_operations(Tensor a, Tensor b, Tensor c)", TwoOperations, elementwise::functional>>;
+using Operators = elementwise::List<
+    elementwise::Operator<"two_operations(Tensor a, Tensor b, Tensor c)", TwoOperations, elementwise::functional>>;
 
 } // namespace probe
 
