@@ -208,7 +208,7 @@ def test_what_is_written_is_formatted(folder, schemas):
     assert main(["new", "my_ops", *schemas]) == 0
     run("ruff", "check", "--no-cache", cwd=folder / "my_ops")
     run("ruff", "format", "--no-cache", "--check", cwd=folder / "my_ops")
-    sources = [path for name, path in files(folder / "my_ops").items() if re.fullmatch(r"(src|tests)/.*\.(h|cpp|cu)", name)]
+    sources = [name for name in files(folder / "my_ops") if re.fullmatch(r"(src|tests)/.*\.(h|cpp|cu)", name)]
     run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "my_ops")
 
 
