@@ -226,6 +226,27 @@ def sanitizers(session: nox.Session) -> None:
 
 
 @nox.session
+def cuda(session: nox.Session) -> None:
+    """See in the machine code of the CUDA kernels that they are what they promise, and write docs/gpu/code.csv."""
+    _install_tools(session)
+    env = _with_nvcc(session)
+    if shutil.which("nvcc", path=env.get("PATH")) is None:
+        session.skip("there is no nvcc")
+    folder = Path(session.create_tmp()).resolve() / "cuda"
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("meson", "setup", folder, "-Dcuda=enabled", silent=True, env=env)
+    session.run("python", "tools/audit_cuda.py", folder, "docs/gpu/code.csv", env=env)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Run all that needs a GPU and write docs/gpu/report.md; without one, what needs none, and say what is left."""
+    session.install("meson", "ninja", "nvidia-cuda-sanitizer-api", ".[test,bench]")
+    session.log(f"the CPU and the CUDA kernels, on the host:\n{_test_kernels(session)}")
+    session.run("python", "tools/gpu.py", *session.posargs)
+
+
+@nox.session
 def aarch64(session: nox.Session) -> None:
     """Cross-compile the CPU kernels for aarch64, test them under QEMU, and compare their bits with this machine's."""
     for program, package in {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}.items():
@@ -239,10 +260,24 @@ def aarch64(session: nox.Session) -> None:
     session.log(f"the same bits:\n{here}")
 
 
+def _with_nvcc(session: nox.Session) -> dict[str, str]:
+    """Return the environment in which nvcc is found: that of the machine, or else that of PyPI."""
+    if shutil.which("nvcc"):
+        return {}
+    session.install(
+        *(f"nvidia-{name}==13.*" for name in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime", "cuda-cccl"))
+    )
+    site = Path(_output(session, "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    toolkit = site / "nvidia/cu13"
+    path = session.env.get("PATH") or os.environ["PATH"]
+    return {"PATH": f"{toolkit / 'bin'}{os.pathsep}{path}", "LIBRARY_PATH": str(toolkit / "lib")}
+
+
 def _test_kernels(session: nox.Session, *options: str) -> str:
     folder = Path(session.create_tmp()).resolve() / "kernels"
     shutil.rmtree(folder, ignore_errors=True)
-    session.run("meson", "setup", folder, "-Dkernels_alone=true", "-Dwerror=true", *options, silent=True)
+    env = _with_nvcc(session)  # for CUDA's headers
+    session.run("meson", "setup", folder, "-Dkernels_alone=true", "-Dwerror=true", *options, silent=True, env=env)
     session.run("meson", "test", "-C", folder, "--print-errorlogs")
     digests = re.findall(r"^\w+ +\w+ +[0-9a-f]{16}$", (folder / "meson-logs/testlog.txt").read_text(), re.MULTILINE)
     if len(set(digests)) != 16:  # 4 dtypes, 4 functions

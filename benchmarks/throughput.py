@@ -22,7 +22,10 @@ def _triton() -> Any:
     def kernel(a, b, out, c, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = i < n
-        value = tl.load(a + i, mask=inside).to(tl.float32) * tl.load(b + i, mask=inside).to(tl.float32) + c
+        x, y = tl.load(a + i, mask=inside), tl.load(b + i, mask=inside)
+        if x.dtype != tl.float64:
+            x, y = x.to(tl.float32), y.to(tl.float32)
+        value = x * y + c
         tl.store(out + i, value.to(out.dtype.element_ty), mask=inside)
 
     def muladd(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:

@@ -42,7 +42,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinxext.opengraph",
 ]
-exclude_patterns = ["_generated", "examples", "traps"]
+exclude_patterns = ["_generated", "examples", "gpu", "traps"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 

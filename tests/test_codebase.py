@@ -5,6 +5,7 @@ import importlib.metadata
 import re
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ def test_one_oldest_python_everywhere():
     assert only(r'^build = "(\w+)-manylinux', "pyproject.toml") == tag
     assert only(r"--python-tag (\w+)", "tools/repair_wheel") == tag
     assert oldest in re.findall(r'": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
+
+
+def test_one_cuda_of_the_released_wheel_everywhere():
+    version = only(r"cuda-nvcc-(\d+-\d+)", "pyproject.toml")
+    for path in ("pyproject.toml", "muladd_nb/_new/project/pyproject.toml"):
+        found = re.findall(r"cuda-(?:nvcc-|cudart-devel-)?(\d+[-.]\d+)[/ \"]", text(path))
+        assert {name.replace(".", "-") for name in found} == {version}
+    for page in ("docs/ship/cuda.md", "CHANGELOG.md"):
+        assert f"ompiled by CUDA {version.replace('-', '.')}" in text(page)
 
 
 @pytest.mark.parametrize(
@@ -174,3 +184,12 @@ def test_an_operator_stands_where_contributing_shows_it_and_nowhere_else():
         and re.search(r"mymuladd(_out)?\.Tensor", path.read_text())
     }
     assert named == set(shown)
+
+
+def test_the_list_for_a_gpu_names_what_is_there():
+    command = [sys.executable, "tools/gpu.py", "--dry-run"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = set(re.findall(r"(?:tests|benchmarks)/\w+\.py", said))
+    assert {"tests/test_layout.py", "benchmarks/throughput.py"} <= files
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    assert "memcheck" in said and "racecheck" in said

@@ -135,3 +135,28 @@ def test_the_current_stream_is_used():
         result = ops.mymuladd(a, a, 1.0)
     stream.synchronize()
     assert (result == 2.0).all()
+
+
+@on_cuda()
+def test_two_streams_at_once():
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    a = torch.randn(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    results = []
+    for first in range(20):
+        for c, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                results.append((first + c, ops.mymuladd(a, a, float(first + c))))
+    torch.cuda.synchronize()
+    for c, result in results:
+        assert torch.equal(result.cpu(), ops.mymuladd(a.cpu(), a.cpu(), float(c)))
+
+
+@on_cuda(2)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_a_second_device_is_used_while_the_first_is_current(layout):
+    a = torch.randn(300, 300, device="cuda:1")
+    b = a.t() if layout == "transposed" else a
+    result = ops.mymuladd(a, b, 0.5)
+    assert (result.device, torch.cuda.current_device()) == (a.device, 0)
+    assert torch.equal(result.cpu(), ops.mymuladd(a.cpu(), b.cpu(), 0.5))

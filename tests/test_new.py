@@ -124,6 +124,19 @@ def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
 
 
 @pytest.mark.whole
+@needs("meson", "ninja", "nvcc")
+def test_its_cuda_kernels_compile_and_give_the_bits_of_the_cpu(every_kind, tmp_path):
+    """The element-wise ones, compiled by the host compiler: without a GPU."""
+    project, _ = every_kind
+    alone, whole = tmp_path / "alone", tmp_path / "whole"
+    run("meson", "setup", alone, "-Dkernels_alone=true", cwd=project)
+    log = run("meson", "test", "-C", alone, "--verbose", cwd=project)
+    assert int(re.search(r"^(\d+) cases, 0 failed", log, re.MULTILINE)[1]) > 10_000
+    run("meson", "setup", whole, "-Dcuda=enabled", "-Dgpu_archs=90", cwd=project)
+    run("meson", "compile", "-C", whole, cwd=project)
+
+
+@pytest.mark.whole
 @needs("abi3audit", "auditwheel", "check-wheel-contents", "patchelf", "readelf", "torch-abi-audit", "twine", "wheel")
 def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     assert main(["new", "my_ops"]) == 0
@@ -195,7 +208,7 @@ def test_what_is_written_is_formatted(folder, schemas):
     assert main(["new", "my_ops", *schemas]) == 0
     run("ruff", "check", "--no-cache", cwd=folder / "my_ops")
     run("ruff", "format", "--no-cache", "--check", cwd=folder / "my_ops")
-    sources = [path for name, path in files(folder / "my_ops").items() if re.fullmatch(r"src/.*\.(h|cpp|cu)", name)]
+    sources = [name for name in files(folder / "my_ops") if re.fullmatch(r"(src|tests)/.*\.(h|cpp|cu)", name)]
     run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "my_ops")
 
 

@@ -8,7 +8,7 @@
 
 #include "operator.h"
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(ELEMENTWISE_CUDA_ON_HOST)
 #include "cuda/kernels.h"
 #elif defined(ELEMENTWISE_ISA)
 #include "cpu/kernels.h"

@@ -22,7 +22,7 @@
 
 // A functor is compiled once for each target, into a namespace of the target's: with the same name in all of them
 // the linker would keep one copy, and it might be one that the machine cannot run.
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(ELEMENTWISE_CUDA_ON_HOST) // the test of the CUDA kernels defines the latter
 #define ELEMENTWISE_TARGET cuda_target
 #define ELEMENTWISE_FUNCTION __host__ __device__
 #elif defined(ELEMENTWISE_ISA)

@@ -1,6 +1,7 @@
 // The CPU kernels alone: each result against exact arithmetic, in every layout, whole and in parts, and nothing
 // written beside it. Prints a digest of the bits of each case, which is the same on every machine. The kernels are
-// those that MULADD_NB_SIMD names, or the best; status 77, "skipped", where they cannot run.
+// those that MULADD_NB_SIMD names, or the best; status 77, "skipped", where they cannot run. With cuda/host.h before
+// it, they are the CUDA kernels.
 #include <cfloat>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +11,9 @@
 
 #include "elementwise/cpu/isa.h"
 #include "operators.h"
+#ifdef ELEMENTWISE_CUDA_ON_HOST
+#include "elementwise/cuda/launch.h"
+#endif
 
 namespace {
 
@@ -209,7 +213,9 @@ struct Memory {
 };
 
 template <class T>
-void run(const Layout& layout, const Case<compute_t<T>>& op, double c, bool stream, bool in_parts, Digest* digest) {
+void run(
+    const Layout& layout, const Case<compute_t<T>>& op, double c, [[maybe_unused]] bool stream, bool in_parts,
+    Digest* digest) {
   using C = compute_t<T>;
   std::vector<Memory<T>> operands; // the output, then the inputs
   for (int k = 0; k <= op.inputs; k++) operands.emplace_back(layout, layout.strides[k == 3 ? 1 : k], k > 0);
@@ -220,11 +226,16 @@ void run(const Layout& layout, const Case<compute_t<T>>& op, double c, bool stre
     data.push_back(operand.elements.data() + layout.offset);
   }
   const Plan plan = make_plan(operands.size(), layout.sizes.size(), layout.sizes.data(), strides.data());
-  const cpu::Tiles tiles(plan);
   const Task task{op.kernel, kOrdinal<T>, sizeof(T), &c, plan, data.data()};
+#ifdef ELEMENTWISE_CUDA_ON_HOST
+  cuda::most_blocks = in_parts ? 2 : 1 << 20;
+  cuda::kernels[op.kernel](task, nullptr);
+#else
+  const cpu::Tiles tiles(plan);
   const cpu::Work work{task, tiles, stream};
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step) cpu::isa().kernels[op.kernel](work, tile, tile + step);
+#endif
 
   std::vector<bool> written(operands[0].elements.size());
   std::vector<int64_t> index(layout.sizes.size());

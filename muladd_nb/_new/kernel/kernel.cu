@@ -12,15 +12,14 @@ __global__ void kernel(@parameters_of_elements@, int64_t n) {
 
 } // namespace
 
-const char* @name@_on_cuda(int32_t dtype, @parameters_of_pointers@, int64_t n, void* stream) {
-  constexpr int64_t kThreads = 256, kBlocks = 1 << 20; // more elements are covered by the grid-stride loop
-  const int64_t needed = (n + kThreads - 1) / kThreads, blocks = needed < kBlocks ? needed : kBlocks;
+elementwise::cuda::Error @name@_on_cuda(int32_t dtype, @parameters_of_pointers@, int64_t n, void* stream) {
+  constexpr int kThreads = 256;
+  elementwise::cuda::Error error;
   elementwise::with_element(dtype, [&](auto element) {
     using T = decltype(element);
-    kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(@cast_names@, n);
+    error = elementwise::cuda::start(kernel<T>, (n + kThreads - 1) / kThreads, kThreads, stream, @cast_names@, n);
   });
-  const cudaError_t error = cudaGetLastError(); // a launch that fails says so here, or much later and elsewhere
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error;
 }
 
 } // namespace my_ops

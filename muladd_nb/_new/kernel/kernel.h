@@ -17,7 +17,7 @@ ELEMENTWISE_FUNCTION void @name@_at(int64_t i, @parameters_of_elements@) {
 
 } // namespace ELEMENTWISE_TARGET
 
-// Launches the kernel, and returns what is wrong, or null.
-const char* @name@_on_cuda(int32_t dtype, @parameters_of_pointers@, int64_t n, void* stream);
+// Launches the kernel, and returns what is wrong, if anything is.
+elementwise::cuda::Error @name@_on_cuda(int32_t dtype, @parameters_of_pointers@, int64_t n, void* stream);
 
 } // namespace my_ops

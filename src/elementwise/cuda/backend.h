@@ -20,7 +20,7 @@ void on_device(const contract::Caller& op, int32_t device_index, const Run& run)
   const torch::stable::accelerator::DeviceGuard guard(device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
-  if (const char* error = run(stream)) contract::fail(op, "the CUDA kernel could not be launched: ", error);
+  if (const Error error = run(stream)) contract::fail(op, explain(error, driver_version()));
 }
 
 struct Backend {

@@ -4,11 +4,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <algorithm>
 #include <limits>
 
 #include "../bound.h"
 #include "launch.h"
+#include "start.h"
 
 // Nothing here is in an unnamed namespace: nvcc names one by a hash of the source's path, and no two builds of a wheel
 // would be the same.
@@ -50,11 +50,11 @@ struct Pointers {
   const T* in[kInputs];
 };
 
-// Vectors of each input that a thread loads before it computes.
+// Vectors of each input that a thread loads before it computes. More of them take more than 64 registers, and fewer
+// threads fit on a multiprocessor, for nothing: with these its 1,024 and more threads have 48 KiB and more on their
+// way.
 template <int kInputs>
-constexpr int kInFlight = kInputs <= 2   ? 4
-                          : kInputs <= 4 ? 2
-                                         : 1;
+constexpr int kInFlight = kInputs <= 2 ? 2 : 1;
 
 // The n elements of each operand lie side by side and all pointers are multiples of 16 bytes.
 template <class T, class F, size_t... K>
@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kLoads = kInFlight<sizeof...(K)>;
   const int64_t vectors = n / V::kSize;
   const int64_t step = int64_t{gridDim.x} * kThreads * kLoads;
+#pragma unroll 1 // to unroll it, the compiler divides, to know how often each thread comes here
   for (int64_t base = int64_t{blockIdx.x} * kThreads * kLoads + threadIdx.x; base < vectors; base += step) {
     V x[kLoads][sizeof...(K)];
 #pragma unroll
@@ -86,6 +87,36 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0 && i < n) data.out[i] = narrow<T>(f(widen(data.in[K][i])...));
 }
 
+// Divides numbers below 2^31 by one known before, without a division, which takes twenty instructions: multiplied by
+// 2^(32+shift)/by, rounded up, less 2^32, which is added as the number itself (Granlund and Montgomery, "Division by
+// invariant integers using multiplication", 1994).
+template <class Index>
+struct Divisor {
+  uint32_t by, factor, shift;
+
+  Divisor() = default;
+  explicit Divisor(int64_t by) : by(static_cast<uint32_t>(by)), factor(0), shift(0) {
+    while (int64_t{1} << shift < by) shift++;
+    factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - by)) / by + 1);
+  }
+
+  __device__ Index quotient(Index n) const {
+    return (static_cast<uint32_t>((uint64_t{n} * factor) >> 32) + n) >> shift;
+  }
+};
+
+template <>
+struct Divisor<int64_t> {
+  int64_t by;
+
+  Divisor() = default;
+  explicit Divisor(int64_t by) : by(by) {}
+
+  __device__ int64_t quotient(int64_t n) const {
+    return n / by;
+  }
+};
+
 // The plan as the device reads it. Index arithmetic in 32 bits is several times cheaper than in 64, so the 64-bit form
 // is used only where an offset needs it. With fewer dimensions than a plan can have, but enough for 1 TiB of output,
 // the parameters of a kernel stay below the 4 KiB that every driver takes.
@@ -93,7 +124,7 @@ template <class Index, int kOperands>
 struct DevicePlan {
   static constexpr int kDims = 40;
   int dims;
-  Index size[kDims];
+  Divisor<Index> size[kDims];
   Index stride[kDims][kOperands];
 };
 
@@ -103,11 +134,12 @@ __global__ void __launch_bounds__(kThreads) strided(
     std::index_sequence<K...>) {
   constexpr int kOperands = 1 + sizeof...(K);
   const int64_t step = int64_t{gridDim.x} * kThreads;
+#pragma unroll 1 // as above
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += step) {
     Index rest = static_cast<Index>(i), offset[kOperands] = {};
     for (int d = 0; d < plan.dims; d++) {
-      const Index quotient = d + 1 < plan.dims ? rest / plan.size[d] : 0;
-      const Index index = rest - quotient * plan.size[d];
+      const Index quotient = d + 1 < plan.dims ? plan.size[d].quotient(rest) : 0;
+      const Index index = rest - quotient * static_cast<Index>(plan.size[d].by);
       rest = quotient;
 #pragma unroll
       for (int k = 0; k < kOperands; k++) offset[k] += index * plan.stride[d][k];
@@ -116,23 +148,19 @@ __global__ void __launch_bounds__(kThreads) strided(
   }
 }
 
-// Blocks past what the grid can hold are covered by the grid-stride loops.
-inline unsigned blocks(int64_t n, int64_t per_block) {
-  return static_cast<unsigned>(std::min<int64_t>((n + per_block - 1) / per_block, std::numeric_limits<int>::max()));
-}
-
 template <class Index, class T, class F, size_t... K>
-void launch_strided(
-    const Plan& plan, const Pointers<T, sizeof...(K)>& data, const F& f, int64_t n, cudaStream_t stream,
+Error launch_strided(
+    const Plan& plan, const Pointers<T, sizeof...(K)>& data, const F& f, int64_t n, void* stream,
     std::index_sequence<K...> inputs) {
   constexpr int kOperands = 1 + sizeof...(K);
   DevicePlan<Index, kOperands> on_device;
   on_device.dims = plan.dims;
   for (int d = 0; d < plan.dims; d++) {
-    on_device.size[d] = static_cast<Index>(plan.size[d]);
+    on_device.size[d] = Divisor<Index>(plan.size[d]);
     for (int k = 0; k < kOperands; k++) on_device.stride[d][k] = static_cast<Index>(plan.stride[d][k]);
   }
-  strided<<<blocks(n, kThreads), kThreads, 0, stream>>>(data, f, n, on_device, inputs);
+  const int64_t blocks = (n + kThreads - 1) / kThreads;
+  return start(strided<T, F, Index, K...>, blocks, kThreads, stream, data, f, n, on_device, inputs);
 }
 
 inline bool fits_32_bits(const Plan& plan, int64_t n) {
@@ -146,32 +174,28 @@ inline bool fits_32_bits(const Plan& plan, int64_t n) {
 }
 
 template <class T, class F, size_t... K>
-void launch_one(
-    const Plan& plan, void* const* operands, const F& f, cudaStream_t stream, std::index_sequence<K...> inputs) {
+Error launch_one(const Plan& plan, void* const* operands, const F& f, void* stream, std::index_sequence<K...> inputs) {
   const Pointers<T, sizeof...(K)> data{static_cast<T*>(operands[0]), {static_cast<const T*>(operands[1 + K])...}};
   const int64_t n = plan.numel();
   const uintptr_t bits =
       (reinterpret_cast<uintptr_t>(operands[0]) | ... | reinterpret_cast<uintptr_t>(operands[1 + K]));
   if (plan.contiguous() && bits % 16 == 0) {
     const int64_t per_block = int64_t{kThreads} * kInFlight<sizeof...(K)> * Vector<T>::kSize;
-    adjacent<<<blocks(n, per_block), kThreads, 0, stream>>>(data, f, n, inputs);
-  } else if (fits_32_bits(plan, n)) {
-    launch_strided<uint32_t>(plan, data, f, n, stream, inputs);
-  } else {
-    launch_strided<int64_t>(plan, data, f, n, stream, inputs);
+    return start(adjacent<T, F, K...>, (n + per_block - 1) / per_block, kThreads, stream, data, f, n, inputs);
   }
+  if (fits_32_bits(plan, n)) return launch_strided<uint32_t>(plan, data, f, n, stream, inputs);
+  return launch_strided<int64_t>(plan, data, f, n, stream, inputs);
 }
 
 template <class Kernel>
-const char* launch(const Task& task, void* stream) {
+Error launch(const Task& task, void* stream) {
+  Error error;
   with_dtype(typename Kernel::Dtypes{}, task.dtype, [&](auto storage) {
     using T = decltype(storage);
     const Bound<compute_t<T>, Kernel> f(task.numbers);
-    const auto inputs = std::make_index_sequence<Kernel::kInputs>{};
-    launch_one<T>(task.plan, task.data, f, static_cast<cudaStream_t>(stream), inputs);
+    error = launch_one<T>(task.plan, task.data, f, stream, std::make_index_sequence<Kernel::kInputs>{});
   });
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error;
 }
 
 template <class List>

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "../task.h"
+#include "error.h"
 
 namespace elementwise::cuda {
 
-// Launches a kernel on `stream` of the current device and does not wait for it. Returns the CUDA error, or nullptr.
-using Launch = const char* (*)(const Task& task, void* stream);
+// Launches a kernel on `stream` of the current device and does not wait for it.
+using Launch = Error (*)(const Task& task, void* stream);
 
 // In the order of the list of operators.
 extern const Launch* const kernels;

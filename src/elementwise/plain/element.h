@@ -1,5 +1,5 @@
 // The type of an element, for a kernel that is not element-wise: torch's own, which convert to float and back on the
-// host and on the device.
+// host and on the device. And on the device, what starts such a kernel.
 #pragma once
 
 #include <torch/headeronly/util/BFloat16.h>
@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "../cuda/start.h"
 #include "../functor.h"
 
 namespace elementwise {

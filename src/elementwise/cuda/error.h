@@ -1,0 +1,60 @@
+// What CUDA says of a launch, and the sentence that a user gets to read.
+#pragma once
+
+#include <fstream>
+#include <string>
+
+namespace elementwise::cuda {
+
+struct Error {
+  // Those of cudaError_t with a cure of their own. start.h checks the numbers.
+  enum : int { kNone = 0, kOldDriver = 35, kNoCode = 209, kNewPtx = 222 };
+
+  int code = kNone;
+  const char* text = "";
+  int compiled_with = 0; // the CUDA of the kernels, 12090 for 12.9
+  int driver_runs = 0;   // the newest CUDA that the driver runs, likewise
+  int capability = 0;    // of the device, 86 for 8.6, or 0 if the driver is too old to say
+
+  explicit operator bool() const {
+    return code != kNone;
+  }
+};
+
+// The driver's own version, "550.54.15", or nothing where the system does not show it.
+inline std::string driver_version() {
+  std::string version;
+  std::ifstream("/sys/module/nvidia/version") >> version;
+  return version;
+}
+
+// `driver` is what driver_version() returns.
+inline std::string explain(const Error& error, const std::string& driver) {
+  const auto cuda = [](int version) {
+    return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  const std::string the_driver =
+      "the driver (" + (driver.empty() ? "" : driver + ", ") + "up to " + cuda(error.driver_runs) + ")";
+  const std::string arch = error.capability > 0 ? std::to_string(error.capability) : "the GPU's compute capability";
+  const std::string compile = "compile the package with -Csetup-args=-Dgpu_archs=" + arch;
+  const int major = error.compiled_with / 1000; // whatever its minor version, it runs on the drivers of this one
+  const std::string needed = major == 12 ? "r525" : major == 13 ? "r580" : "one for CUDA " + std::to_string(major);
+  std::string cure;
+  switch (error.code) {
+    case Error::kOldDriver:
+      cure = "; " + the_driver + " is too old for kernels compiled with " + cuda(error.compiled_with) +
+             ": update it to " + needed + " or newer, or compile the package with an older nvcc";
+      break;
+    case Error::kNewPtx:
+      cure = "; there is no code for this GPU, and " + the_driver + " cannot make it of PTX of " +
+             cuda(error.compiled_with) + ": update it to one for " + cuda(error.compiled_with) + " or newer, or " +
+             compile;
+      break;
+    case Error::kNoCode:
+      cure = "; kernels compiled with " + cuda(error.compiled_with) + " have no code for this GPU: " + compile;
+      break;
+  }
+  return std::string("the CUDA kernel could not be launched: ") + error.text + cure;
+}
+
+} // namespace elementwise::cuda

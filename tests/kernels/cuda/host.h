@@ -1,0 +1,36 @@
+// A device on the host: what the source of a CUDA kernel needs where the host compiler takes it in place of nvcc. A
+// launch is a loop over the blocks and their threads, one after the other, so a kernel may not wait for other threads.
+#pragma once
+
+#define ELEMENTWISE_CUDA_ON_HOST
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+#include <cuda_bf16.h> // CUDA's own: they have paths for the host, and there __global__ and its like say nothing
+#include <cuda_fp16.h>
+
+#include "elementwise/cuda/start.h"
+
+inline uint3 blockIdx, threadIdx;
+inline dim3 gridDim, blockDim;
+
+namespace elementwise::cuda {
+
+// What a test changes: how many blocks a grid can hold, and whether all of them run or the first and the last two.
+inline int64_t most_blocks = std::numeric_limits<int>::max();
+inline bool ends_alone = false;
+
+template <class... Parameters>
+Error start(
+    void (*kernel)(Parameters...), int64_t blocks, int threads, void*,
+    const std::type_identity_t<Parameters>&... arguments) {
+  gridDim.x = static_cast<unsigned>(std::min(blocks, most_blocks));
+  blockDim.x = threads;
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
+    if (ends_alone && blockIdx.x > 0) blockIdx.x = std::max(blockIdx.x, gridDim.x - 2);
+    for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) kernel(arguments...);
+  }
+  return {};
+}
+
+} // namespace elementwise::cuda

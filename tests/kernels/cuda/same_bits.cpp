@@ -1,0 +1,283 @@
+// The CUDA kernels, compiled by the host compiler, against the CPU kernels: the same bits from each operator in each
+// dtype, and nothing written beside the result. It knows no operator, and goes with the kernels into any project.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "elementwise/cpu/launch.h"
+#include "elementwise/cuda/launch.h"
+#include "elementwise/environment.h"
+#include "operators.h"
+
+namespace {
+
+using namespace elementwise;
+
+int failures = 0, cases = 0;
+
+uint64_t random_bits() { // splitmix64, from the same seed on every machine
+  static uint64_t state = 0;
+  uint64_t z = state += 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+int64_t random_below(int64_t n) {
+  return static_cast<int64_t>(random_bits() % n);
+}
+
+// Half of the floating-point numbers have any bits, and the exponents of the others are near that of one. Integers are
+// small and not zero: what an operator makes of others may not be defined.
+template <class T>
+T random_number() {
+  if constexpr (std::is_same_v<T, bool>) {
+    return random_bits() & 1;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(1 + random_below(100));
+  } else {
+    constexpr int fraction = std::is_same_v<T, double>    ? 52
+                             : std::is_same_v<T, float>   ? 23
+                             : std::is_same_v<T, float16> ? 10
+                                                          : 7;
+    constexpr uint64_t exponents = (uint64_t{1} << (8 * sizeof(T) - 1 - fraction)) - 1;
+    uint64_t bits = random_bits();
+    if (random_bits() & 1) bits = (bits & ~(exponents << fraction)) | ((exponents / 2 - random_below(4)) << fraction);
+    T number;
+    std::memcpy(&number, &bits, sizeof(number));
+    return number;
+  }
+}
+
+// Which of several NaNs comes out is not promised.
+template <class T>
+bool same(T x, T y) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (x != x && y != y) return true;
+  } else if constexpr (kFloat16Bit<T>) {
+    const int infinity = std::is_same_v<T, float16> ? 0x7c00 : 0x7f80;
+    if ((x.bits & 0x7fff) > infinity && (y.bits & 0x7fff) > infinity) return true;
+  }
+  return std::memcmp(&x, &y, sizeof(x)) == 0;
+}
+
+// Sizes and strides, the outermost dimension first; strides[0] are of the output.
+struct Layout {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides[kMaxOperands];
+
+  int64_t extent(int operand) const {
+    int64_t last = 0;
+    for (size_t d = 0; d < sizes.size(); d++) last += strides[operand][d] * (sizes[d] - 1);
+    return last + 1;
+  }
+};
+
+template <class Operator>
+Plan plan_of(const Layout& layout) {
+  const int64_t* strides[kMaxOperands];
+  for (int k = 0; k <= Operator::Kernel::kInputs; k++) strides[k] = layout.strides[k].data();
+  return make_plan(1 + Operator::Kernel::kInputs, layout.sizes.size(), layout.sizes.data(), strides);
+}
+
+// Runs the operator in T on both; data[1] is what CUDA writes to instead of data[0], data[2] and so on are the inputs.
+template <class Operator, class T>
+struct On {
+  static constexpr int kInputs = Operator::Kernel::kInputs;
+  size_t kernel;
+  double numbers[kMaxArguments];
+
+  explicit On(size_t kernel) : kernel(kernel) {
+    for (double& number : numbers) number = 0.3 + 0.4 * static_cast<double>(random_below(5));
+  }
+
+  void cpu(const Plan& plan, void* const* data) const {
+    elementwise::cpu::launch(
+        {kernel, kOrdinal<T>, sizeof(T), numbers, plan, data},
+        [](int64_t end, int64_t, const auto& body) { body(0, end); });
+  }
+
+  void cuda(const Plan& plan, void* const* data) const {
+    elementwise::cuda::kernels[kernel]({kernel, kOrdinal<T>, sizeof(T), numbers, plan, data}, nullptr);
+  }
+
+  void expect(bool equal, const char* what, const Layout& layout) const {
+    cases++;
+    if (equal || failures++) return; // the first is enough to find the cause
+    std::fprintf(
+        stderr, "%s, %s, dtype %d: CUDA gives other bits, shape", Operator::signature.declaration.data(), what,
+        kOrdinal<T>);
+    for (const int64_t size : layout.sizes) std::fprintf(stderr, " %lld", static_cast<long long>(size));
+    for (int k = 0; k <= kInputs; k++) {
+      std::fprintf(stderr, ", strides");
+      for (const int64_t stride : layout.strides[k]) std::fprintf(stderr, " %lld", static_cast<long long>(stride));
+    }
+    std::fprintf(stderr, "\n");
+  }
+
+  // Each operand begins some elements past where an allocator would put it.
+  void compare(const char* what, const Layout& layout, const int* offset, bool in_place) const {
+    const Plan plan = plan_of<Operator>(layout);
+    std::unique_ptr<T[]> memory[kMaxOperands], other; // to the last byte, so that a sanitizer sees what is beside it
+    void *data[kMaxOperands], *other_data[kMaxOperands];
+    int64_t size = 0;
+    for (int k = 0; k <= kInputs; k++) {
+      const int64_t n = layout.extent(k) + offset[k];
+      memory[k] = std::make_unique<T[]>(n);
+      for (int64_t i = 0; i < n; i++) memory[k][i] = random_number<T>();
+      data[k] = other_data[k] = memory[k].get() + offset[k];
+      if (k == 0) {
+        size = n;
+        other = std::make_unique<T[]>(n);
+        std::memcpy(other.get(), memory[0].get(), n * sizeof(T));
+        other_data[0] = other.get() + offset[0];
+      }
+    }
+    if (in_place) data[1] = data[0], other_data[1] = other_data[0];
+    cpu(plan, data);
+    cuda(plan, other_data);
+    bool equal = true;
+    for (int64_t i = 0; i < size; i++) equal &= same(memory[0][i], other[i]);
+    expect(equal, what, layout);
+  }
+
+  Layout adjacent(std::vector<int64_t> sizes) const {
+    Layout layout{std::move(sizes), {}};
+    for (int k = 0; k <= kInputs; k++) {
+      layout.strides[k].resize(layout.sizes.size());
+      int64_t stride = 1;
+      for (size_t d = layout.sizes.size(); d-- > 0; stride *= layout.sizes[d]) layout.strides[k][d] = stride;
+    }
+    return layout;
+  }
+
+  // Sizes around those of a vector, of a block and of several; all pointers aligned, or one of them not.
+  void adjacent_elements() const {
+    std::vector<int64_t> sizes;
+    for (int64_t n = 1; n <= 40; n++) sizes.push_back(n);
+    for (int64_t n = 256; n <= 8192; n *= 2)
+      for (const int64_t around : {-1, 0, 1, 9}) sizes.push_back(n + around);
+    for (const int64_t n : sizes)
+      for (int unaligned = -1; unaligned <= kInputs; unaligned++) {
+        int offset[kMaxOperands] = {};
+        if (unaligned >= 0) offset[unaligned] = static_cast<int>(1 + n % 3);
+        elementwise::cuda::most_blocks = n % 4 == 0 ? std::numeric_limits<int>::max() : n % 4;
+        compare("adjacent", adjacent({n}), offset, n % 5 == 0 && unaligned < 0);
+      }
+  }
+
+  // Dimensions in any order, with gaps between their elements, or expanded; in grids that are smaller than the work.
+  void random_layouts() const {
+    for (int i = 0; i < 1000; i++) {
+      Layout layout;
+      for (int64_t dims = random_below(6), d = 0; d < dims; d++)
+        layout.sizes.push_back(1 + random_below(d == 0 ? 40 : 5));
+      const bool in_place = i % 8 == 0;
+      int offset[kMaxOperands] = {};
+      for (int k = 0; k <= kInputs; k++) {
+        std::vector<size_t> order;
+        for (size_t d = 0; d < layout.sizes.size(); d++) order.insert(order.begin() + random_below(d + 1), d);
+        layout.strides[k].resize(order.size());
+        int64_t stride = 1 + (random_below(4) == 0);
+        for (const size_t d : order) {
+          const bool expanded = k > 0 && random_below(4) == 0;
+          layout.strides[k][d] = expanded ? 0 : stride;
+          if (!expanded) stride = stride * layout.sizes[d] + random_below(2) * random_below(3);
+        }
+        offset[k] = static_cast<int>(random_below(3));
+      }
+      if (in_place) layout.strides[1] = layout.strides[0], offset[1] = offset[0];
+      elementwise::cuda::most_blocks = 1 + random_below(3);
+      compare("strided", layout, offset, in_place);
+    }
+    elementwise::cuda::most_blocks = std::numeric_limits<int>::max();
+  }
+
+  // Memory that is reserved: only what is touched is there.
+  struct Reserved {
+    explicit Reserved(int64_t elements) : bytes(elements * sizeof(T)) {
+      data = static_cast<T*>(
+          mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+      if (data == MAP_FAILED) std::perror("mmap"), std::exit(1);
+    }
+    Reserved(const Reserved&) = delete;
+    ~Reserved() {
+      munmap(data, bytes);
+    }
+    size_t bytes;
+    T* data;
+  };
+
+  // The last elements of a layout: its last row, or the end of that.
+  void compare_the_end(const char* what, const Layout& layout) const {
+    constexpr int64_t kMost = 257; // the last two blocks compute as many
+    const int64_t n = std::min(kMost, layout.sizes.empty() ? 1 : layout.sizes.back());
+    Layout end{{n}, {}};
+    std::vector<std::unique_ptr<Reserved>> memory;
+    void *data[kMaxOperands], *cpu_data[kMaxOperands];
+    for (int k = 0; k <= kInputs; k++) {
+      const int64_t stride = layout.strides[k].back();
+      end.strides[k] = {stride};
+      const int64_t first = layout.extent(k) - 1 - stride * (n - 1);
+      memory.push_back(std::make_unique<Reserved>(layout.extent(k)));
+      for (int64_t i = 0; i < n; i++) memory[k]->data[first + i * stride] = random_number<T>();
+      data[k] = memory[k]->data;
+      cpu_data[k] = memory[k]->data + first;
+    }
+    std::vector<T> expected(n);
+    end.strides[0] = {1};
+    cpu_data[0] = expected.data();
+    cpu(plan_of<Operator>(end), cpu_data);
+    elementwise::cuda::ends_alone = true;
+    cuda(plan_of<Operator>(layout), data);
+    elementwise::cuda::ends_alone = false;
+    bool equal = true;
+    const int64_t stride = layout.strides[0].back(), first = layout.extent(0) - 1 - stride * (n - 1);
+    for (int64_t i = 0; i < n; i++) equal &= same(expected[i], memory[0]->data[first + i * stride]);
+    expect(equal, what, layout);
+  }
+
+  void past_32_bits() const {
+    constexpr int64_t kLimit = int64_t{1}
+                               << 31; // from which on an offset has 64 bits, so that it does not wrap at twice that
+    compare_the_end("2^31 vectors", adjacent({(kLimit + 513) * 16 / static_cast<int64_t>(sizeof(T)) + 1}));
+    for (const int64_t columns : {3, 1000, 1024, 65537})
+      for (const int64_t rows : {kLimit / (columns + 1) - 1, 2 * kLimit / columns + 1}) {
+        Layout layout = adjacent({rows, columns});
+        layout.strides[1][0] = columns + 1;
+        compare_the_end("2^31 elements in rows", layout);
+      }
+    for (int far = 0; far <= kInputs; far++)
+      for (const int64_t stride : {kLimit - 3, kLimit - 2, 2 * kLimit - 2, 2 * kLimit + 11}) {
+        Layout layout = adjacent({2, 3});
+        for (int k = 0; k <= kInputs; k++) layout.strides[k][0] = k == far ? stride : 7;
+        compare_the_end("a stride of 2^31", layout);
+      }
+  }
+};
+
+template <class... Operator>
+void run_all(List<Operator...>, bool large) {
+  [[maybe_unused]] const auto of_one = [large]<class One>(size_t kernel) {
+    const auto in_one = [&]<class T>(T) {
+      const On<One, T> on(kernel);
+      on.adjacent_elements();
+      on.random_layouts();
+      if (large) on.past_32_bits();
+    };
+    [&]<class... T>(List<T...>) { (in_one(T{}), ...); }(typename One::Kernel::Dtypes{});
+  };
+  [[maybe_unused]] size_t kernel = 0;
+  (of_one.template operator()<Operator>(kernel++), ...);
+}
+
+} // namespace
+
+int main(int argc, char**) { // any argument: no large memory
+  run_all(ELEMENTWISE_LIBRARY::Operators{}, argc == 1);
+  std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
+  return failures > 0;
+}
