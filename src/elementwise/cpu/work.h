@@ -19,7 +19,8 @@ struct Tiles {
   explicit Tiles(const Plan& plan) {
     size[0] = plan.dims > 0 ? plan.size[0] : 1;
     size[1] = plan.dims > 1 ? plan.size[1] : 1;
-    bool gathered = size[0] < kNarrow, transposed = false;
+    bool transposed = false;
+    gathered = size[0] < kNarrow;
     for (int k = 0; k < plan.operands && plan.dims > 0; k++) {
       const int64_t inner = plan.stride[0][k], outer = plan.dims > 1 ? plan.stride[1][k] : 0;
       gathered |= inner != 1;
@@ -40,6 +41,7 @@ struct Tiles {
   int64_t extent[2];
   int64_t count[2];
   int64_t total;
+  bool gathered; // some operand goes through a buffer
 };
 
 struct Work {
