@@ -251,7 +251,8 @@ void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std
 
 // The tile of one input, packed.
 template <class T>
-[[gnu::always_inline]] inline void gather(const Element<T>* from, const int64_t s[2], const int64_t n[2], Element<T>* to) {
+[[gnu::always_inline]] inline void gather(
+    const Element<T>* from, const int64_t s[2], const int64_t n[2], Element<T>* to) {
   constexpr int W = std::min<int>(8, kVector / sizeof(T));
   if (s[0] == 2) {
     for (int64_t j = 0; j < n[1]; j++)
@@ -285,7 +286,7 @@ template <class T, class F, size_t... K>
 void tile(
     Element<T>* out, const Element<T>* const* in, const F& f, const int64_t (*s)[2], const int64_t n[2], bool stream,
     std::index_sequence<K...>) {
-  alignas(kLine) Element<T> buffer[sizeof...(K)][Tiles::kGathered], result[Tiles::kGathered];
+  alignas(kLine) Element<T> buffer[sizeof...(K)][Tiles::kElements], result[Tiles::kElements];
   if (n[0] < Tiles::kNarrow && n[1] > 1) { // too short for a vector loop of their own: as one row
     const int64_t elements = n[0] * n[1];
     const bool adjacent = s[0][0] == 1 && s[0][1] == n[0];
@@ -326,19 +327,20 @@ void run(const Work& work, const F& f, int64_t begin, int64_t end, std::index_se
   for (int k = 0; k < kOperands; k++)
     for (int d = 0; d < 2; d++) s[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
 
+  const int along = tiles.count[0] == 1; // the dimension in which tiles follow each other; without buffers they are one
   for (int64_t at = begin, step; at < end; at += step) {
-    step = tiles.gathered ? 1 : std::min(end - at, tiles.count[0] - digit[0]); // tiles that need no buffers are one
+    step = tiles.gathered ? 1 : std::min(end - at, tiles.count[along] - digit[along]);
     int64_t offset[kOperands] = {}, n[2];
     for (int d = 0; d < 2; d++) {
       const int64_t first = digit[d] * tiles.extent[d];
-      n[d] = std::min((d ? 1 : step) * tiles.extent[d], tiles.size[d] - first);
+      n[d] = std::min((d == along ? step : 1) * tiles.extent[d], tiles.size[d] - first);
       for (int k = 0; k < kOperands; k++) offset[k] += first * s[k][d];
     }
     for (int d = 2; d < plan.dims; d++)
       for (int k = 0; k < kOperands; k++) offset[k] += digit[d] * plan.stride[d][k];
     const Element<T>* const in[] = {static_cast<const Element<T>*>(work.task.data[1 + K]) + offset[1 + K]...};
     tile(static_cast<Element<T>*>(work.task.data[0]) + offset[0], in, f, s, n, work.stream, inputs);
-    digit[0] += step - 1;
+    digit[along] += step - 1;
     for (int d = 0; d < digits && ++digit[d] == base[d]; d++) digit[d] = 0;
   }
 #ifdef __SSE2__
