@@ -232,6 +232,13 @@ template <class T, int W, int... I>
 void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std::integer_sequence<int, I...>) {
   using Bits = std::tuple_element_t<std::countr_zero(sizeof(T)), std::tuple<uint8_t, uint16_t, uint32_t, uint64_t>>;
   typedef Bits Vector __attribute__((vector_size(W * sizeof(T))));
+  const auto interleave = [](Vector first, Vector second, auto from) {
+#ifdef __clang__
+    return __builtin_shufflevector(first, second, (I % 2 * W + I / 2 + from)...);
+#else // GCC has that one since 12
+    return __builtin_shuffle(first, second, Vector{(I % 2 * W + I / 2 + from)...});
+#endif
+  };
   Vector x[W], y[W];
 #pragma GCC unroll 16
   for (int k = 0; k < W; k++) std::memcpy(x + k, from + k * s, sizeof(Vector));
@@ -239,8 +246,8 @@ void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std
   for (int rounds = W; rounds > 1; rounds /= 2) {
 #pragma GCC unroll 16
     for (int k = 0; k < W / 2; k++) {
-      y[2 * k] = __builtin_shufflevector(x[k], x[W / 2 + k], (I % 2 * W + I / 2)...);
-      y[2 * k + 1] = __builtin_shufflevector(x[k], x[W / 2 + k], (I % 2 * W + I / 2 + W / 2)...);
+      y[2 * k] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, 0>{});
+      y[2 * k + 1] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, W / 2>{});
     }
 #pragma GCC unroll 16
     for (int k = 0; k < W; k++) x[k] = y[k];
