@@ -1,4 +1,4 @@
-"""Inputs of 2048 x 4096 float32 elements that are not contiguous, read in place."""
+"""Inputs of float32 elements that are not contiguous, read in place: of 2048 x 4096 where it is not said."""
 
 from __future__ import annotations
 
@@ -19,14 +19,30 @@ def tensor(*shape: int) -> torch.Tensor:
     return torch.randn(shape, device=device())
 
 
+def columns(m: torch.Tensor, *parts: slice) -> tuple[torch.Tensor, ...]:
+    return tuple(m[:, part] for part in parts)
+
+
+def square(n: int) -> tuple[torch.Tensor, ...]:
+    m = tensor(n, n)
+    return m, m.t()
+
+
 LAYOUTS = {
     "both transposed": lambda: (tensor(COLUMNS, ROWS).t(), tensor(COLUMNS, ROWS).t()),
     "one transposed": lambda: (tensor(ROWS, COLUMNS), tensor(COLUMNS, ROWS).t()),
     "row slices": lambda: (tensor(2 * ROWS, COLUMNS)[::2], tensor(2 * ROWS, COLUMNS)[::2]),
     "every other column": lambda: (tensor(ROWS, 2 * COLUMNS)[:, ::2], tensor(ROWS, 2 * COLUMNS)[:, ::2]),
+    "even with odd columns": lambda: columns(tensor(ROWS, 2 * COLUMNS), slice(0, None, 2), slice(1, None, 2)),
+    "rows of 16 of 32": lambda: columns(tensor(ROWS * COLUMNS // 16, 32), slice(16), slice(16, None)),
     "expanded row": lambda: (tensor(ROWS, COLUMNS), tensor(1, COLUMNS).expand(ROWS, COLUMNS)),
     "expanded column": lambda: (tensor(ROWS, COLUMNS), tensor(ROWS, 1).expand(ROWS, COLUMNS)),
     "channels last": lambda: tuple(tensor(16, 64, 64, 128).to(memory_format=torch.channels_last) for _ in range(2)),
+    "NCHW with NHWC": lambda: (
+        tensor(16, 64, 64, 128),
+        tensor(16, 64, 64, 128).to(memory_format=torch.channels_last),
+    ),
+    "100 x 100 with its transpose": lambda: square(100),
 }
 
 

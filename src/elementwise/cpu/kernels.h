@@ -4,8 +4,10 @@
 // for a machine without it.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "../bound.h"
 #include "work.h"
@@ -19,6 +21,15 @@ namespace {
 
 constexpr int64_t kLine = 64;         // bytes of a cache line
 constexpr int64_t kBlock = 4 * kLine; // what is computed before it is streamed
+
+// Bytes of a vector.
+#if defined(__AVX512F__)
+constexpr int kVector = 64;
+#elif defined(__AVX2__)
+constexpr int kVector = 32;
+#else
+constexpr int kVector = 16;
+#endif
 
 // An element in memory, at any address: a tensor may begin between two of its elements.
 template <class T>
@@ -215,27 +226,74 @@ void for_each_element(const int64_t s[2], const int64_t n[2], const Body& body) 
   }
 }
 
+// W x W elements, W to a vector: `from` has its rows `s` apart, and they become the columns of `to`, whose
+// rows are `n` apart. In each round the first half of the vectors is interleaved with the second.
+template <class T, int W, int... I>
+void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std::integer_sequence<int, I...>) {
+  using Bits = std::tuple_element_t<std::countr_zero(sizeof(T)), std::tuple<uint8_t, uint16_t, uint32_t, uint64_t>>;
+  typedef Bits Vector __attribute__((vector_size(W * sizeof(T))));
+  const auto interleave = [](Vector first, Vector second, auto from) {
+#ifdef __clang__
+    return __builtin_shufflevector(first, second, (I % 2 * W + I / 2 + from)...);
+#else // GCC has that one since 12
+    return __builtin_shuffle(first, second, Vector{(I % 2 * W + I / 2 + from)...});
+#endif
+  };
+  Vector x[W], y[W];
+#pragma GCC unroll 16
+  for (int k = 0; k < W; k++) std::memcpy(x + k, from + k * s, sizeof(Vector));
+#pragma GCC unroll 16
+  for (int rounds = W; rounds > 1; rounds /= 2) {
+#pragma GCC unroll 16
+    for (int k = 0; k < W / 2; k++) {
+      y[2 * k] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, 0>{});
+      y[2 * k + 1] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, W / 2>{});
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < W; k++) x[k] = y[k];
+  }
+#pragma GCC unroll 16
+  for (int k = 0; k < W; k++) std::memcpy(to + k * n, x + k, sizeof(Vector));
+}
+
+// The tile of one input, packed.
+template <class T>
+[[gnu::always_inline]] inline void gather(
+    const Element<T>* from, const int64_t s[2], const int64_t n[2], Element<T>* to) {
+  constexpr int W = std::min<int>(8, kVector / sizeof(T));
+  if (s[0] == 2) {
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t i = 0; i < n[0]; i++) copy(from[j * s[1] + 2 * i], to[j * n[0] + i]);
+  } else if (W > 2 && s[1] == 1 && n[0] >= W && n[1] >= W) {
+    const int64_t whole[] = {n[0] - n[0] % W, n[1] - n[1] % W};
+    for (int64_t i = 0; i < whole[0]; i += W)
+      for (int64_t j = 0; j < whole[1]; j += W)
+        transpose<T, W>(from + i * s[0] + j, s[0], to + j * n[0] + i, n[0], std::make_integer_sequence<int, W>{});
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t i = j < whole[1] ? whole[0] : 0; i < n[0]; i++) copy(from[i * s[0] + j], to[j * n[0] + i]);
+  } else {
+    for_each_element(s, n, [&](int64_t at, int64_t place) { copy(from[place], to[at]); });
+  }
+}
+
 // The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
 // `buffer`. With `packed` each row follows the one before.
 // Inlined where GCC would not by itself: it then knows that `buffer` shares no memory with what the loop reads.
 template <class T>
-[[gnu::always_inline]] inline Rows<const T> rows_of(
-    const T* from, const int64_t s[2], const int64_t n[2], bool packed, T* buffer) {
+[[gnu::always_inline]] inline Rows<const Element<T>> rows_of(
+    const Element<T>* from, const int64_t s[2], const int64_t n[2], bool packed, Element<T>* buffer) {
   if (s[0] == 1 && (!packed || s[1] == n[0])) return {from, s[1]};
-  if (s[1] == 0 && !packed) { // an expanded row is gathered once
-    const int64_t row[] = {n[0], 1};
-    for_each_element(s, row, [&](int64_t to, int64_t at) { copy(from[at], buffer[to]); });
-    return {buffer, 0};
-  }
-  for_each_element(s, n, [&](int64_t to, int64_t at) { copy(from[at], buffer[to]); });
-  return {buffer, n[0]};
+  const bool repeated = s[1] == 0 && !packed; // an expanded row is gathered once
+  const int64_t rows[] = {n[0], repeated ? 1 : n[1]};
+  gather(from, s, rows, buffer);
+  return {buffer, repeated ? 0 : n[0]};
 }
 
 template <class T, class F, size_t... K>
 void tile(
     Element<T>* out, const Element<T>* const* in, const F& f, const int64_t (*s)[2], const int64_t n[2], bool stream,
     std::index_sequence<K...>) {
-  alignas(kLine) Element<T> buffer[sizeof...(K)][Tiles::kGathered], result[Tiles::kGathered];
+  alignas(kLine) Element<T> buffer[sizeof...(K)][Tiles::kElements], result[Tiles::kElements];
   if (n[0] < Tiles::kNarrow && n[1] > 1) { // too short for a vector loop of their own: as one row
     const int64_t elements = n[0] * n[1];
     const bool adjacent = s[0][0] == 1 && s[0][1] == n[0];
@@ -276,17 +334,20 @@ void run(const Work& work, const F& f, int64_t begin, int64_t end, std::index_se
   for (int k = 0; k < kOperands; k++)
     for (int d = 0; d < 2; d++) s[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
 
-  for (int64_t at = begin; at < end; at++) {
+  const int along = tiles.count[0] == 1; // the dimension in which tiles follow each other; without buffers they are one
+  for (int64_t at = begin, step; at < end; at += step) {
+    step = tiles.gathered ? 1 : std::min(end - at, tiles.count[along] - digit[along]);
     int64_t offset[kOperands] = {}, n[2];
     for (int d = 0; d < 2; d++) {
       const int64_t first = digit[d] * tiles.extent[d];
-      n[d] = std::min(tiles.extent[d], tiles.size[d] - first);
+      n[d] = std::min((d == along ? step : 1) * tiles.extent[d], tiles.size[d] - first);
       for (int k = 0; k < kOperands; k++) offset[k] += first * s[k][d];
     }
     for (int d = 2; d < plan.dims; d++)
       for (int k = 0; k < kOperands; k++) offset[k] += digit[d] * plan.stride[d][k];
     const Element<T>* const in[] = {static_cast<const Element<T>*>(work.task.data[1 + K]) + offset[1 + K]...};
     tile(static_cast<Element<T>*>(work.task.data[0]) + offset[0], in, f, s, n, work.stream, inputs);
+    digit[along] += step - 1;
     for (int d = 0; d < digits && ++digit[d] == base[d]; d++) digit[d] = 0;
   }
 #ifdef __SSE2__

@@ -11,21 +11,22 @@ namespace elementwise::cpu {
 
 // The two innermost dimensions are cut into tiles, which the threads share out.
 struct Tiles {
-  static constexpr int64_t kAdjacent = 16 * 1024; // elements of a tile that is read and written directly
-  static constexpr int64_t kGathered = 1024;      // of one that goes through buffers in the first-level cache
-  static constexpr int64_t kTransposed = 32;      // rows of one with an input that runs along the other dimension
-  static constexpr int64_t kNarrow = 16;          // rows shorter than this are packed, through the buffers too
+  static constexpr int64_t kElements = 4096; // of a tile
+  static constexpr int64_t kGathered = 1024; // of one that goes through buffers, all in the first-level cache
+  static constexpr int64_t kTransposed = 32; // rows of one with an input that runs along the other dimension
+  static constexpr int64_t kNarrow = 16;     // rows shorter than this are packed, through the buffers too
 
   explicit Tiles(const Plan& plan) {
     size[0] = plan.dims > 0 ? plan.size[0] : 1;
     size[1] = plan.dims > 1 ? plan.size[1] : 1;
-    bool gathered = size[0] < kNarrow, transposed = false;
+    bool transposed = false;
+    gathered = size[0] < kNarrow;
     for (int k = 0; k < plan.operands && plan.dims > 0; k++) {
       const int64_t inner = plan.stride[0][k], outer = plan.dims > 1 ? plan.stride[1][k] : 0;
       gathered |= inner != 1;
       transposed |= outer != 0 && outer < inner;
     }
-    const int64_t most = gathered ? kGathered : kAdjacent;
+    const int64_t most = gathered && !transposed ? kGathered : kElements;
     // A transposed input is read as many elements at a time in its own direction as there are rows, so that
     // each of its cache lines is fetched once.
     extent[0] = std::min(size[0], transposed ? most / std::min(size[1], kTransposed) : most);
@@ -40,6 +41,7 @@ struct Tiles {
   int64_t extent[2];
   int64_t count[2];
   int64_t total;
+  bool gathered; // some operand goes through a buffer
 };
 
 struct Work {
