@@ -116,19 +116,58 @@ def wheel(session: nox.Session) -> None:
 def matrix(session: nox.Session) -> None:
     """Run the tests of that wheel on every CPython and torch, or on the torch versions after --."""
     (built,) = Path("dist").resolve().glob("*.whl")
-    header = ["torch", "CPython", "passed", "skipped", "failed"]
     rows = []
     for torch, python in MATRIX.items():
         if not session.posargs or torch in session.posargs:
             rows.append(_cell(session, built, torch, python))
             session.log(" | ".join(rows[-1]))
+    _check_table(session)
     if not session.posargs:
-        with open("docs/matrix.csv", "w", newline="") as file:  # noqa: PTH123
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])
-    for row in [header, *rows]:
+        _write_rows(session, "x86_64", rows)
+    for row in [HEADER, *rows]:
         print("".join(f"{cell:24}" for cell in row))
     if any(row[4] not in ("0", "") for row in rows):
         session.error("tests failed")
+
+
+HEADER = ["torch", "CPython", "passed", "skipped", "failed", "machine", "commit", "date"]
+TABLE = Path("docs/matrix.csv")
+
+
+def _read_rows() -> list[list[str]]:
+    with TABLE.open(newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+def _write_rows(session: nox.Session, machine: str, rows: list[list[str]]) -> None:
+    """Put these rows into the table in place of the others of this machine, with what was measured, and when."""
+    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+    measured = [machine, _output(session, "git", "log", "-1", "--format=%h", "--abbrev=10"), today]
+    others = [row for row in _read_rows() if row[5] != machine]
+    with TABLE.open("w", newline="") as file:
+        table = sorted([*others, *(row + measured for row in rows)], key=lambda row: row[5], reverse=True)
+        csv.writer(file, lineterminator="\n").writerows([HEADER, *table])
+
+
+def _check_table(session: nox.Session) -> None:
+    """Fail if torch has a newer release than the table.
+
+    Nobody can measure a release before it is there: a table is old when one has come since, of a series that is in it
+    or of a new one. The index that pip installs from is asked; where it does not answer, as without a network, there
+    is nothing to compare with. tests/test_codebase.py has what can be checked without it.
+    """
+    newest = max(tuple(map(int, re.findall(r"\d+", row[0].partition("+")[0]))) for row in _read_rows())
+    output = session.run(
+        "python3", "-m", "pip", "index", "versions", "torch", external=True, silent=True, success_codes=range(3)
+    )
+    releases = re.search(r"^Available versions: (.+)", output, re.MULTILINE)
+    if releases is None:
+        session.warn(f"no index to ask for the newest torch: {output.strip().splitlines()[-1:]}")
+        return
+    there_is = max(tuple(map(int, version.split("."))) for version in re.findall(r"[\d.]+(?=,|$)", releases[1]))
+    if there_is > newest:
+        tell = ".".join(map(str, there_is))
+        session.error(f"{TABLE} is older than torch {tell}: put it into MATRIX, and run nox -s wheel matrix")
 
 
 def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[str]:
@@ -248,10 +287,16 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session
 def aarch64(session: nox.Session) -> None:
-    """Cross-compile the CPU kernels for aarch64, test them under QEMU, and compare their bits with this machine's."""
+    """Test the CPU kernels under QEMU, and compare their bits with this machine's; after -- wheel, the whole wheel.
+
+    The wheel takes ten minutes, Debian's packages and torch's wheel for aarch64, and writes its row of docs/matrix.csv.
+    """
     for program, package in {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}.items():
         if shutil.which(program) is None:
             session.error(f"{program} is missing: apt-get install {package}")
+    if session.posargs == ["wheel"]:
+        _test_aarch64_wheel(session)
+        return
     session.install("meson", "ninja")
     here = _test_kernels(session)
     there = _test_kernels(session, "--cross-file=tests/kernels/aarch64.ini")
@@ -271,6 +316,65 @@ def _with_nvcc(session: nox.Session) -> dict[str, str]:
     toolkit = site / "nvidia/cu13"
     path = session.env.get("PATH") or os.environ["PATH"]
     return {"PATH": f"{toolkit / 'bin'}{os.pathsep}{path}", "LIBRARY_PATH": str(toolkit / "lib")}
+
+
+# What CPython and torch need of Debian, for aarch64; and of PyPI, beside torch. The newest torch there that brings no
+# CUDA libraries along is 2.10.
+DEBIAN = (
+    "python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libstdc++6 libgcc-s1 zlib1g libexpat1 libffi8 "
+    "libssl3 libsqlite3-0 libbz2-1.0 liblzma5 libuuid1 libreadline8 libncursesw6 libtinfo6 libcrypt1 libgomp1 "
+    "libatomic1"
+)
+PYPI = (
+    "torch==2.10.* numpy nanobind-backend typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock "
+    "rich pygments markdown-it-py mdurl pytest pluggy iniconfig packaging pytest-xdist execnet"
+)
+# Not those that start another Python, which the kernel would not hand to QEMU, or compile.
+AARCH64_TESTS = ["tests/test_rounding.py", "tests/test_out.py", "tests/test_autograd.py"]
+AARCH64_TESTS += ["-k", "not instruction_set and not compile"]
+
+
+def _test_aarch64_wheel(session: nox.Session) -> None:
+    """Cross-build the wheel, and run it whole under QEMU: the import, ``muladd-nb check``, values and gradients."""
+    session.install(*PROJECT["build-system"]["requires"], "wheel")
+    work = Path(session.create_tmp()).resolve()
+    root, site, wheels, debian = (work / name for name in ("root", "site", "wheels", "debian"))
+    for folder in (site, wheels):
+        shutil.rmtree(folder, ignore_errors=True)
+    (debian / "lists/partial").mkdir(parents=True, exist_ok=True)
+    apt = ["apt-get", "-qq", "-o", "APT::Architecture=arm64", "-o", "APT::Architectures=arm64"]
+    apt += ["-o", f"Dir::State::lists={debian / 'lists'}", "-o", f"Dir::Cache={debian}"]
+    session.run(*apt, "update", external=True)
+    with session.chdir(debian):
+        session.run(*apt, "download", *DEBIAN.split(), external=True)
+    for package in debian.glob("*.deb"):
+        session.run("dpkg-deb", "-x", package, root, external=True)
+    platforms = [f"--platform=manylinux_2_{glibc}_aarch64" for glibc in (17, 28)] + ["--platform=manylinux2014_aarch64"]
+    pip = ["python", "-P", "-m", "pip"]  # -P: not what lies in the folder of the sources
+    binaries = ["--no-deps", "--only-binary=:all:", "--python-version=3.11", *platforms]
+    session.run(*pip, "install", "-q", *binaries, "--target", site, *PYPI.split())
+    # The build takes headers and libraries from the torch that it finds first, and imports none.
+    cross = f"-Csetup-args=--cross-file={Path('tests/kernels/aarch64.ini').resolve()}"
+    session.run(
+        *pip, "wheel", "-q", "--no-build-isolation", "--no-deps", "-Csetup-args=-Dcuda=disabled", cross,
+        "-w", wheels, ".",
+        env={"PYTHONPATH": str(site), "_PYTHON_HOST_PLATFORM": "linux-aarch64"},
+    )  # fmt: skip
+    (built,) = wheels.glob("*-linux_aarch64.whl")
+    shutil.unpack_archive(built, site, "zip")
+    # No PATH: the compiler on it makes no code that could be loaded here, so that nothing is to be compiled.
+    python = ["qemu-aarch64", "-L", root, "-E", "PATH=", "-E", f"PYTHONHOME={root / 'usr'}", "-E", f"PYTHONPATH={site}"]
+    python += [root / "usr/bin/python3.11"]
+    session.run(*python, "-m", "muladd_nb", "check", external=True)
+    versions = "import platform, torch; print(torch.__version__, platform.python_version())"
+    installed = _output(session, *python, "-c", versions).split()
+    results = work / "results.xml"
+    tests = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", f"--junitxml={results}", *AARCH64_TESTS]
+    session.run(*python, *tests, external=True, success_codes=[0, 1])
+    counts = _counts(results)
+    _write_rows(session, "aarch64, QEMU", [[*installed, *map(str, counts)]])
+    if counts[2]:
+        session.error("tests failed")
 
 
 def _test_kernels(session: nox.Session, *options: str) -> str:

@@ -1,6 +1,7 @@
 """Write results/*.json as plots and tables, for reading here and for the page Performance of the documentation.
 
-A plot is an SVG for light pages and one for dark ones; report.md, in MyST Markdown, shows them.
+A plot is an SVG for light pages and one for dark ones; report.md, in MyST Markdown, shows them, and sides.md says what
+their lines are. speed-light.svg and speed-dark.svg are the picture of the README, into which --readme writes them.
 """
 
 from __future__ import annotations
@@ -16,51 +17,69 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 RESULTS = Path(__file__).parent / "results"
-SIDES = ("eager", "addcmul", "compile", "naive kernel", "streaming triad", "torch.ops", "mul + add", "copy", "Triton")
+README = Path(__file__).parent.parent / "docs" / "_static"
+# What we are compared with: a color each, in this order.
+SIDES = {
+    "eager": "`a * b + c`: two passes over memory, and a temporary",
+    "addcmul": "`torch.addcmul` with a broadcast constant: one pass, the best of eager PyTorch",
+    "compile": "`torch.compile` of the same, with dynamic shapes",
+    "naive kernel": "the scalar loop on one thread that a first tutorial writes",
+    "streaming triad": "two loads, one addition and one store past the cache, on all threads, and nothing else: the "
+    "limit of the machine where the tensors are in memory, and slow where they are in a cache",
+    "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
+    "triad": "the same with stores through the cache: the limit where the tensors are in it",
+    "mul + add": "eager, written with functions",
+    "copy": "a copy on the device: it moves two arrays where we move three, so that 1.5 copies are the limit",
+    "Triton": "a Triton kernel",
+    "operator, compiled": "the same chain with the operator in it, compiled; the first side is one that "
+    "`muladd_nb.config.fuse_when_compiling` fuses",
+    "operator, eager": "the same chain, not compiled",
+}
 # Tell the sides apart on each background, with every colour vision.
 THEMES = {
-    "light": ("#1f2328", ("#0072b2", "#c2410c", "#00795a", "#a3437f", "#6b5900", "#5b4bb5", "#777777")),
-    "dark": ("#d0d4da", ("#56b4e9", "#ff9d5c", "#2fd6a3", "#f0a6cf", "#f0e442", "#b3a6ff", "#aaaaaa")),
+    "light": ("#1f2328", ("#0072b2", "#c2410c", "#00795a", "#a3437f", "#6b5900", "#5b4bb5", "#0e8aa8", "#777777")),
+    "dark": ("#d0d4da", ("#56b4e9", "#ff9d5c", "#2fd6a3", "#f0a6cf", "#f0e442", "#b3a6ff", "#7fdfff", "#aaaaaa")),
 }
 RESULT = {"fresh": "a fresh result", "out=": "into out="}
 
 Rows = list[dict[str, Any]]
 
 
-def ratios(row: dict[str, Any]) -> dict[str, float]:
-    """Return how many times faster the first side is than each other one."""
+def ratios(row: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """Return how many times faster the first side is than each other one: lower quartile, median, upper quartile."""
     if "ratios" in row:
-        return {side: ratio["median"] for side, ratio in row["ratios"].items()}
+        return {side: (of["low"], of["median"], of["high"]) for side, of in row["ratios"].items()}
     mine, *others = row["seconds"]  # as they were written before there were ratios
-    return {side: row["seconds"][side] / row["seconds"][mine] for side in others}
+    return {side: (row["seconds"][side] / row["seconds"][mine],) * 3 for side in others}
 
 
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     sizes = [row["numel"] for row in rows]
     for side in ratios(rows[0]):
-        axes.plot(sizes, [ratios(row)[side] for row in rows], "o-", ms=4, color=colors[side], label=side)
+        low, median, high = zip(*(ratios(row)[side] for row in rows), strict=True)
+        axes.plot(sizes, median, "o-", ms=4, color=colors[side], label=side)
+        axes.fill_between(sizes, low, high, color=colors[side], alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}x")
     axes.axhline(1, color="gray", linewidth=1)
     axes.set(xlabel="elements", ylabel="times faster than")
-    axes.legend(fontsize=9, frameon=False)
+    axes.legend(fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
     thickness = 0.8 / len(sides)
     for position, row in enumerate(rows):
-        for side, ratio in ratios(row).items():
+        for side, (low, ratio, high) in ratios(row).items():
             y = position + thickness * (sides.index(side) - (len(sides) - 1) / 2)
-            axes.barh(y, ratio - 1, thickness, left=1, color=colors[side])
+            axes.barh(y, ratio, thickness, color=colors[side])
+            axes.plot([low, high], [y, y], color="gray", linewidth=1.5)
             axes.annotate(
-                f"{ratio:.1f}x", (ratio, y), (3 if ratio > 1 else -3, 0), textcoords="offset points",
-                ha="left" if ratio > 1 else "right", va="center", fontsize=8,
-            )  # fmt: skip
-    axes.set_xscale("log", base=2)
+                f"{ratio:.1f}x", (max(ratio, high), y), (3, 0), textcoords="offset points", va="center", fontsize=8
+            )
     axes.xaxis.set_major_formatter("{x:g}x")
-    axes.margins(x=0.15)
+    axes.margins(x=0.1)
     axes.axvline(1, color="gray", linewidth=1)
     axes.set_yticks(range(len(rows)), [case(row) for row in rows])
     axes.invert_yaxis()
@@ -94,16 +113,19 @@ def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[flo
 
 
 def table(rows: Rows) -> str:
-    """Return a Markdown table of times and ratios."""
+    """Return a Markdown table of times, and of ratios with their quartiles."""
     keys = [key for key in rows[0] if key not in ("seconds", "ratios", "busy")]
     sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
     text = [[*keys, "µs", *sides], ["---"] * len(keys) + ["--:"] * (1 + len(sides))]
     for row in rows:
-        of_row = ratios(row)
+        cells = {
+            side: f"{ratio:.2f}x" + (f"<br>{low:.2f} to {high:.2f}" if low < high else "")
+            for side, (low, ratio, high) in ratios(row).items()
+        }
         text.append(
             [f"{row[key]:,}" if key == "numel" else str(row[key]) for key in keys]
-            + [f"{next(iter(row['seconds'].values())) * 1e6:,.1f}"]
-            + [f"{of_row[side]:.2f}x" if side in of_row else "" for side in sides]
+            + [f"{next(iter(row['seconds'].values())) * 1e6:,.1f}" + "<br>too busy to tell" * row.get("busy", False)]
+            + [cells.get(side, "") for side in sides]
         )
     return "\n".join("| " + " | ".join(line) + " |" for line in text) + "\n"
 
@@ -157,16 +179,26 @@ SECTIONS = {
     "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
     "fusion": ("A compiled chain, fused or not, float32", as_table),
+    "generated": ("Softclip, which muladd-nb new and an author wrote", as_table),
 }
+
+
+def picture(output: Path) -> None:
+    """Draw the one picture: float32 on the CPU, by size."""
+    rows = json.loads((RESULTS / "throughput-cpu.json").read_text())["rows"]
+    chosen = [row for row in rows if (row["dtype"], row["result"]) == ("float32", "fresh")]
+    draw(output / "speed", lines, chosen, "", (6.4, 3.4))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="the folder to write to")
-    output = parser.parse_args().output
+    parser.add_argument("--readme", action="store_true", help=f"write the picture of the README into {README} too")
+    arguments = parser.parse_args()
+    output = arguments.output
     output.mkdir(exist_ok=True)
     mpl.use("svg")
-    parts = []
+    parts, sides = [], set()
     for device in ("cpu", "cuda"):
         for name, (title, section) in SECTIONS.items():
             if not (path := RESULTS / f"{name}-{device}.json").exists():
@@ -175,7 +207,12 @@ def main() -> None:
             parts.append(f"\n### {'CPU' if device == 'cpu' else 'CUDA'}: {title[0].lower()}{title[1:]}\n")
             parts.append(f"Measured on {machine(report)}\n")
             parts.extend(section(report["rows"], output / path.stem))
+            sides |= {side for row in report["rows"] for side in ratios(row)}
     (output / "report.md").write_text("\n".join(parts))
+    legend = [f"| `{side}` | {words} |" for side, words in SIDES.items() if side in sides]
+    (output / "sides.md").write_text("\n".join(["| line or bar | what it is |", "|---|---|", *legend]) + "\n")
+    for folder in (output, *[README] * arguments.readme):
+        picture(folder)
     print(f"written to {output / 'report.md'}")
 
 

@@ -61,7 +61,8 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
                     "addcmul": partial(torch.addcmul, c, a, b, out=out),
                 }
                 if peer is not None:
-                    into["streaming triad"] = partial(peer.triad, a, b, out)
+                    into["triad"] = partial(peer.triad, a, b, out)
+                    into["streaming triad"] = partial(peer.streaming_triad, a, b, out)
                 if triton_muladd is not None:
                     into["Triton"] = partial(triton_muladd, a, b, out)
                     # Two arrays move in a copy and three here: 1.5 copies are the limit.

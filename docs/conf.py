@@ -2,12 +2,17 @@
 
 import doctest
 import os
+import re
 import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from pygments.formatters import HtmlFormatter
+from sphinx.highlighting import PygmentsBridge
 
 import muladd_nb
 
@@ -75,15 +80,29 @@ html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#b83c08", "color-brand-content": "#b83c08"},
     "dark_css_variables": {"color-brand-primary": "#ff9d5c", "color-brand-content": "#ff9d5c"},
 }
 pygments_dark_style = "github-dark"
-html_copy_source = False
-html_show_sourcelink = False
 html_baseurl = os.environ.get("DOCS_URL", "")  # where the site will stand, if that is known
 notfound_urls_prefix = urlsplit(html_baseurl).path or "/"
+
+
+class Lines(HtmlFormatter):  # type: ignore[type-arg]
+    """Makes each line of code a box, so that one that is too long goes on under its own indentation (site.css)."""
+
+    def wrap(self, source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:  # noqa: D102
+        yield from super().wrap((kind, self.line(html) if kind else html) for kind, html in source)
+
+    @staticmethod
+    def line(html: str) -> str:  # noqa: D102
+        code = re.sub("<[^>]+>", "", html)
+        return f'<span class="line" style="--indent: {len(code) - len(code.lstrip(" "))}">{html}</span>'
+
+
+PygmentsBridge.html_formatter = Lines
 
 ogp_site_url = html_baseurl
 ogp_enable_meta_description = True

@@ -1,6 +1,7 @@
 """The code base itself: what has to agree agrees, and what has to be everywhere is."""
 
 import ast
+import csv
 import importlib.metadata
 import re
 import runpy
@@ -76,6 +77,16 @@ def test_one_cuda_of_the_released_wheel_everywhere():
         assert f"ompiled by CUDA {version.replace('-', '.')}" in text(page)
 
 
+def test_the_table_is_that_of_the_matrix():
+    """On one commit, with every torch and CPython; whether torch has a newer release, nox -s matrix asks the index."""
+    with (ROOT / "docs/matrix.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["machine"] == "x86_64"]
+    matrix = dict(re.findall(r'"([\d.]+)": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py")))
+    assert {row["torch"].rpartition(".")[0]: row["CPython"].rpartition(".")[0] for row in rows} == matrix
+    assert len({(row["commit"], row["date"]) for row in rows}) == 1
+    assert {row["failed"] for row in rows} == {"0"}
+
+
 @pytest.mark.parametrize(
     ("tool", "repository"), [("ruff", "ruff-pre-commit"), ("clang-format", "mirrors-clang-format")]
 )
@@ -112,7 +123,7 @@ def test_every_operator_is_complete(schema):
         assert has_kernel(f"muladd_nb::{operator}", key), key
     assert has_kernel(f"muladd_nb::{operator}", "CUDA") == bool(muladd_nb.build_info()["cuda_version"])
     assert operator in test_contract.CALLS
-    assert f"| `{schema}` |" in text("README.md")
+    assert f"| `{schema}` |" in text("docs/operators/index.md")
 
 
 def test_every_python_file_is_installed():

@@ -4,14 +4,17 @@
 usage: check_site.py SITE [SCREENSHOTS]
 
 Exit status 1, and a line for each, if a page reports an error on the console, loads something from elsewhere,
-is wider than the window or in the wrong colours; if a link within the site leads nowhere; or if a search for
-mymuladd finds nothing. With a second argument, pictures of all pages are left in that folder.
+is wider than the window or in the wrong colours; if it cuts off code or a table; if on a desktop it hides its own
+contents, or has no link to its source; if a link within the site leads nowhere; if a search does not put first the
+page that the term is about; or if a public name is not in the index. With a second argument, pictures of all pages
+are left in that folder.
 """
 
 from __future__ import annotations
 
 import functools
 import http.server
+import re
 import shutil
 import sys
 import threading
@@ -19,10 +22,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
+import torch
 from playwright.sync_api import Browser, Page, sync_playwright
+
+import muladd_nb
 
 WIDTHS = {"desktop": 1280, "phone": 390}
 SCHEMES = ("light", "dark")
+COLUMNS_OF_CODE = 92
+NO_SOURCE = {"genindex.html", "py-modindex.html", "search.html"}  # Sphinx makes them
+
+# What readers look for, and the page that is about it.
+SEARCHES = {
+    "mymuladd": "operators/index",
+    "build_info": "operators/index",
+    "vmap": "ship/registrations",
+    "opcheck": "ship/debug",
+    "gdb": "ship/debug",
+    "PyPI": "ship/publish",
+    "TensorIterator": "ship/migrate",
+    "torchrun": "distributed",
+    "AOTInductor": "without_python",
+    "triad": "performance",
+    "hessian": "gallery/plot_derivatives",
+}
 
 # What ends past the window's edge and is in no box of its own that scrolls, as code and tables may. The width of the
 # document does not tell: the theme lets the whole content scroll, which is what must not be needed.
@@ -38,6 +61,32 @@ OPEN_ALL = """() => {
   for (const tab of document.querySelectorAll('.sd-tab-content')) tab.style.display = 'block'
   for (const details of document.querySelectorAll('details')) details.open = true
 }"""
+
+# Code and tables that have to be scrolled to see all of them. On a phone code may be, and no table.
+CUT_OFF = """selector => [...document.querySelectorAll(selector)].filter(
+  box => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1
+).map(box => box.textContent.trim().slice(0, 60))"""
+
+# How many columns of code fit into the page. Of a longer line, the rest stands below.
+COLUMNS = """() => {
+  const line = document.querySelector('.content .highlight pre .line')
+  if (!line) return Infinity
+  const style = getComputedStyle(line), context = document.createElement('canvas').getContext('2d')
+  context.font = style.fontSize + ' ' + style.fontFamily
+  const all = [...document.querySelectorAll('article > section > div:not(.sphx-glr-script-out) > .highlight > pre')]
+  const boxes = all.filter(box => box.checkVisibility())
+  const widths = boxes.map(box => {
+    const { paddingLeft, paddingRight } = getComputedStyle(box)
+    return box.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight)
+  })
+  return Math.min(...widths) / context.measureText('m').width
+}"""
+
+# The page's own contents, where there are any, and the link to its source stand in the window.
+IN_SIGHT = """selector => [...document.querySelectorAll(selector)].every(element => {
+  const { left, right } = element.getBoundingClientRect()
+  return left >= 0 && right <= innerWidth && element.checkVisibility()
+})"""
 
 # How bright the page is, from 0 to 255.
 BRIGHTNESS = """() => {
@@ -60,9 +109,16 @@ def serve(site: Path) -> str:
     return f"http://127.0.0.1:{server.server_port}/"
 
 
-def check_looks(page: Page, scheme: str) -> Iterator[str]:
+def check_looks(page: Page, device: str, scheme: str) -> Iterator[str]:
     """Yield what is wrong with how the page stands in its window."""
+    if device == "desktop" and not page.evaluate(IN_SIGHT, ".toc-drawer:not(.no-toc) .toc-tree"):
+        yield "its own contents are not to be seen"
     page.evaluate(OPEN_ALL)
+    for text in page.evaluate(CUT_OFF, ".content .table-wrapper" + ", .content pre" * (device == "desktop")):
+        yield f"cut off: {text}"
+    columns = page.evaluate(COLUMNS) if device == "desktop" else None
+    if columns is not None and columns < COLUMNS_OF_CODE:
+        yield f"{columns:.0f} columns of code fit, not {COLUMNS_OF_CODE}"
     width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     if width > 0:
         yield f"{width} pixels wider than the window"
@@ -79,12 +135,28 @@ def check_looks(page: Page, scheme: str) -> Iterator[str]:
 def check_search(browser: Browser, root: str) -> Iterator[str]:
     """Yield what is wrong with the search."""
     page = browser.new_page()
-    page.goto(root + "search.html?q=mymuladd")
-    page.wait_for_selector("#search-results p.search-summary")
-    page.wait_for_function("!/^Searching/.test(document.querySelector('#search-results h2')?.textContent ?? '')")
-    if not page.query_selector_all("#search-results ul.search li"):
-        yield "a search for mymuladd finds nothing"
+    for term, about in SEARCHES.items():
+        page.goto(f"{root}search.html?q={term}")
+        page.wait_for_selector("#search-results p.search-summary")
+        page.wait_for_function("!/^Searching/.test(document.querySelector('#search-results h2')?.textContent ?? '')")
+        found = page.eval_on_selector_all("#search-results ul.search li > a", "all => all.map(a => a.pathname)")
+        pages = list(dict.fromkeys(path.removeprefix("/").removesuffix(".html") for path in found))
+        if pages[:1] != [about]:
+            yield f"a search for {term} should find {about} first, and finds {', '.join(pages[:3]) or 'nothing'}"
     page.close()
+
+
+def check_index(page: Page, root: str) -> Iterator[str]:
+    """Yield the public names that are not in the index: functions, settings, operators."""
+    page.goto(root + "genindex.html")
+    entries = " ".join(page.eval_on_selector_all(".genindextable", "all => all.map(table => table.textContent)"))
+    operators = {
+        name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("muladd_nb::")
+    }
+    public = {*muladd_nb.__all__, *muladd_nb.config.__annotations__}
+    for name in sorted(name for name in operators | public if not name.startswith("_") or name == "__version__"):
+        if not re.search(rf"(?<!\w){re.escape(name)}(?![\w.])", entries):
+            yield f"{name} is not in the index"
 
 
 def main(site: Path, screenshots: Path | None) -> int:
@@ -122,9 +194,14 @@ def main(site: Path, screenshots: Path | None) -> int:
                     if screenshots:
                         file = screenshots / f"{name.removesuffix('.html').replace('/', '-')}-{device}-{scheme}.png"
                         page.screenshot(path=file, full_page=True)
-                    problems += [f"{name}, {device}, {scheme}: {text}" for text in [*said, *check_looks(page, scheme)]]
+                    problems += [
+                        f"{name}, {device}, {scheme}: {text}" for text in [*said, *check_looks(page, device, scheme)]
+                    ]
+                    if name not in NO_SOURCE and not page.query_selector(".view-this-page a"):
+                        problems.append(f"{name}: no link to its source")
                 context.close()
         problems += [f"search.html: {problem}" for problem in check_search(browser, root)]
+        problems += [f"genindex.html: {problem}" for problem in check_index(browser.new_page(), root)]
         browser.close()
     for link, pages in links.items():
         address, anchor = urldefrag(link)

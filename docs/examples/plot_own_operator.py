@@ -1,0 +1,83 @@
+"""
+An operator of one's own
+========================
+
+``muladd-nb new`` writes a project around an operator, here a soft clip, ``x / (1 + |x| / limit)``. This page runs the
+command, makes the edits of :doc:`the tour </ship/index>`, builds the project, and uses what comes out: as a layer that
+keeps a recurrent network from growing without bounds.
+"""
+
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+# %%
+# The project, two edits, the arithmetic of an element and its derivative, and the build. (The tour has a third, a
+# reference for the project's tests.)
+
+folder = Path(tempfile.mkdtemp())
+schema = "softclip(Tensor x, float limit) -> Tensor"
+subprocess.run(["muladd-nb", "new", "my_ops", schema], cwd=folder, check=True, capture_output=True)
+
+project, site = folder / "my_ops", folder / "site"
+for file, before, after in (
+    ("src/functors.h", "return x * limit;", "return x / (1 + std::abs(x) / limit);"),
+    ("python/my_ops/_operators.py", "lambda limit: limit", "lambda x, limit: (1 + x.abs() / limit) ** -2"),
+):
+    text = (project / file).read_text()
+    assert before in text
+    (project / file).write_text(text.replace(before, after))
+
+pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
+subprocess.run([*pip, "--target", site, "-Csetup-args=-Dcuda=disabled", "."], cwd=project, check=True)
+
+sys.path.insert(0, str(site))
+my_ops = importlib.import_module("my_ops")
+print(my_ops.softclip(torch.tensor([-10.0, -0.1, 0.0, 0.1, 10.0]), 1.0))
+
+# %%
+# The derivative that was written is right in both modes and to any order, and the operator compiles and batches.
+
+some = torch.randn(8, dtype=torch.float64, requires_grad=True)
+torch.autograd.gradcheck(lambda x: my_ops.softclip(x, 1.5), some, check_forward_ad=True)
+torch.autograd.gradgradcheck(lambda x: my_ops.softclip(x, 1.5), some, check_fwd_over_rev=True)
+
+
+def curve(x, limit):
+    """Return the value and the slope at one point."""
+    return my_ops.softclip(x, limit), torch.func.grad(my_ops.softclip)(x, limit)
+
+
+x = torch.linspace(-6, 6, 240)
+curves = {limit: torch.vmap(curve, in_dims=(0, None))(x, limit) for limit in (0.5, 1.5, 5.0)}
+
+# %%
+# A random recurrence, ``h = W h``, whose largest eigenvalue is 1.1: it grows for ever, unless it is clipped.
+
+torch.manual_seed(0)
+weights = torch.randn(64, 64)
+weights *= 1.1 / torch.linalg.eigvals(weights).abs().max()
+norms: dict[str, list[float]] = {"as it is": [], "with softclip": []}
+for name, clip in (("as it is", lambda h: h), ("with softclip", lambda h: my_ops.softclip(h, 1.5))):
+    h = torch.ones(64)
+    for _ in range(100):
+        h = clip(weights @ h)
+        norms[name].append(h.norm().item())
+
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
+for limit, values in curves.items():
+    left.plot(x, values[0], label=f"limit {limit}")
+    middle.plot(x, values[1])
+left.set(title="softclip", xlabel="x")
+left.legend(frameon=False, fontsize=8)
+middle.set(title="its derivative", xlabel="x")
+for name, values in norms.items():
+    right.semilogy(values, label=name)
+right.set(title="norm of the state", xlabel="step")
+right.legend(frameon=False, fontsize=8)
+plt.show()
