@@ -60,6 +60,7 @@ __all__ = [
     "results",
     "transforms_active",
     "unobserved",
+    "version",
     "vmap_kernel",
     "without_autocast",
 ]
@@ -192,6 +193,9 @@ entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambd
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
 
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
+
+# How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
+version = _getter("torch:Tensor", "_version", SPEED, otherwise=lambda tensor: None)
 
 _JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
 NestedTensor = _find(_JAGGED, JAGGED)

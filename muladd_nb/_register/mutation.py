@@ -35,9 +35,10 @@ def register(form: Form) -> None:
         _refuse_or_warn(form.name, tensors)
         # The kernel counts a write into the tensor it sees, where it sees one: not below a wrapper subclass.
         wrapped = any(type(x) is not Tensor and private.is_wrapper_subclass(x) for x in tensors)
-        version = out._version if wrapped and not out.is_inference() else None
+        counted = not wrapped or out.is_inference()
+        version = None if counted else private.version(out)
         result = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-        if version is not None and out._version == version:
+        if not counted and private.version(out) == version:
             increment_version(out)
         return result
 
