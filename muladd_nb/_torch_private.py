@@ -34,6 +34,7 @@ __all__ = [
     "arguments",
     "assert_later",
     "autocasts",
+    "base",
     "below_autograd",
     "differentiating",
     "entry_point",
@@ -72,6 +73,7 @@ TRANSFORMS = "a derivative under torch.func", "is refused"
 FORWARD_MODE = "a tensor with a tangent", "is refused"
 JAGGED = "a jagged nested tensor", "is refused"
 COMPILED_LENGTHS = "a compiled jagged tensor with lengths", "is refused"
+COMPILED_VIEWS = "a compiled write into out", "takes longer"
 VMAP_OF_OUT = "an out variant under vmap", "is refused"
 NEW = "'muladd-nb new'", "is refused"
 
@@ -197,6 +199,8 @@ _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambd
 # How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
 version = _getter("torch:Tensor", "_version", SPEED, otherwise=lambda tensor: None)
 
+_knows_base = _find("torch:Tensor._base", COMPILED_VIEWS) is not None
+
 _JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
 NestedTensor = _find(_JAGGED, JAGGED)
 # The elements, packed in one tensor, which is the memory itself.
@@ -250,6 +254,11 @@ def may_be_dual() -> bool:
     but it runs under a dispatch mode then.
     """
     return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
+
+
+def base(tensor: Tensor) -> Tensor | None:
+    """Return what a tensor is a view of; if that is not known, itself. Dynamo traces this."""
+    return tensor._base if _knows_base else tensor
 
 
 def unobserved() -> bool:

@@ -264,14 +264,34 @@ def test_a_view_of_an_input_whose_size_and_offset_are_dynamic_is_written_where_i
     assert torch.equal(*memories)
 
 
-def test_a_written_view_needs_no_second_buffer(device):
-    def f(y):
-        v = y[:3]
-        muladd_nb.myadd_out(v, v, v)
+def test_what_is_written_and_no_view_needs_no_second_buffer(device):
+    def f(x, y):
+        muladd_nb.myadd_out(x, x, y)
 
-    _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), torch.arange(24.0, device=device)[6:])
+    _, (code,) = run_and_get_code(
+        torch.compile(f, fullgraph=True), torch.ones(3, device=device), torch.ones(3, device=device)
+    )
     assert "myadd_out" in code
     assert "empty_strided" not in code.split("def call")[1].split("runner")[0]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_a_view_is_written_where_eager_writes_it_wherever_it_starts(device, backend, dynamic):
+    def fixed(y, k, x):
+        muladd_nb.mymul(x, x, out=y[2:8])
+
+    def moving(y, k, x):
+        muladd_nb.mymuladd(x, x, 0.0, out=y[k : k + 6])
+
+    x = torch.ones(6, device=device)
+    for f, view, start in ((fixed, lambda m, k: m[k : k + 12], 2), (moving, lambda m, k: m[2:], 2)):
+        torch._dynamo.reset()
+        compiled = torch.compile(f, fullgraph=True, backend=backend, dynamic=dynamic)
+        for k in (0, 3, 5):
+            memory = torch.zeros(24, device=device)
+            compiled(view(memory, k), k, x)
+            assert memory.nonzero().flatten().tolist() == list(range(start + k, start + k + 6))
 
 
 def test_the_raw_operators_have_the_trap_of_torch(device):

@@ -147,10 +147,13 @@ class _Caller:
         if of_tensors is not None and not all(is_constant(args[place]) for place in places):
             form = of_tensors
             args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
-        if kind == WRITING:
-            written = [*self.inputs.values(), len(args) - 1]
-            for place, view in zip(written, no_slice(*(args[place] for place in written)), strict=True):
-                args[place] = view
+        out = args[-1]
+        if kind == WRITING and isinstance(out, Tensor) and private.base(out) is not None:
+            # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
+            # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
+            args[-1] = torch.empty_like(out)
+            form.op(*args)
+            return out.copy_(args[-1])
         return form.op(*args)
 
 
@@ -197,23 +200,3 @@ def as_tensor(number: Any) -> Tensor:
     # torch.tensor(number) it makes a constant. Adding to -0.0 changes no bit.
     zero: Any = torch.full((), -0.0, dtype=torch.float64, device="cpu")
     return zero + number
-
-
-def no_slice(*tensors: Tensor) -> list[Tensor]:
-    """Return views of the tensors, the last of which is written, that torch does not take for slices.
-
-    Of a slice of an input that itself starts past its storage, auto_functionalize takes the start for one in that
-    input, and the write goes elsewhere. It takes for a slice what has as many dimensions as its base, and its strides.
-    """
-    out = tensors[-1]
-    unlike = any(x.dim() != out.dim() or any(map(_differ, x.shape, out.shape)) for x in tensors)
-    if unlike or any(map(private.is_wrapper_subclass, tensors)):
-        return list(tensors)  # whose sentence has their shapes; and a wrapper is no view of memory
-    return [x[None, None, ..., None, None] for x in tensors]
-
-
-def _differ(x: int, y: int) -> bool:
-    # Sizes that may differ or not are those of dynamic shapes.
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    return statically_known_true(x != y)
