@@ -100,13 +100,10 @@ def right_when_compiled(program, how, dynamic):
         gradients = torch.autograd.grad(result.sum(), inputs, materialize_grads=True) if result.requires_grad else []
         return [result.detach(), *gradients, *memories]
 
-    # Of a raw write into a slice of an input with an offset, torch writes elsewhere unless this is off: see
-    # docs/why/traps.md. The public functions are right with it, too.
+    # Of a raw write into a view of an input with an offset, torch writes elsewhere unless enable_auto_functionalized_v2
+    # is off: see docs/why/traps.md. The public functions are right with it, too.
     if how == "export":  # fails in torch, of inputs that share memory, which are written: of ATen's operators too
         program.shared = False
-    writes = any(statement.operator.writes for statement in program.statements)
-    if how == "inductor" and writes and any(program.offsets):
-        dynamic = False  # Inductor loses an offset that is dynamic, of any operator that writes: docs/reliability.md
     raw = any(statement.operator in RAW_WRITES for statement in program.statements)
     if raw and how == "export":
         program.offsets = [0, 0]  # there it cannot be turned off
