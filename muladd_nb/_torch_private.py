@@ -197,9 +197,9 @@ redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SP
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
 
 # How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
-version = _getter("torch:Tensor", "_version", SPEED, otherwise=lambda tensor: None)
+version = _getter("torch._C:TensorBase", "_version", SPEED, otherwise=lambda tensor: None)
 
-_knows_base = _find("torch:Tensor._base", COMPILED_VIEWS) is not None
+_knows_base = _find("torch._C:TensorBase._base", COMPILED_VIEWS) is not None
 
 _JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
 NestedTensor = _find(_JAGGED, JAGGED)

@@ -7,9 +7,11 @@ import sys
 import warnings
 from functools import reduce
 from importlib.abc import MetaPathFinder
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 
 def import_without(package: str, path: str) -> list[str]:
@@ -49,6 +51,9 @@ def _take_away(patch: pytest.MonkeyPatch, module: str, names: str = "") -> None:
         return patch.setitem(sys.modules, module, None)
     *outer, name = names.split(".")
     owner: Any = reduce(getattr, outer, found)
-    if isinstance(owner, type) and name in owner.__annotations__:  # what a class gives to each of its objects
+    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # what a class gives to its objects
         return patch.delitem(owner.__annotations__, name)
+    if owner is torch._C.TensorBase:  # is immutable, so another stands in its place
+        others = {key: getattr(owner, key) for key in dir(owner) if key != name}
+        return patch.setattr(found, outer[0], SimpleNamespace(**others))
     return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)
