@@ -206,8 +206,8 @@ def right_in_any_nesting(expression, levels, modes, dtype, requires_grad):
     assert result.shape == expected.shape, f"the shape is {result.shape}"
     torch.testing.assert_close(result, expected, equal_nan=True, **tolerance)
     torch.testing.assert_close(gradient, its_gradient, equal_nan=True, **tolerance)
-    # Of what does not depend on `a`, ATen records a gradient of zeros in places, and ours none.
-    assert result.requires_grad <= expected.requires_grad, "requires grad"
+    # Of what does not depend on `a`, one of the two records a gradient of zeros in places; but not where nothing is.
+    assert not result.requires_grad or under(modes, torch.is_grad_enabled), "requires grad"
     assert result.is_inference() == expected.is_inference(), f"is_inference() is {result.is_inference()}"
     COUNTS["right"] += 1
 
