@@ -25,7 +25,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     }
     into: Sides = {
         "mymuladd": partial(muladd_nb.mymuladd, a, b, C, out=out),
-        "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
+        "torch.ops": partial(ops.mymuladd_out, a, b, C, out),
         "addcmul": partial(torch.addcmul, c, a, b, out=out),
     }
     yield {"mode": "nothing requires grad", "numel": 16}, calls
