@@ -25,6 +25,7 @@ __all__ = [
     "JAGGED",
     "NEW",
     "TRANSFORMS",
+    "UNOBSERVED",
     "VMAP_OF_OUT",
     "BelowAutograd",
     "NestedTensor",
@@ -60,7 +61,6 @@ __all__ = [
     "refusal",
     "results",
     "transforms_active",
-    "unobserved",
     "version",
     "vmap_kernel",
     "without_autocast",
@@ -242,6 +242,14 @@ if _missing:
 # ---- What is made of them
 
 
+# No one sees which operators are called: no transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace,
+# which compares where calls come from. Source, because a call of it would take as long again.
+UNOBSERVED = (
+    "not (_transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes() "
+    "or _is_tracing() or _profiler._is_profiler_enabled)"
+)
+
+
 def differentiating() -> bool:
     """Return whether a torch.func transform is running, or a level of ``torch.autograd.forward_ad`` is open."""
     return transforms_active() or _forward_ad._current_level >= 0
@@ -259,21 +267,6 @@ def may_be_dual() -> bool:
 def base(tensor: Tensor) -> Tensor | None:
     """Return what a tensor is a view of; if that is not known, itself. Dynamo traces this."""
     return tensor._base if _knows_base else tensor
-
-
-def unobserved() -> bool:
-    """Return whether no one sees which operators are called: no transform, level of forward-mode AD, mode or profiler.
-
-    Nor ``torch.jit.trace``, which compares where calls come from.
-    """
-    return not (
-        transforms_active()
-        or _forward_ad._current_level >= 0
-        or _dispatch_modes()
-        or _function_modes()
-        or is_tracing()
-        or _profiler._is_profiler_enabled
-    )
 
 
 def needs_recording(args: tuple[Any, ...]) -> bool:

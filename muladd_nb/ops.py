@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 
 from . import config
 from ._operators import DTYPES, FORMS
@@ -12,9 +11,19 @@ from ._register.public import public
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
-_mymuladd, _mymul, _myadd = (public(FORMS, name) for name in ("mymuladd", "mymul", "myadd"))
+
+def _fuses(a: Tensor, *others: Tensor | float) -> bool:
+    # What ATen would broadcast, promote or cast is left to the operator.
+    return (
+        config.fuse_when_compiling
+        and all((a.shape, a.dtype, a.device) == (x.shape, x.dtype, x.device) for x in others if isinstance(x, Tensor))
+        and a.dtype in DTYPES
+        and not torch.is_autocast_enabled(a.device.type)
+        and not any(isinstance(x, complex) for x in others)
+    )
 
 
+@public(FORMS, fused=lambda a, b, c: a * b + c if _fuses(a, b, c) else None)
 def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``a * b + c``, rounded once.
 
@@ -65,11 +74,9 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     >>> beta.grad
     tensor([2., 2., 2.])
     """
-    if config.fuse_when_compiling and out is None and _fuses(a, b, c):
-        return a * b + c
-    return _mymuladd(a, b, c, out)
 
 
+@public(FORMS, fused=lambda a, b: a * b if _fuses(a, b) else None)
 def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``a * b``, which the gradients of :func:`mymuladd` are made of.
 
@@ -98,11 +105,9 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> muladd_nb.mymul(torch.tensor([1.0, 2.0]), torch.tensor([3.0, -4.0]))
     tensor([ 3., -8.])
     """
-    if config.fuse_when_compiling and out is None and _fuses(a, b):
-        return a * b
-    return _mymul(a, b, out)
 
 
+@public(FORMS)
 def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     """Write ``a + b`` to ``out``.
 
@@ -128,15 +133,3 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     >>> out
     tensor([ 4., -2.])
     """
-    _myadd(a, b, out)
-
-
-def _fuses(a: Tensor, *others: Tensor | float) -> bool:
-    # What ATen would broadcast, promote or cast is left to the operator.
-    return (
-        is_compiling()
-        and all((a.shape, a.dtype, a.device) == (x.shape, x.dtype, x.device) for x in others if isinstance(x, Tensor))
-        and a.dtype in DTYPES
-        and not torch.is_autocast_enabled(a.device.type)
-        and not any(isinstance(x, complex) for x in others)
-    )

@@ -177,6 +177,18 @@ def test_fusion_is_a_choice(device, fuse, monkeypatch):
     assert ("torch.ops.muladd_nb." in code) == (not fuse)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_fusion_reaches_a_program_that_is_exported_in_inference_mode(device, strict, monkeypatch):
+    class Module(torch.nn.Module):
+        def forward(self, a, b):
+            return muladd_nb.mymuladd(a, b, 0.5)
+
+    monkeypatch.setattr(muladd_nb.config, "fuse_when_compiling", True)
+    with torch.inference_mode():
+        program = torch.export.export(Module(), (torch.randn(5, device=device),) * 2, strict=strict)
+    assert "muladd_nb" not in str(program.graph)
+
+
 def test_fusion_leaves_casts_and_other_dtypes_to_the_operator(device, monkeypatch):
     monkeypatch.setattr(muladd_nb.config, "fuse_when_compiling", True)
     a, b = torch.randn(5, 7, device=device), torch.randn(5, 7, device=device)

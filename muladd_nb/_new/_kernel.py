@@ -39,7 +39,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
     _operator.append(files, "meson.build", "kernels_of_its_own", f"'src/{schema.name}.cpp'")
     _operator.append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.name}.cu'")
     _operator.append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.name}"')
-    _operator.add_public(files, schema, package, schema.name, with_out=False)
+    _operator.add_public(files, schema, package, with_out=False)
     _operator.add_test(files, schema, package)
 
 

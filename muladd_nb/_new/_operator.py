@@ -37,7 +37,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
     append(
         files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise({_partials(schema)})'
     )
-    add_public(files, schema, package, operator)
+    add_public(files, schema, package)
     add_test(files, schema, package)
 
 
@@ -53,7 +53,7 @@ def refuse_another(files: Files, schema: Schema, package: str) -> None:
         raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
 
 
-def add_public(files: Files, schema: Schema, package: str, operator: str, *, with_out: bool = True) -> None:
+def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = True) -> None:
     """Add the public function of an operator."""
     path = f"python/{package}/ops.py"
     append(files, path, "__all__", f'"{schema.name}"')
@@ -64,9 +64,7 @@ def add_public(files: Files, schema: Schema, package: str, operator: str, *, wit
     }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{product(schema)}``, {schema.results} times."))
     parameters = [f"{argument.name}: {argument.type}" for argument in schema.arguments]
     head = _format.python(f"def {schema.name}(", [*parameters, *more], f") -> {returns}:")
-    names = [argument.name for argument in schema.arguments] + ["out=out"] * bool(more)
-    call = _format.python(f"    {'return ' * bool(schema.results)}_{schema.name}(", names, ")")
-    files[path] += f'\n\n_{schema.name} = public(FORMS, "{operator}")\n\n\n{head}\n    """{does}"""\n{call}\n'
+    files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
 
 
 def add_test(files: Files, schema: Schema, package: str) -> None:

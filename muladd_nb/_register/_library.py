@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -30,8 +30,13 @@ def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = Fa
     library.impl(op.name().partition("::")[2], kernel, dispatch_key, with_keyset=with_keyset)
 
 
-def written_out(name: str, source: str, scope: dict[str, Any]) -> Callable[..., Any]:
-    """Return the function ``name`` of Python's source, written out for its arguments: a call has no time for a loop."""
-    exec(compile(source, f"<{namespace}: {name}>", "exec"), scope)
-    function: Callable[..., Any] = scope[name]
+def written_out(name: str, source: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the function ``name`` of Python's source, written out for its arguments: a call has no time for a loop.
+
+    The names that the source reads begin with an underscore, as no argument of an operator does: those of ``scope``,
+    and each of ``_torch_private``.
+    """
+    names = {f"_{known.lstrip('_')}": value for known, value in vars(private).items()} | dict(scope)
+    exec(compile(source, f"<{namespace}: {name}>", "exec"), names)
+    function: Callable[..., Any] = names[name]
     return function

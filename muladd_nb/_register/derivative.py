@@ -52,8 +52,7 @@ def elementwise(
     instead
         What to do instead of asking for a gradient that is not among ``partials``, for the error message.
     record
-        Called with the arguments outside of every transform and mode: returns the result, recorded in another way,
-        or None.
+        Called with the arguments: returns the result, recorded in another way, or None where that would be seen.
 
     Raises
     ------
@@ -347,7 +346,7 @@ def _register(
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
-        if record is not None and private.unobserved():
+        if record is not None:
             result = record(*args)
             if result is not None:
                 return result

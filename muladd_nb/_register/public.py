@@ -6,9 +6,12 @@ number that changes goes into the program as a tensor, to the form that takes it
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import update_wrapper
 from numbers import Complex, Real
-from typing import Any
+from textwrap import indent
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,111 +20,149 @@ from torch.compiler import is_compiling, is_dynamo_compiling
 from .. import _torch_private as private
 from ._library import written_out
 from .derivative import no_gradient
-from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form
-from .recording import PLAIN, recorder
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
+from .recording import PLAIN, recording
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 # Below autograd, whose kernels are in Python, a small call is twice as fast; in inference mode the dispatcher itself
-# goes there. A subclass, and a program that is traced, come to `otherwise`.
-_FUNCTION = """
-def {name}({arguments}, out=None):
-    if is_dynamo_compiling():
-        return otherwise({arguments}, out)
-{ways}
-    return otherwise({arguments}, out)
+# goes there. A subclass, and a program that is traced, come to `_otherwise`.
+_FUNCTION = """\
+def {name}{signature}:
+    if _is_dynamo_compiling():
+        return _otherwise({arguments}, {out})
+{ways}\
+    return _otherwise({arguments}, {out})
 """
 _WAY = """\
     if {plain}:
-        if is_inference_mode_enabled():
-            if out is None:
-                return functional_{row}({arguments})
-            if type(out) is Tensor:
-                writing_{row}({arguments}, out)
-                return out
-        elif unobserved():
-            recorded = is_grad_enabled() and ({requires_grad})
-            if out is None:
+        if _is_inference_mode_enabled():
+            if {out} is None:
+                if not _dispatch_modes():
+                    return _functional_{row}({arguments})
+            elif type({out}) is _Tensor:
+                _writing_{row}({arguments}, {out})
+                return {returned}
+        elif {unobserved}:
+            recorded = _is_grad_enabled() and ({requires_grad})
+            if {out} is None:
                 if not recorded:
-                    return functional_below_{row}({arguments})
-                result = record_{row}({arguments})
-                if result is not None:
-                    return result
-            elif type(out) is Tensor and not (recorded or (out.requires_grad and is_grad_enabled())):
-                writing_below_{row}({arguments}, out)
-                return out
+                    return _functional_below_{row}({arguments})
+{record}\
+            elif type({out}) is _Tensor and not (recorded or ({out}.requires_grad and _is_grad_enabled())):
+                _writing_below_{row}({arguments}, {out})
+                return {returned}
 """
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-def public(forms: Sequence[Form], name: str) -> Callable[..., Any]:
-    """Return what calls the operator ``name`` with the arguments of its schema, and ``out`` or None.
 
-    Where the operator has overloads, the first is called that takes tensors where tensors come.
+def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Callable[[_Function], _Function]:
+    """Return a decorator that makes the public function of an operator of one that has its signature, and no body.
+
+    Its name is that of the operator. Where the operator has overloads, the first is called that takes tensors where
+    tensors come.
+
+    Parameters
+    ----------
+    forms
+        All that were registered.
+    fused
+        Takes the arguments but ``out``, and returns what is compiled in place of the operator, or None.
+
+    Raises
+    ------
+    ValueError
+        If there is no operator of that name.
     """
-    rows: dict[str, dict[int, Form]] = {}
-    for form in forms:
-        if form.declaration.partition("(")[0].partition(".")[0] == name:
-            rows.setdefault(form.declaration, {})[form.kind] = form
-    callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
 
-    def otherwise(*args: Any) -> Any:
-        *inputs, out = args
-        for caller in callers:
-            if not any(isinstance(args[place], Tensor) for place in caller.numbers.values()):
-                return caller(inputs, out)
-        return callers[0](inputs, out)
+    def decorate(function: _Function) -> _Function:
+        name = function.__name__
+        rows: dict[str, dict[int, Form]] = {
+            form.declaration: {} for form in forms if form.name == name and not form.kind & OUT
+        }
+        for form in forms:
+            if form.declaration in rows:
+                rows[form.declaration][form.kind] = form
+        if not rows:
+            raise ValueError(f"{name}: there is no operator of this name, only {sorted({form.name for form in forms})}")
+        callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
 
-    scope = {
-        "Tensor": Tensor,
-        "TENSORS": PLAIN,
-        "NUMBERS": frozenset({float, int, bool}),
-        "is_dynamo_compiling": is_dynamo_compiling,
-        "is_grad_enabled": torch.is_grad_enabled,
-        "is_inference_mode_enabled": torch.is_inference_mode_enabled,
-        "unobserved": private.unobserved,
-        "otherwise": otherwise,
-    }
-    for row, caller in enumerate(callers):
-        scope |= caller.short_ways(row, otherwise)
-    source = _FUNCTION.format(
-        name=name,
-        arguments=", ".join(callers[0].arguments),
-        ways="".join(caller.source(row) for row, caller in enumerate(callers)),
-    )
-    return written_out(name, source, scope)
+        def otherwise(*args: Any) -> Any:
+            *inputs, out = args
+            if fused is not None and out is None and is_compiling():
+                result = fused(*inputs)
+                if result is not None:
+                    return result
+            for caller in callers:
+                if not any(isinstance(args[place], Tensor) for place in caller.numbers.values()):
+                    return caller(inputs, out)
+            return callers[0](inputs, out)
+
+        # In the source, the annotations would be values.
+        signature = inspect.signature(function)
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        *arguments, out = [*signature.parameters] + ["None"] * ("out" not in signature.parameters)
+        scope = {
+            "_Tensor": Tensor,
+            "_PLAIN": PLAIN,
+            "_NUMBERS": frozenset({float, int, bool}),
+            "_is_dynamo_compiling": is_dynamo_compiling,
+            "_is_grad_enabled": torch.is_grad_enabled,
+            "_is_inference_mode_enabled": torch.is_inference_mode_enabled,
+            "_otherwise": otherwise,
+        }
+        ways = ""
+        for row, caller in enumerate(callers):
+            source, calls = caller.short_way(row, arguments, out, otherwise)
+            ways += source
+            scope |= calls
+        source = _FUNCTION.format(
+            name=name,
+            signature=inspect.Signature(bare),
+            arguments=", ".join(arguments),
+            out=out,
+            ways=ways,
+        )
+        written: Any = update_wrapper(written_out(name, source, scope), function)
+        return written
+
+    return decorate
 
 
 class _Caller:
     """Calls the forms of one declaration."""
 
     def __init__(self, name: str, by_kind: dict[int, Form], is_one_of_several: bool) -> None:
+        self.name = name
         self.by_kind = by_kind
         self.form = by_kind.get(FUNCTIONAL) or by_kind[WRITING]
-        self.name = name if FUNCTIONAL in by_kind else self.form.name
         self.inputs, self.numbers = self.form.inputs, self.form.numbers
-        # Not their own names, which could be those of the scope.
-        self.arguments = [f"x{place}" for place in range(len(self.inputs) + len(self.numbers))]
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
-    def source(self, row: int) -> str:
-        tensors = [self.arguments[place] for place in self.inputs.values()]
-        plain = [f"type({x}) in {'TENSORS' if x in tensors else 'NUMBERS'}" for x in self.arguments]
-        return _WAY.format(
+    def short_way(
+        self, row: int, arguments: list[str], out: str, otherwise: Callable[..., Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the source of the way to the kernel, and what it calls."""
+        tensors = [arguments[place] for place in self.inputs.values()]
+        record, calls = recording(self.form, arguments, row)
+        source = _WAY.format(
             row=row,
-            arguments=", ".join(self.arguments),
-            plain=" and ".join(plain),
+            arguments=", ".join(arguments),
+            out=out,
+            returned=out if FUNCTIONAL in self.by_kind else None,
+            plain=" and ".join(f"type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
+            unobserved=private.UNOBSERVED,
             requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
+            record=indent(record, 16 * " "),
         )
-
-    def short_ways(self, row: int, otherwise: Callable[..., Any]) -> dict[str, Any]:
-        ways: dict[str, Any] = {f"record_{row}": recorder(self.form) or (lambda *args: None)}
-        for kind, which in ((FUNCTIONAL, "functional"), (WRITING, "writing")):
+        for kind, which in ((FUNCTIONAL, "_functional"), (WRITING, "_writing")):
             form = self.by_kind.get(kind)
             missing = (lambda *args: otherwise(*args, None)) if kind == FUNCTIONAL else otherwise
-            ways[f"{which}_{row}"] = missing if form is None else private.entry_point(form.op)
-            ways[f"{which}_below_{row}"] = missing if form is None else _below(form)
-        return ways
+            calls[f"{which}_{row}"] = missing if form is None else private.entry_point(form.op)
+            calls[f"{which}_below_{row}"] = missing if form is None else _below(form)
+        return source, calls
 
     def __call__(self, args: list[Any], out: Any) -> Any:
         for argument, place in self.numbers.items():
@@ -133,7 +174,7 @@ class _Caller:
         tensors = {argument: args[place] for argument, place in self.inputs.items()}
         refuse_gradients(self.name, **tensors, out=out)
         self._call(WRITING, [*args, out])
-        return out
+        return out if FUNCTIONAL in self.by_kind else None
 
     def _call(self, kind: int, args: list[Any]) -> Any:
         form, of_tensors = self.by_kind[kind], self.by_kind.get(kind | TENSOR_NUMBERS)

@@ -6,7 +6,9 @@ which the kernel has computed its own. The values are the kernel's, to the bit, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from textwrap import indent
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -20,34 +22,36 @@ PLAIN = frozenset({Tensor, Parameter})
 # Above it, to compute twice takes longer than the node in Python (benchmarks/per_call.py).
 _SMALL = 2**16
 
-# The kernel comes first: it checks, in its own words.
-_RECORD = """
-def record({arguments}):
-    if {plain} and {first}.numel() <= SMALL and not autocasts():
-        value = below({arguments})
-        result = aten({tensors})
-        result.data = value
-        return result
+# The kernel comes first: it checks, in its own words. The same in C++ takes longer: there an operator is called by its
+# name (torch_call_dispatcher).
+_RECORD = """\
+if {first}.numel() <= _SMALL and not _autocasts():
+    value = _below_{row}({arguments})
+    result = _aten_{row}({tensors})
+    result.data = value
+    return result
 """
+
+
+def recording(form: Form, arguments: Sequence[str], row: int = 0) -> tuple[str, dict[str, Any]]:
+    """Return source that returns the result of plain tensors, which nothing observes, if ATen can record it.
+
+    And what it reads; nothing where ATen has no such node.
+    """
+    if form.promises.aten is None or form.kind != FUNCTIONAL:
+        return "", {}
+    tensors = [arguments[place] for place in form.inputs.values()]
+    source = _RECORD.format(row=row, arguments=", ".join(arguments), tensors=", ".join(tensors), first=tensors[0])
+    calls = {f"_below_{row}": private.entry_point(form.below), f"_aten_{row}": form.promises.aten}
+    return source, {"_SMALL": _SMALL, **calls}
 
 
 def recorder(form: Form) -> Callable[..., Tensor | None] | None:
     """Return what calls the operator where a gradient is recorded, and returns None where that is not for ATen."""
-    if form.promises.aten is None or form.kind != FUNCTIONAL:
-        return None
     arguments = [f"x{place}" for place in range(len(form.inputs) + len(form.numbers))]
-    tensors = [arguments[place] for place in form.inputs.values()]
-    source = _RECORD.format(
-        arguments=", ".join(arguments),
-        tensors=", ".join(tensors),
-        first=tensors[0],
-        plain=" and ".join(f"type({x}) in PLAIN" for x in tensors),
-    )
-    scope = {
-        "PLAIN": PLAIN,
-        "SMALL": _SMALL,
-        "aten": form.promises.aten,
-        "below": private.entry_point(form.below),
-        "autocasts": private.autocasts,
-    }
-    return written_out("record", source, scope)
+    source, scope = recording(form, arguments)
+    if not source:
+        return None
+    plain = " and ".join(f"type({arguments[place]}) in _PLAIN" for place in form.inputs.values())
+    head = f"def record({', '.join(arguments)}):\n    if {plain} and {private.UNOBSERVED}:\n"
+    return written_out("record", head + indent(source, 8 * " "), {"_PLAIN": PLAIN, **scope})

@@ -1,0 +1,41 @@
+"""The public functions as functions: what Python and its tools see of them."""
+
+import inspect
+import pickle
+
+import pytest
+import torch
+
+import muladd_nb
+from muladd_nb._operators import FORMS
+from muladd_nb._register.public import public
+
+every_function = pytest.mark.parametrize("name", muladd_nb.ops.__all__)
+
+
+@every_function
+def test_it_is_what_it_says(name):
+    function = getattr(muladd_nb, name)
+    assert function is getattr(muladd_nb.ops, name) is pickle.loads(pickle.dumps(function))
+    assert (function.__name__, function.__module__) == (name, "muladd_nb.ops")
+    assert inspect.getsource(function).count(inspect.getdoc(function).splitlines()[0]) == 1
+
+
+@every_function
+def test_its_arguments_have_the_names_of_its_signature(name, device):
+    function = getattr(muladd_nb, name)
+    parameters = inspect.signature(function).parameters
+    given = {x: 2.0 if x == "c" else torch.ones(3, device=device) for x in parameters}
+    result = function(**given)
+    assert result is (None if parameters["out"].default is inspect.Parameter.empty else given["out"])
+    assert given["out"].tolist() == 3 * [{"mymuladd": 3.0, "mymul": 1.0, "myadd_out": 2.0}[name]]
+    with pytest.raises(TypeError, match=rf"{name}\(\) missing 1 required positional argument: 'a'"):
+        function(**{x: value for x, value in given.items() if x != "a"})
+
+
+def test_a_function_of_no_operator_is_refused():
+    def mymulsub(a, b):
+        """Return what no operator computes."""
+
+    with pytest.raises(ValueError, match=r"mymulsub: there is no operator of this name, only \['myadd_out', 'mymul"):
+        public(FORMS)(mymulsub)
