@@ -1,5 +1,6 @@
 """The public functions as functions: what Python and its tools see of them."""
 
+import dis
 import inspect
 import pickle
 
@@ -31,6 +32,14 @@ def test_its_arguments_have_the_names_of_its_signature(name, device):
     assert given["out"].tolist() == 3 * [{"mymuladd": 3.0, "mymul": 1.0, "myadd_out": 2.0}[name]]
     with pytest.raises(TypeError, match=rf"{name}\(\) missing 1 required positional argument: 'a'"):
         function(**{x: value for x, value in given.items() if x != "a"})
+
+
+@every_function
+def test_no_argument_of_an_operator_can_have_a_name_of_its_source(name):
+    function = getattr(muladd_nb, name)
+    loaded = {x.argval for x in dis.get_instructions(function) if x.opname == "LOAD_GLOBAL"}
+    names = loaded | {*function.__code__.co_varnames}
+    assert {x for x in names if not x.startswith("_")} == {*inspect.signature(function).parameters}
 
 
 def test_a_function_of_no_operator_is_refused():

@@ -33,10 +33,10 @@ def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = Fa
 def written_out(name: str, source: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function ``name`` of Python's source, written out for its arguments: a call has no time for a loop.
 
-    The names that the source reads begin with an underscore, as no argument of an operator does: those of ``scope``,
-    and each of ``_torch_private``.
+    Its own names begin with an underscore, as no argument of an operator does. It reads ``scope``, ``type``, and
+    each name of ``_torch_private``.
     """
-    names = {f"_{known.lstrip('_')}": value for known, value in vars(private).items()} | dict(scope)
+    names = {f"_{known.lstrip('_')}": value for known, value in vars(private).items()} | {"_type": type, **scope}
     exec(compile(source, f"<{namespace}: {name}>", "exec"), names)
     function: Callable[..., Any] = names[name]
     return function

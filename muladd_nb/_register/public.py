@@ -41,16 +41,16 @@ _WAY = """\
             if {out} is None:
                 if not _dispatch_modes():
                     return _functional_{row}({arguments})
-            elif type({out}) is _Tensor:
+            elif _type({out}) is _Tensor:
                 _writing_{row}({arguments}, {out})
                 return {returned}
         elif {unobserved}:
-            recorded = _is_grad_enabled() and ({requires_grad})
+            _recorded = _is_grad_enabled() and ({requires_grad})
             if {out} is None:
-                if not recorded:
+                if not _recorded:
                     return _functional_below_{row}({arguments})
 {record}\
-            elif type({out}) is _Tensor and not (recorded or ({out}.requires_grad and _is_grad_enabled())):
+            elif _type({out}) is _Tensor and not (_recorded or ({out}.requires_grad and _is_grad_enabled())):
                 _writing_below_{row}({arguments}, {out})
                 return {returned}
 """
@@ -152,7 +152,7 @@ class _Caller:
             arguments=", ".join(arguments),
             out=out,
             returned=out if FUNCTIONAL in self.by_kind else None,
-            plain=" and ".join(f"type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
+            plain=" and ".join(f"_type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
             unobserved=private.UNOBSERVED,
             requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
             record=indent(record, 16 * " "),

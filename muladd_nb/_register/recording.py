@@ -26,10 +26,10 @@ _SMALL = 2**16
 # name (torch_call_dispatcher).
 _RECORD = """\
 if {first}.numel() <= _SMALL and not _autocasts():
-    value = _below_{row}({arguments})
-    result = _aten_{row}({tensors})
-    result.data = value
-    return result
+    _value = _below_{row}({arguments})
+    _result = _aten_{row}({tensors})
+    _result.data = _value
+    return _result
 """
 
 
@@ -52,6 +52,6 @@ def recorder(form: Form) -> Callable[..., Tensor | None] | None:
     source, scope = recording(form, arguments)
     if not source:
         return None
-    plain = " and ".join(f"type({arguments[place]}) in _PLAIN" for place in form.inputs.values())
+    plain = " and ".join(f"_type({arguments[place]}) in _PLAIN" for place in form.inputs.values())
     head = f"def record({', '.join(arguments)}):\n    if {plain} and {private.UNOBSERVED}:\n"
     return written_out("record", head + indent(source, 8 * " "), {"_PLAIN": PLAIN, **scope})
