@@ -12,6 +12,7 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -39,6 +40,7 @@ __all__ = [
     "below_autograd",
     "differentiating",
     "entry_point",
+    "entry_point_of_plain",
     "has_kernel",
     "has_tangent",
     "in_modes_of_now",
@@ -192,6 +194,9 @@ _AutocastCUDA = _find("torch._C:DispatchKey.AutocastCUDA", AUTOCAST)
 
 # What `op.__call__` and `op.redispatch` call: without the steps through Python, 0.2 and 0.3 us a call.
 entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambda op: op)
+# Calls an operator for which nothing that __torch_function__ serves can come: 0.25 us less than `_op` takes to ask.
+_call_boxed = _find("torch._C:_dispatch_call_boxed", SPEED)
+_handle = _getter("torch:ops.aten.mul.Tensor", "_handle", SPEED)
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
 
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
@@ -248,6 +253,11 @@ UNOBSERVED = (
     "not (_transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes() "
     "or _is_tracing() or _profiler._is_profiler_enabled)"
 )
+
+
+def entry_point_of_plain(op: Any) -> Callable[..., Any]:
+    """Return what calls an operator on what has no ``__torch_function__``, where no mode has one."""
+    return partial(_call_boxed, _handle(op)) if _call_boxed and _handle else entry_point(op)
 
 
 def differentiating() -> bool:

@@ -26,8 +26,8 @@ from .recording import PLAIN, recording
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
-# Below autograd, whose kernels are in Python, a small call is twice as fast; in inference mode the dispatcher itself
-# goes there. A subclass, and a program that is traced, come to `_otherwise`.
+# Below autograd, whose kernels are in Python, a small call is twice as fast. A subclass, and a program that is traced,
+# come to `_otherwise`.
 _FUNCTION = """\
 def {name}{signature}:
     if _is_dynamo_compiling():
@@ -36,23 +36,15 @@ def {name}{signature}:
     return _otherwise({arguments}, {out})
 """
 _WAY = """\
-    if {plain}:
-        if _is_inference_mode_enabled():
-            if {out} is None:
-                if not _dispatch_modes():
-                    return _functional_{row}({arguments})
-            elif _type({out}) is _Tensor:
-                _writing_{row}({arguments}, {out})
-                return {returned}
-        elif {unobserved}:
-            _recorded = _is_grad_enabled() and ({requires_grad})
-            if {out} is None:
-                if not _recorded:
-                    return _functional_below_{row}({arguments})
+    if {plain} and {unobserved}:
+        _recorded = _is_grad_enabled() and ({requires_grad})
+        if {out} is None:
+            if not _recorded:
+                return _functional_{row}({arguments})
 {record}\
-            elif _type({out}) is _Tensor and not (_recorded or ({out}.requires_grad and _is_grad_enabled())):
-                _writing_below_{row}({arguments}, {out})
-                return {returned}
+        elif _type({out}) is _Tensor and not (_recorded or ({out}.requires_grad and _is_grad_enabled())):
+            _writing_{row}({arguments}, {out})
+            return {returned}
 """
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -110,7 +102,6 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
             "_NUMBERS": frozenset({float, int, bool}),
             "_is_dynamo_compiling": is_dynamo_compiling,
             "_is_grad_enabled": torch.is_grad_enabled,
-            "_is_inference_mode_enabled": torch.is_inference_mode_enabled,
             "_otherwise": otherwise,
         }
         ways = ""
@@ -155,13 +146,11 @@ class _Caller:
             plain=" and ".join(f"_type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
             unobserved=private.UNOBSERVED,
             requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
-            record=indent(record, 16 * " "),
+            record=indent(record, 12 * " "),
         )
-        for kind, which in ((FUNCTIONAL, "_functional"), (WRITING, "_writing")):
-            form = self.by_kind.get(kind)
-            missing = (lambda *args: otherwise(*args, None)) if kind == FUNCTIONAL else otherwise
-            calls[f"{which}_{row}"] = missing if form is None else private.entry_point(form.op)
-            calls[f"{which}_below_{row}"] = missing if form is None else _below(form)
+        functional, writing = self.by_kind.get(FUNCTIONAL), self.by_kind.get(WRITING)
+        calls[f"_functional_{row}"] = _below(functional) if functional else lambda *args: otherwise(*args, None)
+        calls[f"_writing_{row}"] = _below(writing) if writing else otherwise
         return source, calls
 
     def __call__(self, args: list[Any], out: Any) -> Any:
@@ -199,17 +188,14 @@ class _Caller:
 
 
 def _below(form: Form) -> Callable[..., Any]:
-    """Return what calls an operator below autograd."""
-    if form.below is not None:
-        below: Callable[..., Any] = private.entry_point(form.below)
-        return below
-    entry = private.entry_point(form.op)
+    """Return what calls an operator below autograd, on plain tensors that nothing observes."""
+    entry = private.entry_point_of_plain(form.below or form.op)
 
     def guarded(*args: Any) -> Any:
         with private.BelowAutograd():
             return entry(*args)
 
-    return guarded
+    return entry if form.below else guarded
 
 
 def refuse_gradients(op: str, **tensors: Any) -> None:

@@ -42,7 +42,7 @@ def recording(form: Form, arguments: Sequence[str], row: int = 0) -> tuple[str, 
         return "", {}
     tensors = [arguments[place] for place in form.inputs.values()]
     source = _RECORD.format(row=row, arguments=", ".join(arguments), tensors=", ".join(tensors), first=tensors[0])
-    calls = {f"_below_{row}": private.entry_point(form.below), f"_aten_{row}": form.promises.aten}
+    calls = {f"_below_{row}": private.entry_point_of_plain(form.below), f"_aten_{row}": form.promises.aten}
     return source, {"_SMALL": _SMALL, **calls}
 
 
