@@ -64,7 +64,8 @@ def pytest_sessionfinish(session):
 
 
 def pytest_testnodedown(node):
-    node.config.stash[MISSING] = node.workeroutput["missing"]
+    if hasattr(node, "workeroutput"):  # it has none if it crashed
+        node.config.stash[MISSING] = node.workeroutput["missing"]
 
 
 def pytest_terminal_summary(terminalreporter, config):

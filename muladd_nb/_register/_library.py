@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -28,15 +27,3 @@ def name(op: Any) -> str:
 def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:
     """Register a kernel of an operator for a dispatch key."""
     library.impl(op.name().partition("::")[2], kernel, dispatch_key, with_keyset=with_keyset)
-
-
-def written_out(name: str, source: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function ``name`` of Python's source, written out for its arguments: a call has no time for a loop.
-
-    Its own names begin with an underscore, as no argument of an operator does. It reads ``scope``, ``type``, and
-    each name of ``_torch_private``.
-    """
-    names = {f"_{known.lstrip('_')}": value for known, value in vars(private).items()} | {"_type": type, **scope}
-    exec(compile(source, f"<{namespace}: {name}>", "exec"), names)
-    function: Callable[..., Any] = names[name]
-    return function

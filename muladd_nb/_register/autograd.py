@@ -7,7 +7,7 @@ import torch
 from . import derivative
 from ._library import implement, namespace
 from .operator import FUNCTIONAL, UNRECORDED, Form
-from .recording import recorder
+from .short_way import before
 
 
 def register(form: Form) -> None:
@@ -27,5 +27,5 @@ def register(form: Form) -> None:
         times=times,
         node=promises.node,
         instead=promises.instead,
-        record=recorder(form),
+        shortened=lambda kernel: before(kernel, form),
     )

@@ -33,7 +33,7 @@ def elementwise(
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
     instead: str | None = None,
-    record: Callable[..., Tensor | None] | None = None,
+    shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Give an element-wise operator its derivative.
 
@@ -51,8 +51,8 @@ def elementwise(
         What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
     instead
         What to do instead of asking for a gradient that is not among ``partials``, for the error message.
-    record
-        Called with the arguments: returns the result, recorded in another way, or None where that would be seen.
+    shortened
+        Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def elementwise(
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
     without = [argument for argument in tensors if argument not in partials]
-    _register(op, save, vjp, jvp, node=node, without=without, instead=instead, record=record)
+    _register(op, save, vjp, jvp, node=node, without=without, instead=instead, shortened=shortened)
 
 
 def derivative(
@@ -288,7 +288,7 @@ def _register(
     without: Sequence[str] = (),
     instead: str | None = None,
     materialize: bool = False,
-    record: Callable[..., Tensor | None] | None = None,
+    shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record."""
     arguments = private.arguments(op)
@@ -346,10 +346,6 @@ def _register(
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
-        if record is not None:
-            result = record(*args)
-            if result is not None:
-                return result
         below = partial(redispatch, private.below_autograd(keyset))
         if not private.transforms_active():
             return function.apply(below, *args)
@@ -362,4 +358,4 @@ def _register(
         return kernel(keyset, *(given.get(argument.name, argument.default_value) for argument in arguments))
 
     complete = not any(argument.kwarg_only or argument.has_default_value() for argument in arguments)
-    implement(op, kernel if complete else kernel_of_all, "Autograd", with_keyset=True)
+    implement(op, shortened(kernel if complete else kernel_of_all), "Autograd", with_keyset=True)

@@ -14,6 +14,7 @@ from . import contract
 from ._library import implement
 from .derivative import no_gradient
 from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
+from .short_way import before
 
 _warned: set[str] = set()
 
@@ -32,7 +33,7 @@ def register(form: Form) -> None:
         out = form.out(args, kwargs)
         contract.check_defined(form, args, out)
         tensors = [*(args[place] for place in form.inputs.values()), out]
-        _refuse_or_warn(form.name, tensors)
+        _refuse_or_warn(form, tensors)
         # The kernel counts a write into the tensor it sees, where it sees one: not below a wrapper subclass.
         wrapped = any(type(x) is not Tensor and private.is_wrapper_subclass(x) for x in tensors)
         counted = not wrapped or out.is_inference()
@@ -42,14 +43,15 @@ def register(form: Form) -> None:
             increment_version(out)
         return result
 
-    implement(op, autograd, "Autograd", with_keyset=True)
+    implement(op, before(autograd, form), "Autograd", with_keyset=True)
 
 
 def _has_tangent(tensor: Tensor) -> bool:
     return private.differentiating() and private.has_tangent(tensor)
 
 
-def _refuse_or_warn(op: str, tensors: list[Tensor]) -> None:
+def _refuse_or_warn(form: Form, tensors: list[Tensor]) -> None:
+    op = form.name
     advice = "use the operator that returns its result"
     if any(_has_tangent(tensor) for tensor in tensors):
         raise RuntimeError(f"{op}: tangents do not pass through out; {advice}")
@@ -60,4 +62,4 @@ def _refuse_or_warn(op: str, tensors: list[Tensor]) -> None:
     if op not in _warned or torch.is_warn_always_enabled():
         _warned.add(op)
         message = f"{op}: no gradient is recorded through out, but an argument requires grad; {advice}"
-        warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
+        warnings.warn(message, stacklevel=5 if form.below else 4)  # the caller, past the short way and torch._ops

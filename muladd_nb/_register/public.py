@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from numbers import Complex, Real
-from textwrap import indent
 from typing import Any, TypeVar
 
 import torch
@@ -18,10 +17,9 @@ from torch import Tensor
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from .. import _torch_private as private
-from ._library import written_out
 from .derivative import no_gradient
 from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
-from .recording import PLAIN, recording
+from .short_way import way, written_out
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -35,18 +33,6 @@ def {name}{signature}:
 {ways}\
     return _otherwise({arguments}, {out})
 """
-_WAY = """\
-    if {plain} and {unobserved}:
-        _recorded = _is_grad_enabled() and ({requires_grad})
-        if {out} is None:
-            if not _recorded:
-                return _functional_{row}({arguments})
-{record}\
-        elif _type({out}) is _Tensor and not (_recorded or ({out}.requires_grad and _is_grad_enabled())):
-            _writing_{row}({arguments}, {out})
-            return {returned}
-"""
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -96,25 +82,15 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
         signature = inspect.signature(function)
         bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
         *arguments, out = [*signature.parameters] + ["None"] * ("out" not in signature.parameters)
-        scope = {
-            "_Tensor": Tensor,
-            "_PLAIN": PLAIN,
-            "_NUMBERS": frozenset({float, int, bool}),
-            "_is_dynamo_compiling": is_dynamo_compiling,
-            "_is_grad_enabled": torch.is_grad_enabled,
-            "_otherwise": otherwise,
-        }
+        scope = {"_is_dynamo_compiling": is_dynamo_compiling, "_otherwise": otherwise}
         ways = ""
-        for row, caller in enumerate(callers):
-            source, calls = caller.short_way(row, arguments, out, otherwise)
+        for row, by_kind in enumerate(rows.values()):
+            functional, writing = by_kind.get(FUNCTIONAL), by_kind.get(WRITING) if out == "out" else None
+            source, calls = way(functional, writing, arguments, out, row)
             ways += source
             scope |= calls
         source = _FUNCTION.format(
-            name=name,
-            signature=inspect.Signature(bare),
-            arguments=", ".join(arguments),
-            out=out,
-            ways=ways,
+            name=name, signature=inspect.Signature(bare), arguments=", ".join(arguments), out=out, ways=ways
         )
         written: Any = update_wrapper(written_out(name, source, scope), function)
         return written
@@ -131,27 +107,6 @@ class _Caller:
         self.form = by_kind.get(FUNCTIONAL) or by_kind[WRITING]
         self.inputs, self.numbers = self.form.inputs, self.form.numbers
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
-
-    def short_way(
-        self, row: int, arguments: list[str], out: str, otherwise: Callable[..., Any]
-    ) -> tuple[str, dict[str, Any]]:
-        """Return the source of the way to the kernel, and what it calls."""
-        tensors = [arguments[place] for place in self.inputs.values()]
-        record, calls = recording(self.form, arguments, row)
-        source = _WAY.format(
-            row=row,
-            arguments=", ".join(arguments),
-            out=out,
-            returned=out if FUNCTIONAL in self.by_kind else None,
-            plain=" and ".join(f"_type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
-            unobserved=private.UNOBSERVED,
-            requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
-            record=indent(record, 12 * " "),
-        )
-        functional, writing = self.by_kind.get(FUNCTIONAL), self.by_kind.get(WRITING)
-        calls[f"_functional_{row}"] = _below(functional) if functional else lambda *args: otherwise(*args, None)
-        calls[f"_writing_{row}"] = _below(writing) if writing else otherwise
-        return source, calls
 
     def __call__(self, args: list[Any], out: Any) -> Any:
         for argument, place in self.numbers.items():
@@ -185,17 +140,6 @@ class _Caller:
             form.op(*args)
             return out.copy_(args[-1])
         return form.op(*args)
-
-
-def _below(form: Form) -> Callable[..., Any]:
-    """Return what calls an operator below autograd, on plain tensors that nothing observes."""
-    entry = private.entry_point_of_plain(form.below or form.op)
-
-    def guarded(*args: Any) -> Any:
-        with private.BelowAutograd():
-            return entry(*args)
-
-    return entry if form.below else guarded
 
 
 def refuse_gradients(op: str, **tensors: Any) -> None:

@@ -1,0 +1,137 @@
+"""Small calls: plain tensors, whose operators no one listens to, go straight to the kernel, or are recorded by ATen.
+
+The derivative of ``a * b + c`` is that of ``a * b``. So ``torch.mul`` records a result, which then gets the memory in
+which the kernel has computed its own. The values are the kernel's, to the bit, and the gradients those of the product;
+and a node in C++ stands for one in Python, which takes several times as long.
+
+A call has no time for a loop over its arguments, or for a function for each question. So the way is source, written out
+for an operator. Its own names begin with an underscore, as no argument of an operator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import _torch_private as private
+from ._library import namespace
+from .operator import FUNCTIONAL, Form
+
+# Above it, to compute twice takes longer than the node in Python (benchmarks/per_call.py).
+_SMALL = 2**16
+
+_WAY = """\
+    if {plain} and {unobserved}:
+        _recorded = _is_grad_enabled() and ({requires_grad})
+"""
+_TO_RESULT = """\
+        if {out} is None:
+            if not _recorded:
+                return _functional_{row}({arguments})
+"""
+# The kernel comes first: it checks, in its own words. The same in C++ takes longer: there an operator is called by its
+# name (torch_call_dispatcher).
+_RECORDED = """\
+            if {first}.numel() <= _SMALL and not _autocasts():
+                _value = _functional_{row}({arguments})
+                _result = _aten_{row}({tensors})
+                _result.data = _value
+                return _result
+"""
+_INTO_OUT = """\
+        if _type({out}) is _Tensor and not (_recorded or ({out}.requires_grad and _is_grad_enabled())):
+            _writing_{row}({arguments}, {out})
+            return {returned}
+"""
+
+_KERNEL = """\
+def kernel(_keyset, {parameters}):
+{way}\
+    return _otherwise(_keyset, {parameters})
+"""
+
+_SCOPE = {
+    "_type": type,
+    "_Tensor": Tensor,
+    "_PLAIN": frozenset({Tensor, Parameter}),
+    "_NUMBERS": frozenset({float, int, bool}),
+    "_SMALL": _SMALL,
+    "_is_grad_enabled": torch.is_grad_enabled,
+}
+
+
+def written_out(name: str, source: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the function ``name`` of Python's source, which reads ``scope``, and the names of ``_torch_private``."""
+    private_names = {f"_{known.lstrip('_')}": value for known, value in vars(private).items()}
+    names = {**private_names, **_SCOPE, **scope}
+    exec(compile(source, f"<{namespace}: {name}>", "exec"), names)
+    function: Callable[..., Any] = names[name]
+    return function
+
+
+def way(
+    functional: Form | None, writing: Form | None, arguments: Sequence[str], out: str, row: int = 0
+) -> tuple[str, dict[str, Any]]:
+    """Return source that calls the forms of a declaration and returns, or goes on where that is not the way; and scope.
+
+    Parameters
+    ----------
+    functional, writing
+        The forms that it calls.
+    arguments, out
+        What they are called. ``out`` is returned where there is a functional form, too.
+    row
+        What tells it from other declarations in the same function.
+    """
+    form = functional or writing
+    assert form is not None
+    tensors = [arguments[place] for place in form.inputs.values()]
+    source, scope = _WAY, {}
+    if functional:
+        source += _TO_RESULT
+        scope[f"_functional_{row}"] = _below_autograd(functional)
+        if functional.promises.aten and functional.below:
+            source += _RECORDED
+            scope[f"_aten_{row}"] = functional.promises.aten
+    if writing:
+        source += _INTO_OUT
+        scope[f"_writing_{row}"] = _below_autograd(writing)
+    return source.format(
+        plain=" and ".join(f"_type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
+        unobserved=private.UNOBSERVED,
+        requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
+        first=tensors[0],
+        tensors=", ".join(tensors),
+        arguments=", ".join(arguments),
+        out=out,
+        returned=out if functional else None,
+        row=row,
+    ), scope
+
+
+def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
+    """Return a kernel at Autograd that takes the short way of an operator, where it has one, or calls ``kernel``."""
+    if form.below is None:
+        return kernel
+    parameters = private.argument_names(form.op)
+    if form.kind == FUNCTIONAL:
+        source, scope = way(form, None, parameters, "None")
+    else:
+        source, scope = way(None, form, parameters[:-1], parameters[-1])
+    source = _KERNEL.format(parameters=", ".join(parameters), way=source)
+    return written_out("kernel", source, {"_otherwise": kernel, **scope})
+
+
+def _below_autograd(form: Form) -> Callable[..., Any]:
+    """Return what calls an operator below autograd, on plain tensors to which no one listens."""
+    entry = private.entry_point_of_plain(form.below or form.op)
+
+    def guarded(*args: Any) -> Any:
+        with private.BelowAutograd():
+            return entry(*args)
+
+    return entry if form.below else guarded
