@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import operators
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 COUNTS = Counter()
@@ -83,7 +83,6 @@ def programs(draw, of):
     return Program(statements, [first, first if shared else draw(st.sampled_from([0, 5]))], shared)
 
 
-@settings(max_examples=10)  # a case takes a hundred times as long as those of other targets
 @given(
     program=st.one_of(programs(operators.RETURNING + writes) for writes in (PUBLIC_WRITES, RAW_WRITES, [])),
     how=st.sampled_from(["aot_eager"] * 4 + ["export"] * 2 + ["inductor"]),
