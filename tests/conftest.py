@@ -12,6 +12,9 @@ import muladd_nb
 
 # Programs that tests start are those of this environment, also where it is not activated.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+# The processes of pytest-xdist share the processors: OpenMP threads that spin while they wait would take them away from
+# each other, and some tests took six times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
