@@ -551,15 +551,16 @@ CHECKED = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("case", CHECKED)
-def test_what_the_functions_return_is_checked(case):
+def test_what_the_functions_return_is_checked(case, dtype):
     save, vjp, sentence = CHECKED[case]
-    op = define(f"checked_{case.replace(' ', '_')}(Tensor x, Tensor y) -> Tensor", lambda x, y: x + y)
+    op = define(f"checked_{case.replace(' ', '_')}_{dtype}(Tensor x, Tensor y) -> Tensor", lambda x, y: x + y)
     with in_library:
         layer.derivative(op, save=save, vjp=vjp, jvp=lambda saved, of_x, of_y: of_x + of_y)
-    x, y = leaves(x3, y3)
+    x, y = leaves(*(x.to(getattr(torch, dtype)) for x in (x3, y3)))
     with pytest.raises(RuntimeError, match=sentence):
-        op(x, y).sum().backward()
+        op(x, y).backward(torch.ones_like(x))
 
 
 @pytest.mark.parametrize("function", [layer.elementwise, layer.derivative])

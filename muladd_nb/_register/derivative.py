@@ -105,15 +105,13 @@ def elementwise(
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
         if grad is not None:
-            is_complex, dense = grad.is_complex(), grad.layout in _DENSE
+            is_complex = grad.is_complex()
             for place, function, pick in plan(needs)[1]:
                 factor = function(*pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
-                if isinstance(factor, Tensor):
-                    gradients[place] = times(grad, factor) if dense else grad * factor
-                else:  # 1 of a type that is not symbolic is no factor
-                    gradients[place] = grad if type(factor) is int and factor == 1 else grad * factor
+                # 1 of a type that is not symbolic is no factor
+                gradients[place] = grad if type(factor) is int and factor == 1 else product(grad, factor)
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Tensor:
@@ -193,7 +191,8 @@ def derivative(
     def split_save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         saved = save(needs, inputs, results)
         for x in saved:
-            if isinstance(x, Tensor) and x.is_floating_point() and not any(x is y for y in inputs + results):
+            differentiable = isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
+            if differentiable and not any(x is y for y in inputs + results):
                 # It was made where nothing is recorded: second derivatives would miss it.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         tensors = [x if isinstance(x, Tensor) else None for x in saved]
