@@ -44,7 +44,6 @@ __all__ = [
     "has_kernel",
     "has_tangent",
     "in_modes_of_now",
-    "is_tracing",
     "is_wrapper_subclass",
     "jagged_like",
     "jagged_values",
@@ -134,6 +133,22 @@ def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] |
 # ---- The table
 
 
+class _Function(torch.autograd.Function):
+    """An ordinary function of autograd, which torch refuses while a transform is running; tracing would record it."""
+
+    @staticmethod
+    def forward(ctx: Any) -> None:
+        pass
+
+    @classmethod
+    def is_refused(cls) -> bool:
+        try:
+            cls.apply()
+        except RuntimeError:
+            return True
+        return False
+
+
 def _strip_autograd(keyset: Any) -> Any:
     reached = False
     while "Autograd" in str(highest := keyset.highestPriorityTypeId()) or not reached:
@@ -150,10 +165,12 @@ below_autograd = _strip_autograd if _after_autograd is None else _after_autograd
 BelowAutograd = _find("torch._C:_AutoDispatchBelowAutograd", SPEED, otherwise=contextlib.nullcontext)
 
 # Is torch.jit.trace running?
-is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
+_is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
 
 # Is a torch.func transform (grad, jvp, vmap ...) running?
-transforms_active = _find("torch._C:_are_functorch_transforms_active", TRANSFORMS)
+transforms_active = _find(
+    "torch._C:_are_functorch_transforms_active", SPEED, otherwise=lambda: not _is_tracing() and _Function.is_refused()
+)
 
 # An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
 # public one knows no levels; torch.func refuses it.
@@ -232,9 +249,6 @@ parse_schema = _find("torch._C:parse_schema", NEW)
 _all_op_names = _find("torch._C:_dispatch_get_all_op_names", NEW)
 
 OpOverload = type(torch.ops.aten.mul.Tensor)
-
-if transforms_active is None:  # so one may run: torch refuses its own Function there
-    transforms_active, _dispatch_modes, SingleLevelFunction = lambda: False, lambda: 1, torch.autograd.Function
 
 if _missing:
     warnings.warn(
