@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,12 +12,19 @@ from torch import Tensor
 
 import muladd_nb
 
-from ._operators import DTYPES
+from ._operators import DTYPES, FORMS
 from ._register.contract import name as dtype_name
+from ._register.operator import OUT, TENSOR_NUMBERS, WRITING, Form
 from .info import build_info
 
 _SHAPE = (67, 129)
 _C = 0.1
+_REFERENCES: dict[str, Callable[..., Tensor]] = {
+    "mymuladd": lambda a, b, c: a * b + c,
+    "mymuladd.Tensor": lambda a, b, c: a * b + c,
+    "mymul": lambda a, b: a * b,
+    "myadd": lambda a, b: a + b,
+}
 
 
 class Check(NamedTuple):
@@ -41,47 +48,42 @@ def checks() -> Iterator[Check]:
     """Yield the checks of every device."""
     for device in devices():
         for dtype in DTYPES:
-            for name, function, reference in _operators():
-                yield Check(f"{name} {dtype_name(dtype)}", device, _values, (function, reference, dtype))
+            for form in FORMS:
+                yield Check(f"{_name(form)} {dtype_name(dtype)}", device, _values, (form, dtype))
         yield Check("gradients of mymuladd and mymul", device, _gradients, ())
-        for op, sample in _samples():
-            yield Check(f"opcheck {op}", device, _opcheck, (op, sample))
+        for form in FORMS:
+            yield Check(f"opcheck {_name(form)}", device, _opcheck, (form,))
         yield Check("torch.compile, fullgraph", device, _compile, ())
 
 
-def _operators() -> list[tuple[str, Callable[..., Any], Callable[..., Tensor]]]:
-    ops = torch.ops.muladd_nb
-
-    def into(op: Callable[..., Any], *c: float) -> Callable[..., Tensor]:
-        def call(a: Tensor, b: Tensor) -> Tensor:
-            out = torch.empty_like(a)
-            op(a, b, *c, out)
-            return out
-
-        return call
-
-    return [
-        ("mymuladd", lambda a, b: ops.mymuladd(a, b, _C), lambda a, b, c: a * b + c),
-        ("mymuladd.Tensor", lambda a, b: ops.mymuladd.Tensor(a, b, a), lambda a, b, c: a * b + a),
-        ("mymul", ops.mymul, lambda a, b, c: a * b),
-        ("myadd_out", into(ops.myadd_out), lambda a, b, c: a + b),
-        ("mymuladd_out", into(ops.mymuladd_out, _C), lambda a, b, c: a * b + c),
-        ("mymuladd.out", into(lambda a, b, c, out: ops.mymuladd.out(a, b, c, out=out), _C), lambda a, b, c: a * b + c),
-        ("mymul.out", into(lambda a, b, out: ops.mymul.out(a, b, out=out)), lambda a, b, c: a * b),
-    ]
+def _name(form: Form) -> str:
+    return str(form.op.name()).partition("::")[2]
 
 
-def _values(function: Any, reference: Any, dtype: torch.dtype, device: str) -> str:
+def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
+    """Return the arguments of an operator, of these tensors and this number, and what it writes into."""
+    of_number = torch.tensor(number, dtype=torch.float64) if form.kind & TENSOR_NUMBERS else number
+    by_place = dict(zip(form.inputs.values(), tensors, strict=True)) | dict.fromkeys(form.numbers.values(), of_number)
+    args = tuple(by_place[place] for place in sorted(by_place))
+    out = torch.empty_like(tensors[0])
+    return (args, {"out": out}) if form.kind & OUT else ((*args, out) if form.kind & WRITING else args, {})
+
+
+def _values(form: Form, dtype: torch.dtype, device: str) -> str:
     """Compare with float64, in contiguous and in transposed memory."""
     generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(_SHAPE, generator=generator, dtype=torch.float64).to(device, dtype) for _ in range(2))
-    b_transposed = b.t().contiguous().t()
+    tensors = [torch.randn(_SHAPE, generator=generator, dtype=torch.float64).to(device, dtype) for _ in form.inputs]
     c = _C if dtype == torch.float64 else float(torch.tensor(_C, dtype=torch.float32))
-    exact = reference(a.double(), b.double(), c)
-    scale = torch.finfo(dtype).eps * ((a.double() * b.double()).abs() + a.double().abs() + b.double().abs() + c)
-    results = [function(a, b), function(a, b_transposed)]
+    results = []
+    for layout in (lambda x: x, lambda x: x.t().contiguous().t()):
+        args, out = _arguments(form, [tensors[0], *map(layout, tensors[1:])], _C)
+        returned = form.op(*args, **out)
+        results.append(args[-1] if returned is None else returned)
     if not torch.equal(*results):
         raise AssertionError("contiguous and transposed inputs give different bits")
+    wide = [x.double() for x in tensors]
+    exact = _REFERENCES[form.declaration.partition("(")[0]](*wide, *[c] * len(form.numbers))
+    scale = torch.finfo(dtype).eps * ((wide[0] * wide[1]).abs() + sum(x.abs() for x in wide) + c)
     error = float(((results[0].double() - exact).abs() / scale).max())
     if not error <= 1:
         raise AssertionError(f"{error:.2f} eps from the float64 reference")
@@ -96,28 +98,14 @@ def _gradients(device: str) -> str:
     return "gradcheck in reverse and forward mode, gradgradcheck"
 
 
-def _samples() -> list[tuple[str, Callable[..., tuple[Any, ...]]]]:
-    return [
-        ("mymuladd", lambda a, b, _: (a, b, _C)),
-        ("mymuladd.Tensor", lambda a, b, c: (a, b, c)),
-        ("mymul", lambda a, b, _: (a, b)),
-        ("myadd_out", lambda a, b, out: (a, b, out)),
-        ("mymuladd_out", lambda a, b, out: (a, b, _C, out)),
-        ("mymuladd.out", lambda a, b, out: (a, b, _C)),
-        ("mymul.out", lambda a, b, out: (a, b)),
-    ]
-
-
-def _opcheck(name: str, sample: Any, device: str) -> str:
-    tensors = [torch.randn(2, 3, device=device) for _ in range(3)]
-    base, _, variant = name.partition(".")
-    op = getattr(getattr(torch.ops.muladd_nb, base), variant or "default")
-    if variant != "out":
-        torch.library.opcheck(op, sample(*tensors))
+def _opcheck(form: Form, device: str) -> str:
+    args, out = _arguments(form, [torch.randn(2, 3, device=device) for _ in form.inputs], _C)
+    if not out:
+        torch.library.opcheck(form.op, args)
         return "schema, autograd registration, fake kernel, AOT dispatch"
     # torch.compile refuses operators that return an argument: there is no AOT dispatch to check.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(op, sample(*tensors), {"out": tensors[-1]}, test_utils=tests)
+    torch.library.opcheck(form.op, args, out, test_utils=tests)
     return "schema, autograd registration, fake kernel"
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import muladd_nb
 from muladd_nb import __main__, _bench, _check, _progress
+from muladd_nb._operators import FORMS
 
 SCRIPT = Path(sys.executable).with_name("muladd-nb")
 
@@ -56,7 +57,10 @@ def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
     results = json.loads(ran.stdout)["check"]
     assert all(result["ok"] for result in results)
     names = {result["name"] for result in results}
-    for operator in ("mymuladd", "mymul", "myadd_out", "mymuladd_out", "mymuladd.out", "mymul.out"):
+    operators = {form.op.name().partition("::")[2] for form in FORMS}
+    assert {"mymuladd", "mymuladd.Tensor", "mymul_out", "myadd_out", "mymuladd_out.tensor_c"} < operators
+    for operator in operators:
+        assert f"opcheck {operator}" in names
         for dtype in ("float16", "bfloat16", "float32", "float64"):
             assert f"{operator} {dtype}" in names
 
@@ -72,6 +76,7 @@ def test_info(capsys):
     assert __main__.main(["info"]) == 0
     printed = capsys.readouterr().out
     assert "torch_target         2.10" in printed
+    assert "missing_in_torch     none" in printed
     assert __main__.main(["--json", "info"]) == 0
     assert json.loads(capsys.readouterr().out)["info"]["torch_target"] == "2.10"
 

@@ -24,6 +24,7 @@ def test_opcheck(device, layout, requires_grad):
 
     opcheck(ops.mymuladd.default, (tensor(), tensor(), 0.5))
     opcheck(ops.mymul.default, (tensor(), tensor()))
+    opcheck(ops.mymul_out.default, (tensor(), tensor(), tensor()))
     opcheck(ops.myadd_out.default, (tensor(), tensor(), tensor()))
     opcheck(ops.mymuladd_out.default, (tensor(), tensor(), 0.5, tensor()))
     c = torch.tensor(0.5, dtype=torch.float64)
