@@ -52,11 +52,12 @@ def _run(argv: Sequence[str] | None) -> int:
     what = "write a project with operators of your own, one for each schema"
     new = commands.add_parser("new", help=what, description=what)
     new.add_argument("package", help="its name, like my_ops; it is written to a folder of that name")
-    new.add_argument("schemas", nargs="*", metavar="schema", help="like 'softclip(Tensor x, float limit) -> Tensor'")
+    like = "like 'softclip(Tensor x, float limit) -> Tensor'"
+    new.add_argument("schemas", nargs="*", default=[], metavar="schema", help=like)
     new.add_argument("--operator", help="instead of a schema: the name of one operator, on two tensors")
     what = "add an operator, for each schema, to the project in this folder"
     add = commands.add_parser("add", help=what, description=what)
-    add.add_argument("schemas", nargs="*", metavar="schema", help="like 'softclip(Tensor x, float limit) -> Tensor'")
+    add.add_argument("schemas", nargs="*", metavar="schema", help=like)
     for command in (new, add):
         what = "the operators are not element-wise: write a kernel to fill in for each"
         command.add_argument("--kernel", action="store_true", help=what)
@@ -114,7 +115,7 @@ def _look(chosen: Sequence[str], as_json: bool) -> int:
     if "info" in chosen:
         report["info"] = info
         for key, value in info.items():
-            say(f"{key:20} {', '.join(value) if isinstance(value, list) else value}")
+            say(f"{key:20} {(', '.join(value) if isinstance(value, list) else value) or 'none'}")
     if "check" in chosen:
         report["check"] = _check_all(say, step)
     if "bench" in chosen:

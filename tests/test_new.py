@@ -11,6 +11,7 @@ import pytest
 from conftest import needs
 
 from muladd_nb.__main__ import main
+from muladd_nb._new._schema import check_name
 
 ROOT = Path(__file__).parent.parent
 EDITS = ROOT / "docs/ship/diffs"  # what the site shows
@@ -164,6 +165,35 @@ def test_what_is_written_works_before_it_is_edited(folder):
     its_tests(project, folder / "site")
 
 
+@pytest.mark.whole
+def test_arguments_may_have_any_name_that_is_not_refused(folder):
+    """Those tried are what the files of a kernel themselves call something."""
+    words = {
+        word
+        for path in (ROOT / "muladd_nb/_new/kernel").iterdir()
+        for word in re.findall(r"[A-Za-z]\w*", path.read_text())
+    }
+
+    def is_free(word):
+        try:
+            check_name("argument", word)
+            check_name("argument of a kernel", word)
+        except ValueError:
+            return False
+        return True
+
+    free = sorted(filter(is_free, words))
+    assert {"x", "dim", "shape", "my_ops", "inputs", "library"} <= set(free)
+    schemas = []
+    for begin in range(0, len(free), 16):
+        names = free[begin : begin + 16]
+        arguments = [f"{('Tensor', 'float')[place % 2]} {name}" for place, name in enumerate(names)]
+        schemas.append(f"of_{begin}({', '.join(arguments)}) -> Tensor")
+    assert main(["new", "my_ops", "--kernel", *schemas]) == 0
+    install(folder / "my_ops", folder / "site")
+    its_tests(folder / "my_ops", folder / "site", "-k", "(values or derivatives) and not nest")
+
+
 PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
 
 
@@ -247,13 +277,19 @@ NO_IDENTIFIER = ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "clas
 @pytest.mark.parametrize(
     "name",
     [*NO_IDENTIFIER, "json", "Json", "aten", "load_library", "torch", "Torch", "nanobind_backend", "NumPy", "pip",
-     "sympy", "elementwise", "std", "double", "muladd_nb"],
+     "sympy", "elementwise", "std", "double", "muladd_nb", "cases", "test", "twine", "printf", "EOF"],
 )  # fmt: skip
 def test_bad_names_of_packages_are_refused(folder, capsys, name):
     sentence = refused(["new", name], capsys)
     assert sentence.startswith("the name of the package must ")
     assert sentence.endswith(f"got {name!r}")
     assert not list(folder.iterdir())
+
+
+def test_a_name_may_have_that_of_the_template_in_it(folder):
+    """In any case of its letters."""
+    assert main(["new", "MY_OPS_my_ops"]) == 0
+    assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
 
 @pytest.mark.parametrize("name", ["name", "ops_", "lambda", "double", "ops", "torch"])
@@ -265,6 +301,12 @@ def test_bad_names_of_operators_are_refused(folder, capsys, name):
 SCHEMAS = {
     "softclip(Tensor x": "torch says:",
     "softclip": "torch says:",
+    "größe(Tensor x) -> Tensor": "must be of ASCII letters",
+    "f(Tensor \udcff) -> Tensor": "must be of ASCII letters",
+    "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
+    "f(Tensor x, ...) -> Tensor": "not ...",
+    "f(Tensor M_PI) -> Tensor": "a macro of C++ has already, got 'M_PI'",
+    "f(Tensor x, SymInt k) -> Tensor": "k is symbolic",
     "class(Tensor x) -> Tensor": "torch says:",
     "f(Tensor(a) x) -> Tensor(a)": "it returns a view",
     "f(Tensor(a) x) -> Tensor": "x is aliased",
@@ -291,6 +333,23 @@ SCHEMAS = {
 @pytest.mark.parametrize(("schema", "sentence"), SCHEMAS.items(), ids=SCHEMAS)
 def test_a_schema_that_cannot_be_written_is_refused(folder, capsys, schema, sentence):
     assert sentence in refused(["new", "signal_ops", SOFTCLIP, schema], capsys)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ["functors", "module", "load", "torch_private"])
+def test_a_kernel_takes_no_file_that_is_there(folder, capsys, name):
+    assert "exists already, and is not overwritten" in refused(
+        ["new", "signal_ops", "--kernel", f"{name}(Tensor x) -> Tensor"], capsys
+    )
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments", ["Tensor x, bool x_data", "Tensor x, Tensor x_tangent", "Tensor x, float out0", "Tensor f_at"]
+)
+def test_arguments_of_a_kernel_have_names_of_their_own(folder, capsys, arguments):
+    schema = f"f({arguments}) -> (Tensor, Tensor)"
+    assert "is the name of something else in it, too" in refused(["new", "signal_ops", "--kernel", schema], capsys)
     assert not list(folder.iterdir())
 
 
@@ -328,4 +387,17 @@ def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
     Path("src/operators.h").write_text(before["src/operators.h"].decode().replace("\n>;", ">;"))
     assert "src/operators.h is not as it was written" in refused(["add", OTHERS[0]], capsys)
     Path("src/operators.h").write_bytes(before["src/operators.h"])
+    Path("tests/operators.py").unlink()
+    assert "tests/operators.py is missing" in refused(["add", OTHERS[0]], capsys)
+    Path("tests/operators.py").write_bytes(before["tests/operators.py"])
     assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+
+
+@pytest.mark.parametrize("readme", ["# Ours\n\n| a | table |\n|---|---|\n", None])
+def test_an_operator_is_added_to_a_project_with_another_readme(folder, monkeypatch, readme):
+    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "signal_ops")
+    Path("README.md").unlink() if readme is None else Path("README.md").write_text(readme)
+    assert main(["add", *OTHERS]) == 0
+    assert "popcount(Tensor x)" in Path("src/operators.h").read_text()
+    assert (Path("README.md").read_text() if Path("README.md").exists() else None) == readme

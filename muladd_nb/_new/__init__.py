@@ -42,10 +42,11 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _license(), flags=re.MULTILINE)
     files[".clang-format"] = _resource(".clang-format")
+    files |= _layer(package)
     _add(files, schemas or [_START], package, kernel=kernel)
     temporary = parent / f".{package}-{os.getpid()}"
     try:
-        _write(files | _layer(package), temporary)
+        _write(files, temporary)
         temporary.rename(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -76,7 +77,10 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
         if path.is_file():
             before[_renamed(name, package)] = path.read_text("utf-8")
     files = dict(before)
-    _add(files, schemas, package, kernel=kernel)
+    try:
+        _add(files, schemas, package, kernel=kernel)
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]} is missing, in which there is a place for an operator") from None
     changed = {name: text for name, text in files.items() if before.get(name) != text}
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
@@ -131,7 +135,7 @@ def _read(folder: Any, inside: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _renamed(text: str, package: str) -> str:
-    return text.replace("my_ops", package).replace("MY_OPS", package.upper())
+    return text.replace("my_ops", package)
 
 
 def _write(files: dict[str, str], folder: Path) -> None:

@@ -35,6 +35,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
     ):
         text = (_TEMPLATES / template).read_text("utf-8").replace("my_ops", package)
         text = re.sub("@([a-z_]+)@", lambda word: words[word[1]], text)
+        if path in files:
+            raise ValueError(f"{path} exists already, and is not overwritten: choose another name than {schema.name}")
         files[path] = text if template.endswith(".in") else _format.cpp(text)
     _operator.append(files, "meson.build", "kernels_of_its_own", f"'src/{schema.name}.cpp'")
     _operator.append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.name}.cu'")

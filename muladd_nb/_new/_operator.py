@@ -78,8 +78,11 @@ Case(
         arguments=lambda tensor: ({", ".join(examples)}{"," * (len(examples) == 1)}),
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
-    call = f"`{package}.{schema.name}({names}{'' if schema.results else ', out'})`"
-    _edit(files, "README.md", r"(\|---\|---\|\n(?:\|.*\n)*)", lambda m: f"{m[1]}| {call} | `{product(schema)}` |\n")
+    line = f"| `{package}.{schema.name}({names}{'' if schema.results else ', out'})` | `{product(schema)}` |\n"
+    # An author may have another README, or none.
+    table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
+    if "README.md" in files:
+        files["README.md"] = re.sub(table, lambda m: m[0] + line, files["README.md"], count=1)
 
 
 def append(files: Files, path: str, name: str, item: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import importlib.metadata
+import importlib.resources
 import keyword
 import re
 import sys
@@ -19,17 +21,18 @@ _CPP_KEYWORDS = frozenset(
     static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
     using virtual void volatile wchar_t while and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq""".split()  # noqa: SIM905
 )
-# What the generated files call by these names, or a macro of <cmath> and its like.
+# What the generated files call by these names.
 _USED = {
-    "package": {"elementwise", "muladd_nb", "std", "src", "tests"},
-    "operator": {"C", "FORMS", "Operator", "Operators", "Tensor", "c", "forms", "operators", "ops", "public", "torch"},
-    "argument": {
-        "C", "EOF", "FP_NAN", "HUGE_VAL", "INFINITY", "NAN", "NULL", "Tensor", "assert", "errno", "out", "result",
-        "stderr", "stdin", "stdout", "torch",
+    "package": {
+        "cases", "conftest", "elementwise", "lacking", "muladd_nb", "operators", "std", "test", "tests", "works",
     },
+    "operator": {"C", "FORMS", "Operator", "Operators", "Tensor", "c", "forms", "operators", "ops", "public", "torch"},
+    "argument": {"C", "Tensor", "errno", "out", "result", "torch"},
     "argument of a kernel": {
-        "T", "OP", "begin", "dtype", "element", "end", "grad", "i", "in_dims", "info", "n", "needs", "run", "saved",
-        "step", "stream", "tangent", "tangents",
+        "Any", "Elementwise", "Form", "T", "autocast", "batch_first", "begin", "blockDim", "blockIdx", "contract",
+        "derivative", "dtype", "element", "end", "error", "grad", "gridDim", "i", "in_dims", "info", "int32_t",
+        "int64_t", "kGrain", "kOperator", "kThreads", "kernel", "n", "needs", "run", "saved", "step", "stream",
+        "tangent", "tangents", "threadIdx", "unsupported",
     },
 }  # fmt: skip
 
@@ -87,6 +90,8 @@ def read(text: str, *, kernel: bool) -> Schema:
     ValueError
         If it is none that can be written, with the reason.
     """
+    if not text.isascii():  # torch's parser cuts other letters into bytes
+        raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
     try:
         parsed = _private().parse_schema(text)
     except RuntimeError as error:
@@ -103,6 +108,8 @@ def read(text: str, *, kernel: bool) -> Schema:
     if parsed.overload_name:
         raise refuse("an overload has the public function of another operator; give it a name of its own")
     check_name("operator", parsed.name)
+    if "..." in text:
+        raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which cannot be compiled; return new tensors, or ()")
     arguments, last = list(parsed.arguments), None
@@ -111,6 +118,12 @@ def read(text: str, *, kernel: bool) -> Schema:
         *arguments, last = arguments
     for argument in arguments:
         _check_argument(argument, refuse, kernel=kernel)
+    names = [argument.name for argument in arguments]
+    made = [f"{parsed.name}_at", f"{parsed.name}_on_cuda"] + [f"{x}_{of}" for x in names for of in ("data", "tangent")]
+    made += [f"{of}{i}" for i in range(len(parsed.returns)) for of in ("grad", "out")]
+    for i, name in enumerate(names):
+        if name in names[:i] or (kernel and name in made):
+            raise refuse(f"{name} is the name of something else in it, too")
     tensors = sum(str(argument.type) == "Tensor" for argument in arguments)
     if not tensors:
         raise refuse("there must be a tensor among the arguments")
@@ -127,6 +140,8 @@ def _check_argument(argument: Any, refuse: Any, *, kernel: bool) -> None:
         raise refuse(f"{name} {what}; only a last argument, 'Tensor(a!) out', may be, and results are new tensors")
     if "List" in type_:
         raise refuse(f"{name} is a list; pass its elements one by one")
+    if argument.real_type.kind().startswith("Sym"):
+        raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
     allowed = ("Tensor", "float", "int", "bool") if kernel else ("Tensor", "float")
     if type_ not in allowed:
         advice = "" if kernel else ", or use --kernel, which takes int and bool too"
@@ -178,6 +193,8 @@ def _owner(what: str, name: str) -> str:
         return "C++"
     if name in _USED[what]:
         return "the project itself"
+    if what in ("argument", "package") and name.isupper() and len(re.findall("[A-Z_]", name)) > 1:
+        return "a macro of C++"
     if what == "package":
         if _normalized(name) in map(_normalized, sys.stdlib_module_names):
             return "Python"
@@ -185,6 +202,8 @@ def _owner(what: str, name: str) -> str:
             return "torch.ops"
         if _normalized(name) in _needed():
             return "a package that it needs"
+        if hasattr(ctypes.CDLL(None), name):
+            return "a function of C"
     elif what == "operator" and name in _private().names_in_every_namespace():
         return "every namespace of torch.ops"
     return ""
@@ -196,9 +215,11 @@ def _normalized(name: str) -> str:
 
 
 def _needed() -> set[str]:
-    """Return the names of the projects that a project needs to be built, run and tested, and those that they need."""
+    """Return the names of the projects that a project needs, from its build to its wheel, and those that they need."""
     found: set[str] = set()
-    rest = ["meson", "meson-python", "nanobind", "nanobind-backend", "ninja", "numpy", "pip", "pytest", "torch"]
+    pyproject = (importlib.resources.files(__package__) / "project/pyproject.toml").read_text("utf-8")
+    lists = re.findall(r"^(?:requires|dependencies|test|lint|wheel) = \[(.*)\]", pyproject, re.MULTILINE)
+    rest = ["build", "pip", "triton", *re.findall(r'"([\w-]+)', " ".join(lists))]
     while rest:
         name = _normalized(rest.pop())
         if name in found:

@@ -4,6 +4,8 @@ from importlib.metadata import version
 
 from ._load import load
 
+__version__ = version("my_ops")
+
 load()  # the kernels first, then what Python adds to them
 
 from . import ops  # noqa: E402
@@ -11,5 +13,3 @@ from .ops import *  # noqa: E402, F403
 
 __all__ = ["__version__"]
 __all__ += ops.__all__
-
-__version__ = version("my_ops")
