@@ -46,6 +46,8 @@ def main():
     for target in arguments.targets:
         if target not in TARGETS:
             parser.error(f"there is no target {target}")
+    if arguments.case and len(arguments.targets) != 1:
+        parser.error("a case is one of one target, which is missing")
     faulthandler.enable()
     warnings.simplefilter("ignore")
     use_settings(arguments.verbose)

@@ -99,10 +99,10 @@ def right_when_compiled(program, how, dynamic):
         gradients = torch.autograd.grad(result.sum(), inputs, materialize_grads=True) if result.requires_grad else []
         return [result.detach(), *gradients, *memories]
 
-    # Of a raw write into a view of an input with an offset, torch writes elsewhere unless enable_auto_functionalized_v2
-    # is off: see docs/why/traps.md. The public functions are right with it, too.
     if how == "export":  # fails in torch, of inputs that share memory, which are written: of ATen's operators too
         program.shared = False
+    # Of a raw write into a view of an input with an offset, torch writes elsewhere unless enable_auto_functionalized_v2
+    # is off: see docs/why/traps.md. The public functions are right with it, too.
     raw = any(statement.operator in RAW_WRITES for statement in program.statements)
     if raw and how == "export":
         program.offsets = [0, 0]  # there it cannot be turned off

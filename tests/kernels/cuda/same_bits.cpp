@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -241,8 +242,7 @@ struct On {
   }
 
   void past_32_bits() const {
-    constexpr int64_t kLimit = int64_t{1}
-                               << 31; // from which on an offset has 64 bits, so that it does not wrap at twice that
+    constexpr int64_t kLimit = int64_t{1} << 31; // an offset from here on has 64 bits: it would wrap at twice that
     compare_the_end("2^31 vectors", adjacent({(kLimit + 513) * 16 / static_cast<int64_t>(sizeof(T)) + 1}));
     for (const int64_t columns : {3, 1000, 1024, 65537})
       for (const int64_t rows : {kLimit / (columns + 1) - 1, 2 * kLimit / columns + 1}) {
