@@ -15,13 +15,14 @@ from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad, profiler
 
 __all__ = [
+    "COMPILED_AUTOGRAD",
     "FORWARD_MODE",
     "JAGGED",
     "NEW",
@@ -38,6 +39,7 @@ __all__ = [
     "autocasts",
     "base",
     "below_autograd",
+    "compiled_autograd_key",
     "differentiating",
     "entry_point",
     "entry_point_of_plain",
@@ -48,6 +50,7 @@ __all__ = [
     "jagged_like",
     "jagged_values",
     "lacking",
+    "leave_alone",
     "may_be_dual",
     "missing",
     "names",
@@ -73,12 +76,15 @@ AUTOCAST = "a call under autocast", "takes longer"
 TRANSFORMS = "a derivative under torch.func", "is refused"
 FORWARD_MODE = "a tensor with a tangent", "is refused"
 JAGGED = "a jagged nested tensor", "is refused"
+COMPILED_IN_PART = "an eager part of a compiled program", "takes longer"
 COMPILED_LENGTHS = "a compiled jagged tensor with lengths", "is refused"
+COMPILED_AUTOGRAD = "a backward under compiled autograd", "is refused"
 COMPILED_VIEWS = "a compiled write into out", "takes longer"
 VMAP_OF_OUT = "an out variant under vmap", "is refused"
 NEW = "'muladd-nb new'", "is refused"
 
 _Capability = tuple[str, str]
+_Callable = TypeVar("_Callable", bound=Callable[..., Any])
 names: dict[str, tuple[_Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
 _missing: list[str] = []
 _package = __name__.partition(".")[0]
@@ -179,6 +185,9 @@ SingleLevelFunction = _find(
 )
 record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
 
+# What compiled autograd asks of every function, which those for a single level do not answer.
+compiled_autograd_key = _find("torch.autograd.function:Function._compiled_autograd_key", COMPILED_AUTOGRAD)
+
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
 _set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
 
@@ -193,6 +202,11 @@ _any_requires_grad = _find(
     SPEED,
     otherwise=lambda *args: any(isinstance(x, Tensor) and x.requires_grad for x in args),
 )
+
+# How Dynamo is told what not to compile.
+_set_strategy = _find("torch._C._dynamo.eval_frame:set_code_exec_strategy", COMPILED_IN_PART)
+_Strategy = _find("torch._C._dynamo.eval_frame:_FrameExecStrategy", COMPILED_IN_PART)
+_Action = _find("torch._C._dynamo.eval_frame:_FrameAction", COMPILED_IN_PART)
 
 # How many modes listen, and whether a profiler does. If it is not known, one may.
 _dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", SPEED, otherwise=lambda: 1)
@@ -286,6 +300,16 @@ def may_be_dual() -> bool:
     but it runs under a dispatch mode then.
     """
     return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
+
+
+def leave_alone(function: _Callable) -> _Callable:
+    """Tell Dynamo to compile neither a function that the dispatcher, or autograd, calls, nor what it calls.
+
+    It would, where a program that is compiled in part comes to it, and warn of what it cannot compile.
+    """
+    if not lacking(COMPILED_IN_PART):
+        _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))
+    return function
 
 
 def base(tensor: Tensor) -> Tensor | None:

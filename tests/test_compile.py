@@ -1,6 +1,7 @@
 """torch.compile: one graph, no break, forward and backward, few recompilations, and writes in place."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -326,3 +327,20 @@ def test_the_raw_operators_have_the_trap_of_torch(device):
     expected[6:9] *= 2
     with torch._inductor.config.patch(enable_auto_functionalized_v2=False):
         assert torch.equal(memory_after(), expected)
+
+
+@pytest.mark.parametrize("function", [ops.mymul, muladd_nb.mymul])
+def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(device, function):
+    """As where a step of training calls backward: what is called there is eager, and Dynamo looks at every frame."""
+
+    def compiled_frames(function):
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        # As many elements as a node in Python records.
+        x, y = (torch.ones(2**16 + 1, device=device, requires_grad=True) for _ in range(2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.compile(lambda: function(x, y).sum().backward(), backend="eager")()
+        return torch._dynamo.utils.counters["frames"]["total"]
+
+    assert compiled_frames(function) == compiled_frames(torch.mul)

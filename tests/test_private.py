@@ -84,6 +84,7 @@ LOSES = {
     "torch._functorch.pyfunctorch": ["vmap of out"],
     "torch._functorch.utils": ["transforms"],
     "torch.autograd.forward_ad:_set_fwd_grad_enabled": ["transforms", "forward mode"],
+    "torch.autograd.function:Function._compiled_autograd_key": ["compiled autograd"],
     "torch.autograd.function:_SingleLevelFunction": ["transforms"],
     "torch.nested._internal.nested_tensor": ["jagged", "compiled lengths"],
 }

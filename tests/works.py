@@ -189,6 +189,19 @@ def compiled(f, g):
     assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(g(*x).sum(), x))
 
 
+def compiled_autograd():
+    import muladd_nb
+
+    x, y = (torch.randn(2**16 + 1, requires_grad=True) for _ in range(2))  # as many as Python's node records
+    results = []
+    for product in (muladd_nb.mymul, torch.mul):
+        with torch._dynamo.config.patch(compiled_autograd=True):
+            torch.compile(lambda loss: loss.backward(inputs=[x]), backend="eager")(product(x, y).sum())
+        results.append(x.grad)
+        x.grad = None
+    assert_close(*results)
+
+
 def calls(whole):
     """Return the calls of each capability."""
     always = [*each(values), writes, wrapper_subclasses, *each(reverse), *each(batches), autocast, *each(traced)]
@@ -198,6 +211,7 @@ def calls(whole):
         "forward mode": each(duals),
         "jagged": [*each(jagged), jagged_write],
         "compiled lengths": [compiled_lengths] if whole else [],
+        "compiled autograd": [compiled_autograd] if whole else [],
         "vmap of out": [batches_of_out],
         "new": [new],
     }

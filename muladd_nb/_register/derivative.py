@@ -331,10 +331,12 @@ def _register(
             tensors = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
             return jvp((*tensors, *ctx.others_of_jvp), *tangents)
 
+    key = private.refusal(private.COMPILED_AUTOGRAD, name(op)) or private.compiled_autograd_key
+    methods = {"forward": forward, "backward": backward, "jvp": forward_mode, "_compiled_autograd_key": key}
     function: Any = type(
         node or "".join(map(str.capitalize, op.overloadpacket.__name__.split("_"))),
         (private.SingleLevelFunction,),
-        {"forward": staticmethod(forward), "backward": staticmethod(backward), "jvp": staticmethod(forward_mode)},
+        {method: staticmethod(private.leave_alone(function)) for method, function in methods.items()},
     )
 
     def kernel(keyset: Any, *args: Any) -> Any:
