@@ -3,6 +3,7 @@
 import ast
 import csv
 import importlib.metadata
+import os
 import re
 import runpy
 import subprocess
@@ -78,13 +79,35 @@ def test_one_cuda_of_the_released_wheel_everywhere():
 
 
 def test_the_table_is_that_of_the_matrix():
-    """On one commit, with every torch and CPython; whether torch has a newer release, nox -s matrix asks the index."""
+    """On one commit, with every torch and CPython."""
     with (ROOT / "docs/matrix.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["machine"] == "x86_64"]
     matrix = dict(re.findall(r'"([\d.]+)": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py")))
     assert {row["torch"].rpartition(".")[0]: row["CPython"].rpartition(".")[0] for row in rows} == matrix
     assert len({(row["commit"], row["date"]) for row in rows}) == 1
     assert {row["failed"] for row in rows} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("newer", "said"),
+    [
+        (["2.9.9"], ""),  # of a series that the wheel is not for
+        (["2.10.99+cpu"], "older than torch 2.10.99"),
+        (["2.99.0", "2.99.1"], "older than torch 2.99.1"),
+        (None, "is not compared"),
+    ],
+)
+def test_a_table_that_is_older_than_torch_fails(tmp_path, newer, said):
+    with (ROOT / "docs/matrix.csv").open(newline="") as file:
+        releases = [row["torch"] for row in csv.DictReader(file)]
+    for release in [] if newer is None else [*releases, *newer]:
+        (tmp_path / f"torch-{release}-py3-none-any.whl").touch()
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    run = subprocess.run(
+        [sys.executable, "tools/check_matrix.py"], cwd=ROOT, env={**os.environ, **index}, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (int("older" in said), "")
+    assert said in run.stdout and bool(run.stdout) == bool(said)
 
 
 @pytest.mark.parametrize(
