@@ -27,7 +27,8 @@ def softclip() -> Any:
     edit = (HERE.parent / "docs/ship/diffs/softclip.diff").read_text().replace("my_ops", "tour_ops")
     subprocess.run(["git", "apply", "-p0"], input=edit, text=True, cwd=project, check=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
-    subprocess.run([*pip, f"--target={folder / 'site'}", "."], cwd=project, check=True)
+    cuda = f"-Csetup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"
+    subprocess.run([*pip, f"--target={folder / 'site'}", cuda, "."], cwd=project, check=True)
     sys.path.insert(0, str(folder / "site"))
     return importlib.import_module("tour_ops").softclip
 
@@ -43,15 +44,15 @@ def into(x: torch.Tensor, out: torch.Tensor) -> None:
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     ours = softclip()
     for name in ("float32",) if quick else ("float32", "float16", "bfloat16"):
-        for exponent in (12, 20) if quick else (12, 14, 16, 18, 20, 22, 24):
+        for exponent in (12, 20) if quick else (12, 16, 20, 24):
             torch.compiler.reset()
             x = torch.randn(1 << exponent, device=device()).to(DTYPES[name])
             out = torch.empty_like(x)
             case = {"dtype": name, "numel": 1 << exponent}
             fresh: Sides = {"softclip": partial(ours, x, LIMIT), "eager": partial(eager, x)}
-            yield {**case, "output": "fresh"}, {**fresh, "compile": partial(torch.compile(eager), x)}
+            yield {**case, "result": "fresh"}, {**fresh, "compile": partial(torch.compile(eager), x)}
             written: Sides = {"softclip": partial(ours, x, LIMIT, out=out), "eager": partial(into, x, out)}
-            yield {**case, "output": "out="}, {**written, "compile": partial(torch.compile(into), x, out)}
+            yield {**case, "result": "out="}, {**written, "compile": partial(torch.compile(into), x, out)}
 
 
 if __name__ == "__main__":
