@@ -274,7 +274,7 @@ def gpu(session: nox.Session) -> None:
 def aarch64(session: nox.Session) -> None:
     """Test the CPU kernels under QEMU, and compare their bits with this machine's; after -- wheel, the whole wheel.
 
-    The wheel takes six minutes, Debian 12's packages and torch's wheel for aarch64, and writes a row of docs/matrix.csv.
+    The wheel takes six minutes, Debian 12's packages and torch's wheel for aarch64; its row goes into docs/matrix.csv.
     """
     for program, package in {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}.items():
         if shutil.which(program) is None:

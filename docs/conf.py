@@ -91,14 +91,23 @@ notfound_urls_prefix = urlsplit(html_baseurl).path or "/"
 
 
 class Lines(HtmlFormatter):  # type: ignore[type-arg]
-    """Makes each line of code a box, so that one that is too long goes on under its own indentation (site.css)."""
+    """Makes each line of code a box, so that one that is too long goes on under its own indentation (site.css).
+
+    Empty ones at the end, as before the next function of a file that is quoted, are left out.
+    """
 
     def wrap(self, source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:  # noqa: D102
-        yield from super().wrap((kind, self.line(html) if kind else html) for kind, html in source)
+        lines = list(source)
+        while lines and not self.code(lines[-1][1]).strip():
+            lines.pop()
+        yield from super().wrap((kind, self.line(html) if kind else html) for kind, html in lines)
 
     @staticmethod
-    def line(html: str) -> str:  # noqa: D102
-        code = re.sub("<[^>]+>", "", html)
+    def code(html: str) -> str:  # noqa: D102
+        return re.sub("<[^>]+>", "", html)
+
+    def line(self, html: str) -> str:  # noqa: D102
+        code = self.code(html)
         return f'<span class="line" style="--indent: {len(code) - len(code.lstrip(" "))}">{html}</span>'
 
 

@@ -4,16 +4,17 @@
 usage: check_site.py SITE [SCREENSHOTS]
 
 Exit status 1, and a line for each, if a page reports an error on the console, loads something from elsewhere,
-is wider than the window or in the wrong colours; if it cuts off code or a table; if on a desktop it hides its own
-contents, or has no link to its source; if a link within the site leads nowhere; if a search does not put first the
-page that the term is about; or if a public name is not in the index. With a second argument, pictures of all pages
-are left in that folder.
+is wider than the window or in the wrong colours; if it cuts off code or a table, has two lines of code in one, or on
+a desktop breaks a name in a table; if on a desktop it hides its own contents, or has no link to its source; if a link
+within the site leads nowhere; if a search does not put first the page that the term is about; or if a public name is
+not in the index. With a second argument, pictures of all pages are left in that folder.
 """
 
 from __future__ import annotations
 
 import functools
 import http.server
+import os
 import re
 import shutil
 import sys
@@ -32,19 +33,45 @@ SCHEMES = ("light", "dark")
 COLUMNS_OF_CODE = 92
 NO_SOURCE = {"genindex.html", "py-modindex.html", "search.html"}  # Sphinx makes them
 
-# What readers look for, and the page that is about it.
+# What readers look for, and the page that is about it. An index entry that begins with "!" is how a page says so.
 SEARCHES = {
+    "install": "start",
+    "MULADD_NB_SIMD": "start",
     "mymuladd": "operators/index",
     "build_info": "operators/index",
-    "vmap": "ship/registrations",
-    "opcheck": "ship/debug",
-    "gdb": "ship/debug",
-    "PyPI": "ship/publish",
-    "TensorIterator": "ship/migrate",
+    "fuse_when_compiling": "operators/index",
+    "broadcasting": "operators/contract",
+    "rounding": "operators/contract",
+    "strides": "operators/contract",
+    "error": "operators/errors",
+    "autocast": "composability",
+    "ONNX": "composability",
+    "torch.compile": "composability",
+    "vmap": "composability",
+    "addcmul": "performance",
+    "triad": "performance",
+    "DTensor": "distributed",
     "torchrun": "distributed",
     "AOTInductor": "without_python",
-    "triad": "performance",
+    "ExecuTorch": "without_python",
     "hessian": "gallery/plot_derivatives",
+    "muladd-nb new": "ship/index",
+    "meson.build": "ship/project",
+    "stream": "ship/kernels",
+    "driver": "ship/cuda",
+    "register_fake": "ship/registrations",
+    "manylinux": "ship/release",
+    "PyPI": "ship/publish",
+    "gdb": "ship/debug",
+    "opcheck": "ship/debug",
+    "sanitizers": "ship/debug",
+    "TensorIterator": "ship/migrate",
+    "pybind11": "coming_from",
+    "abi3": "why/index",
+    "nanobind": "why/index",
+    "register_autograd": "why/autograd",
+    "fuzz": "reliability",
+    "nox": "contributing",
 }
 
 # What ends past the window's edge and is in no box of its own that scrolls, as code and tables may. The width of the
@@ -66,6 +93,18 @@ OPEN_ALL = """() => {
 CUT_OFF = """selector => [...document.querySelectorAll(selector)].filter(
   box => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1
 ).map(box => box.textContent.trim().slice(0, 60))"""
+
+# Code whose lines do not stand below each other.
+NO_LINES = """() => [...document.querySelectorAll('.content pre')].filter(box => {
+  const tops = [...box.querySelectorAll('.line')].flatMap(line => line.getClientRects()[0]?.top ?? [])
+  return tops.some((top, line) => line && top <= tops[line - 1])
+}).map(box => box.textContent.trim().slice(0, 60))"""
+
+# Names in tables that go on in another line.
+BROKEN = """() => [...document.querySelectorAll('.content table .pre')].filter(name => {
+  const tops = [...name.getClientRects()].map(part => part.top)
+  return tops.some(top => top !== tops[0])
+}).map(name => name.textContent)"""
 
 # How many columns of code fit into the page. Of a longer line, the rest stands below.
 COLUMNS = """() => {
@@ -95,8 +134,15 @@ BRIGHTNESS = """() => {
 }"""
 
 
+# Where the site will stand, as docs/conf.py has it: the page for what is not found has links from there.
+FOLDER = urlsplit(os.environ.get("DOCS_URL", "")).path or "/"
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site without a word."""
+    """Serves the site in its folder, without a word."""
+
+    def translate_path(self, path: str) -> str:  # noqa: D102
+        return super().translate_path("/" + path.removeprefix(FOLDER))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002, D102
         pass
@@ -106,7 +152,7 @@ def serve(site: Path) -> str:
     """Serve the folder on a free port, in the background, and return its address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}/"
+    return f"http://127.0.0.1:{server.server_port}{FOLDER}"
 
 
 def check_looks(page: Page, device: str, scheme: str) -> Iterator[str]:
@@ -116,6 +162,10 @@ def check_looks(page: Page, device: str, scheme: str) -> Iterator[str]:
     page.evaluate(OPEN_ALL)
     for text in page.evaluate(CUT_OFF, ".content .table-wrapper" + ", .content pre" * (device == "desktop")):
         yield f"cut off: {text}"
+    for text in page.evaluate(NO_LINES):
+        yield f"lines of code beside each other: {text}"
+    for text in page.evaluate(BROKEN) if device == "desktop" else []:
+        yield f"a name is broken: {text}"
     columns = page.evaluate(COLUMNS) if device == "desktop" else None
     if columns is not None and columns < COLUMNS_OF_CODE:
         yield f"{columns:.0f} columns of code fit, not {COLUMNS_OF_CODE}"
@@ -140,7 +190,7 @@ def check_search(browser: Browser, root: str) -> Iterator[str]:
         page.wait_for_selector("#search-results p.search-summary")
         page.wait_for_function("!/^Searching/.test(document.querySelector('#search-results h2')?.textContent ?? '')")
         found = page.eval_on_selector_all("#search-results ul.search li > a", "all => all.map(a => a.pathname)")
-        pages = list(dict.fromkeys(path.removeprefix("/").removesuffix(".html") for path in found))
+        pages = list(dict.fromkeys(path.removeprefix(FOLDER).removesuffix(".html") for path in found))
         if pages[:1] != [about]:
             yield f"a search for {term} should find {about} first, and finds {', '.join(pages[:3]) or 'nothing'}"
     page.close()
