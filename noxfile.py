@@ -183,7 +183,7 @@ def _counts(results: Path) -> tuple[int, int, int]:
 def bench(session: nox.Session) -> None:
     """Run every benchmark, briefly; benchmarks/README.md says how to measure."""
     session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # generated.py builds a project
-    for name in ("throughput", "strided", "per_call", "fusion", "generated"):
+    for name in ("throughput", "strided", "per_call", "fusion", "generated", "fresh_pages"):
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
 

@@ -53,7 +53,11 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def run(name: str, cases: Callable[[bool], Iterable[tuple[dict[str, Any], Sides]]]) -> None:
+def run(
+    name: str,
+    cases: Callable[[bool], Iterable[tuple[dict[str, Any], Sides]]],
+    measure: Callable[..., dict[str, Any]] = measure,
+) -> None:
     """Measure each case, print its ratios to the first side, and write all of them to results/NAME.json.
 
     A case is what it is called by, and its sides; the first side is the one that the others are divided by.
