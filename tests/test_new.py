@@ -235,11 +235,11 @@ def files(project):
     ids=["default", "element-wise", "kernel", "many arguments", "many arguments of a kernel"],
 )
 def test_what_is_written_is_formatted(folder, schemas):
-    assert main(["new", "my_ops", *schemas]) == 0
-    run("ruff", "check", "--no-cache", cwd=folder / "my_ops")
-    run("ruff", "format", "--no-cache", "--check", cwd=folder / "my_ops")
-    sources = [name for name in files(folder / "my_ops") if re.fullmatch(r"(src|tests)/.*\.(h|cpp|cu)", name)]
-    run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "my_ops")
+    assert main(["new", "zoo_ops", *schemas]) == 0
+    run("ruff", "check", "--no-cache", cwd=folder / "zoo_ops")
+    run("ruff", "format", "--no-cache", "--check", cwd=folder / "zoo_ops")
+    sources = [name for name in files(folder / "zoo_ops") if re.fullmatch(r"(src|tests)/.*\.(h|cpp|cu)", name)]
+    run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "zoo_ops")
 
 
 def test_the_lower_floor_is_the_one_that_is_installed(folder):

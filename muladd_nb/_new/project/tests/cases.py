@@ -12,6 +12,7 @@ from torch import Tensor
 
 from my_ops._operators import FORMS, TABLE
 from my_ops._register.operator import OUT, WRITING
+from my_ops._torch_private import has_kernel
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,6 +45,7 @@ class Case:
         self.ops = [form.op for form in self.forms if form.kind != OUT]
         self.dtypes = self.forms[0].dtypes
         self.names = [name for name in inspect.signature(self.function).parameters if name != "out"]
+        self.has_cuda = has_kernel(self.ops[0], "CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
         self.differentiable: list[str] = []
         if torch.float64 in self.dtypes and not self.writes:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from my_ops._torch_private import has_kernel
 from operators import OPERATORS
 
 # Compiled programs are kept by the operators that they call: an edited derivative would not be seen.
 torch.compiler.config.force_disable_caches = True
 
-CUDA = torch.cuda.is_available() and all(has_kernel(case.ops[0], "CUDA") for case in OPERATORS)
+CUDA = torch.cuda.is_available() and all(case.has_cuda for case in OPERATORS)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

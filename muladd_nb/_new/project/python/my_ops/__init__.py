@@ -4,9 +4,8 @@ from importlib.metadata import version
 
 from ._load import load
 
-__version__ = version("my_ops")
-
 load()  # the kernels first, then what Python adds to them
+__version__ = version("my_ops")  # before an operator of that name
 
 from . import ops  # noqa: E402
 from .ops import *  # noqa: E402, F403
