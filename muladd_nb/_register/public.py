@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from .. import _torch_private as private
+from . import contract
 from .derivative import no_gradient
 from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
 from .short_way import way, written_out
@@ -112,7 +113,8 @@ class _Caller:
         for argument, place in self.numbers.items():
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
-                raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {x!r}")
+                raise self._complex(argument, repr(x))
+        contract.check_defined(self.form, tuple(args), out)
         if out is None and FUNCTIONAL in self.by_kind:
             return self._call(FUNCTIONAL, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()}
@@ -131,7 +133,10 @@ class _Caller:
             return form.op(*args)
         if of_tensors is not None and not all(is_constant(args[place]) for place in places):
             form = of_tensors
-            args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
+            for argument, place in self.numbers.items():
+                args[place] = as_tensor(args[place])
+                if args[place].is_complex():
+                    raise self._complex(argument, "a complex one")
         out = args[-1]
         if kind == WRITING and isinstance(out, Tensor) and private.base(out) is not None:
             # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
@@ -140,6 +145,9 @@ class _Caller:
             form.op(*args)
             return out.copy_(args[-1])
         return form.op(*args)
+
+    def _complex(self, argument: str, got: str) -> TypeError:
+        return TypeError(f"{self.name}: {argument} must be {self.expected}, got {got}")
 
 
 def refuse_gradients(op: str, **tensors: Any) -> None:
@@ -164,9 +172,10 @@ def is_constant(number: Any) -> bool:
 
 
 def as_tensor(number: Any) -> Tensor:
-    """Return a number as a form with ``TENSOR_NUMBERS`` takes it."""
+    """Return a number as a form with ``TENSOR_NUMBERS`` takes it, which is no complex one."""
     if not isinstance(number, _NUMBERS):  # a NumPy scalar, which Dynamo traces as an array
-        return torch.as_tensor(number).to("cpu", torch.float64)
+        tensor = torch.as_tensor(number)
+        return tensor if tensor.is_complex() else tensor.to("cpu", torch.float64)
     # An addition, because it is among the few operations for which the compiler keeps a float an input: of
     # torch.tensor(number) it makes a constant. Adding to -0.0 changes no bit.
     zero: Any = torch.full((), -0.0, dtype=torch.float64, device="cpu")
