@@ -23,6 +23,10 @@ def columns(m: torch.Tensor, *parts: slice) -> tuple[torch.Tensor, ...]:
     return tuple(m[:, part] for part in parts)
 
 
+def halves(rows: int) -> tuple[torch.Tensor, ...]:
+    return columns(tensor(rows, 32), slice(16), slice(16, None))
+
+
 def square(n: int) -> tuple[torch.Tensor, ...]:
     m = tensor(n, n)
     return m, m.t()
@@ -34,7 +38,9 @@ LAYOUTS = {
     "row slices": lambda: (tensor(2 * ROWS, COLUMNS)[::2], tensor(2 * ROWS, COLUMNS)[::2]),
     "every other column": lambda: (tensor(ROWS, 2 * COLUMNS)[:, ::2], tensor(ROWS, 2 * COLUMNS)[:, ::2]),
     "even with odd columns": lambda: columns(tensor(ROWS, 2 * COLUMNS), slice(0, None, 2), slice(1, None, 2)),
-    "rows of 16 of 32": lambda: columns(tensor(ROWS * COLUMNS // 16, 32), slice(16), slice(16, None)),
+    "rows of 16 of 32": lambda: halves(ROWS * COLUMNS // 16),
+    "1,024 rows of 16 of 32": lambda: halves(1024),
+    "64 rows of 16 of 32": lambda: halves(64),
     "expanded row": lambda: (tensor(ROWS, COLUMNS), tensor(1, COLUMNS).expand(ROWS, COLUMNS)),
     "expanded column": lambda: (tensor(ROWS, COLUMNS), tensor(ROWS, 1).expand(ROWS, COLUMNS)),
     "channels last": lambda: tuple(tensor(16, 64, 64, 128).to(memory_format=torch.channels_last) for _ in range(2)),
@@ -56,11 +62,12 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
             "addcmul": partial(torch.addcmul, c, a, b),
         }
         yield {"result": "fresh", "layout": layout}, fresh
-        into: Sides = {
-            "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
-            "addcmul": partial(torch.addcmul, c, a, b, out=out),
-        }
-        yield {"result": "out=", "layout": layout}, into
+        with torch.inference_mode():
+            into: Sides = {
+                "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
+                "addcmul": partial(torch.addcmul, c, a, b, out=out),
+            }
+            yield {"result": "out=", "layout": layout}, into
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
 constexpr int64_t kLine = 64;         // bytes of a cache line
-constexpr int64_t kBlock = 4 * kLine; // what is computed before it is streamed
+constexpr int64_t kBlock = 4 * kLine; // what is gathered, computed and streamed at a time
 
 // Bytes of a vector.
 #if defined(__AVX512F__)
@@ -179,8 +179,9 @@ void compute(Element<float16>* out, int64_t n, F f, X... x) {
 
 // Writes one cache line past the cache: a line that is overwritten as a whole need not be read first.
 inline void stream_line(const void* from, void* to) {
-#if defined(__AVX512F__)
-  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
+#if defined(__AVX__)
+  for (int k = 0; k < 2; k++)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + k, _mm256_load_si256(static_cast<const __m256i*>(from) + k));
 #elif defined(__SSE2__)
   for (int k = 0; k < 4; k++)
     _mm_stream_si128(static_cast<__m128i*>(to) + k, _mm_load_si128(static_cast<const __m128i*>(from) + k));
@@ -189,28 +190,66 @@ inline void stream_line(const void* from, void* to) {
 #endif
 }
 
-// `out` is a multiple of the element's size.
-template <class T, class F, class... X>
-void compute_and_stream(Element<T>* out, int64_t n, F f, X... x) {
-  constexpr int64_t kElements = kBlock / sizeof(T), kLineElements = kLine / sizeof(T);
-  const int64_t past_line = reinterpret_cast<uintptr_t>(out) % kLine / sizeof(T);
-  int64_t i = past_line ? std::min(n, kLineElements - past_line) : 0;
-  compute(out, i, f, x...);
-  for (; i + kElements <= n; i += kElements) {
-    alignas(kLine) Element<T> block[kElements];
-    compute(block, kElements, f, x + i...);
-    for (int64_t k = 0; k < kElements; k += kLineElements) stream_line(block + k, out + i + k);
+// A row of one input.
+template <class T>
+struct Row {
+  const Element<T>* data;
+  int64_t step; // from one element to the next
+};
+
+// n elements of a row, from the i-th on, next to each other: themselves where they are that already, else gathered.
+template <class T>
+const Element<T>* adjacent(const Element<T>* x, int64_t i, int64_t, Element<T>*) {
+  return x + i;
+}
+template <class T>
+[[gnu::always_inline]] inline const Element<T>* adjacent(Row<T> x, int64_t i, int64_t n, Element<T>* buffer) {
+  const Element<T>* const from = x.data + i * x.step;
+  if (x.step == 1) return from;
+  if (n <= 0) __builtin_unreachable(); // GCC would warn of a buffer with nothing in it
+  if (x.step == 2) {                   // which GCC makes shuffles of
+    for (int64_t k = 0; k < n; k++) copy(from[2 * k], buffer[k]);
+  } else if (x.step == 0) {
+    for (int64_t k = 0; k < n; k++) copy(*from, buffer[k]);
+  } else {
+    for (int64_t k = 0; k < n; k++) copy(from[k * x.step], buffer[k]);
   }
-  compute(out + i, n - i, f, x + i...);
+  return buffer;
+}
+
+// Inlined where GCC would not by itself: it then knows n, and that `buffer` shares no memory with what is read.
+template <class T, class F, size_t... K, class... X>
+[[gnu::always_inline]] inline void compute_block(
+    Element<T>* out, int64_t i, int64_t n, F f, std::index_sequence<K...>, X... x) {
+  alignas(kLine) Element<T> buffer[sizeof...(K)][kBlock / sizeof(T)];
+  compute(out, n, f, adjacent(x, i, n, buffer[K])...);
+}
+
+// A row that is gathered, scattered or streamed, in blocks so short that the processor reads the next one while it
+// computes (benchmarks/strided.py). Where it is streamed, `out` is a multiple of the element's size.
+template <class T, class F, class... X>
+void compute_blocks(Element<T>* out, int64_t step, int64_t n, bool stream, F f, X... x) {
+  constexpr int64_t kElements = kBlock / sizeof(T), kLineElements = kLine / sizeof(T);
+  constexpr std::index_sequence_for<X...> inputs{};
+  alignas(kLine) Element<T> block[kElements];
+  int64_t i = 0;
+  const auto compute_part = [&](auto part) {
+    compute_block(step == 1 ? out + i : block, i, part, f, inputs, x...);
+    for (int64_t k = 0; step != 1 && k < part; k++) copy(block[k], out[(i + k) * step]);
+    i += part;
+  };
+  const int64_t past_line = reinterpret_cast<uintptr_t>(out) % kLine / sizeof(T);
+  if (stream && past_line) compute_part(std::min(n, kLineElements - past_line));
+  while (stream && i + kElements <= n) {
+    compute_block(block, i, kElements, f, inputs, x...);
+    for (int64_t k = 0; k < kElements; k += kLineElements) stream_line(block + k, out + i + k);
+    i += kElements;
+  }
+  while (i + kElements <= n) compute_part(std::integral_constant<int64_t, kElements>{});
+  if (i < n) compute_part(n - i);
 }
 
 // ---- A tile: n[0] x n[1] elements, with strides s[0] (inner) and s[1].
-
-template <class T>
-struct Rows {
-  T* data;
-  int64_t stride; // from one row to the next
-};
 
 // Calls body(place in the packed tile, offset in memory) for each element: in the order of memory, unless that
 // would make the inner loop a short one.
@@ -261,10 +300,7 @@ template <class T>
 [[gnu::always_inline]] inline void gather(
     const Element<T>* from, const int64_t s[2], const int64_t n[2], Element<T>* to) {
   constexpr int W = std::min<int>(8, kVector / sizeof(T));
-  if (s[0] == 2) {
-    for (int64_t j = 0; j < n[1]; j++)
-      for (int64_t i = 0; i < n[0]; i++) copy(from[j * s[1] + 2 * i], to[j * n[0] + i]);
-  } else if (W > 2 && s[1] == 1 && n[0] >= W && n[1] >= W) {
+  if (W > 2 && s[1] == 1 && n[0] >= W && n[1] >= W) {
     const int64_t whole[] = {n[0] - n[0] % W, n[1] - n[1] % W};
     for (int64_t i = 0; i < whole[0]; i += W)
       for (int64_t j = 0; j < whole[1]; j += W)
@@ -276,41 +312,64 @@ template <class T>
   }
 }
 
-// The tile of one input as rows of adjacent elements: itself where it is that already, else gathered into
-// `buffer`. With `packed` each row follows the one before.
-// Inlined where GCC would not by itself: it then knows that `buffer` shares no memory with what the loop reads.
+// Rows too short for a loop of their own: the whole vectors of each; of what is left half a vector each, and so on.
+template <int64_t kWidth, bool kWhole, class T, class F, size_t... K>
+void compute_short(
+    Element<T>* out, const Element<T>* const* in, int64_t i, F f, const int64_t (*s)[2], const int64_t n[2],
+    std::index_sequence<K...> inputs) {
+  const int64_t end = kWhole ? n[0] - n[0] % kWidth : i + kWidth;
+  if (end <= n[0]) {
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t k = i; k < end; k += kWidth)
+        compute(out + j * s[0][1] + k, kWidth, f, in[K] + j * s[1 + K][1] + k...);
+    i = end;
+  }
+  if constexpr (kWidth > 1) compute_short<kWidth / 2, false>(out, in, i, f, s, n, inputs);
+}
+
+// The tile of one input, packed.
 template <class T>
-[[gnu::always_inline]] inline Rows<const Element<T>> rows_of(
-    const Element<T>* from, const int64_t s[2], const int64_t n[2], bool packed, Element<T>* buffer) {
-  if (s[0] == 1 && (!packed || s[1] == n[0])) return {from, s[1]};
-  const bool repeated = s[1] == 0 && !packed; // an expanded row is gathered once
-  const int64_t rows[] = {n[0], repeated ? 1 : n[1]};
-  gather(from, s, rows, buffer);
-  return {buffer, repeated ? 0 : n[0]};
+[[gnu::always_inline]] inline const Element<T>* packed(
+    const Element<T>* from, const int64_t s[2], const int64_t n[2], Element<T>* buffer) {
+  if (s[0] == 1 && s[1] == n[0]) return from;
+  gather(from, s, n, buffer);
+  return buffer;
 }
 
 template <class T, class F, size_t... K>
 void tile(
     Element<T>* out, const Element<T>* const* in, const F& f, const int64_t (*s)[2], const int64_t n[2], bool stream,
-    std::index_sequence<K...>) {
+    std::index_sequence<K...> inputs) {
   alignas(kLine) Element<T> buffer[sizeof...(K)][Tiles::kElements], result[Tiles::kElements];
-  if (n[0] < Tiles::kNarrow && n[1] > 1) { // too short for a vector loop of their own: as one row
+  bool direct = s[0][0] == 1;
+  ((direct &= s[1 + K][0] == 1), ...);
+  if (direct && n[0] < Tiles::kShort && n[1] > 1)
+    return compute_short<std::min(kVector, 32) / sizeof(T), true>(out, in, 0, f, s, n, inputs);
+  if (n[0] < Tiles::kNarrow && n[1] > 1) { // as one row
     const int64_t elements = n[0] * n[1];
-    const bool adjacent = s[0][0] == 1 && s[0][1] == n[0];
-    compute(adjacent ? out : result, elements, f, rows_of(in[K], s[1 + K], n, true, buffer[K]).data...);
-    if (!adjacent) for_each_element(s[0], n, [&](int64_t from, int64_t at) { copy(result[from], out[at]); });
+    const bool contiguous = s[0][0] == 1 && s[0][1] == n[0];
+    compute(contiguous ? out : result, elements, f, packed(in[K], s[1 + K], n, buffer[K])...);
+    if (!contiguous) for_each_element(s[0], n, [&](int64_t from, int64_t at) { copy(result[from], out[at]); });
     return;
   }
-  const Rows<const Element<T>> x[] = {rows_of(in[K], s[1 + K], n, false, buffer[K])...};
-  for (int64_t j = 0; j < n[1]; j++) {
+  Row<T> x[] = {{in[K], s[1 + K][0]}...};
+  int64_t next[] = {s[1 + K][1]...}; // from one row to the next
+  for (size_t k = 0; k < sizeof...(K); k++) {
+    if (!Tiles::runs_across(s[1 + k])) continue;
+    gather(in[k], s[1 + k], n, buffer[k]);
+    x[k] = {buffer[k], 1};
+    next[k] = n[0];
+  }
+  direct = s[0][0] == 1;
+  ((direct &= x[K].step == 1), ...);
+  for (int64_t j = 0; j < n[1]; j++, ((x[K].data += next[K]), ...)) {
     Element<T>* const row = out + j * s[0][1];
-    if (s[0][0] != 1) {
-      compute(result, n[0], f, x[K].data + j * x[K].stride...);
-      for (int64_t i = 0; i < n[0]; i++) copy(result[i], row[i * s[0][0]]);
-    } else if (stream) {
-      compute_and_stream(row, n[0], f, x[K].data + j * x[K].stride...);
+    if (direct && stream) {
+      compute_blocks(row, 1, n[0], true, f, x[K].data...);
+    } else if (direct) {
+      compute(row, n[0], f, x[K].data...);
     } else {
-      compute(row, n[0], f, x[K].data + j * x[K].stride...);
+      compute_blocks(row, s[0][0], n[0], stream && s[0][0] == 1, f, x[K]...);
     }
   }
 }
@@ -334,9 +393,9 @@ void run(const Work& work, const F& f, int64_t begin, int64_t end, std::index_se
   for (int k = 0; k < kOperands; k++)
     for (int d = 0; d < 2; d++) s[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
 
-  const int along = tiles.count[0] == 1; // the dimension in which tiles follow each other; without buffers they are one
+  const int along = tiles.count[0] == 1; // the dimension in which tiles follow each other, as one where they may
   for (int64_t at = begin, step; at < end; at += step) {
-    step = tiles.gathered ? 1 : std::min(end - at, tiles.count[along] - digit[along]);
+    step = tiles.apart ? 1 : std::min(end - at, tiles.count[along] - digit[along]);
     int64_t offset[kOperands] = {}, n[2];
     for (int d = 0; d < 2; d++) {
       const int64_t first = digit[d] * tiles.extent[d];
