@@ -94,8 +94,8 @@ def interrupts(seconds):
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         while time.monotonic() < until:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
             try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
                 while True:
                     calls += 1
                     muladd_nb.mymuladd(a, b, 0.5, out=out)

@@ -232,6 +232,9 @@ def test_c_is_no_complex_number(device, c):
     for call in (lambda: muladd_nb.mymuladd(a, a, c), lambda: muladd_nb.mymuladd(a, a, c, out=a)):
         with pytest.raises(TypeError, match="^mymuladd: c must be a real number or a tensor, got .*j"):
             call()
+    compiled = torch.compile(muladd_nb.mymuladd, backend="aot_eager")
+    with pytest.raises(TypeError, match="^mymuladd: c must be a real number or a tensor, got "):
+        compiled(a, a, c)
     for real in (np.float32(0.5), np.int64(1), np.bool_(True)):
         assert torch.equal(muladd_nb.mymuladd(a, a, real), torch.full_like(a, float(real)))
 
@@ -283,6 +286,14 @@ def test_none_is_no_tensor(name, device, place):
     with torch.no_grad(), torch.autocast(device):
         assert message(CALLS[name], *tensors) == expected
     assert message(CALLS[name], *(x if x is None else x.to("meta") for x in tensors)) == expected
+
+
+@pytest.mark.parametrize("arguments", [(None, None, 1.0), (1.0, None, 1.0), (None, None, None)])
+def test_the_public_functions_say_so_whatever_else_is_wrong(arguments):
+    with pytest.raises(RuntimeError, match="^mymuladd: [ab] must be a tensor, got None$"):
+        muladd_nb.mymuladd(*arguments)
+    with pytest.raises(RuntimeError, match="^mymul: [ab] must be a tensor, got None$"):
+        muladd_nb.mymul(*arguments[:2])
 
 
 @call
