@@ -23,7 +23,7 @@ BUILDS = {
 }
 
 
-pytestmark = needs("c++", "g++")
+pytestmark = [pytest.mark.whole, needs("c++", "g++")]  # test_export.py has packages, in Python
 batches = pytest.mark.parametrize("batch", [1, 2, 7, None], ids=["1", "2", "7", "all"])
 
 
@@ -46,7 +46,7 @@ def example(tmp_path_factory):
     scope="module",
     params=[
         pytest.param("meson", marks=needs("meson", "ninja")),
-        pytest.param("cmake", marks=[needs("cmake"), pytest.mark.whole]),
+        pytest.param("cmake", marks=needs("cmake")),
     ],
 )
 def program(request, tmp_path_factory):

@@ -67,10 +67,8 @@ def test_distributed(report, name):
     assert report[name] == ""
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [pytest.param([], id="fsdp", marks=pytest.mark.whole), pytest.param(["--tensor-parallel"], id="tensor_parallel")],
-)
+@pytest.mark.whole
+@pytest.mark.parametrize("arguments", [[], ["--tensor-parallel"]], ids=["fsdp", "tensor_parallel"])
 def test_the_example_says_the_same_on_one_process_and_on_two(arguments):
     alone = run(str(EXAMPLE), *arguments)
     assert alone.startswith("1 processes: 99.")

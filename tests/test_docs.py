@@ -46,6 +46,7 @@ def test_digits_example():
     assert min(example("digits")["accuracy"]) > 0.95
 
 
+@pytest.mark.whole
 def test_training_example():
     results = example("training")
     assert results["apart"] < 1e-5
