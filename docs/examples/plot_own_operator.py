@@ -22,12 +22,12 @@ import torch
 
 folder = Path(tempfile.mkdtemp())
 schema = "softclip(Tensor x, float limit) -> Tensor"
-subprocess.run(["muladd-nb", "new", "my_ops", schema], cwd=folder, check=True, capture_output=True)
+subprocess.run(["muladd-nb", "new", "clip_ops", schema], cwd=folder, check=True, capture_output=True)
 
-project, site = folder / "my_ops", folder / "site"
+project, site = folder / "clip_ops", folder / "site"
 for file, before, after in (
     ("src/functors.h", "return x * limit;", "return x / (1 + std::abs(x) / limit);"),
-    ("python/my_ops/_operators.py", "lambda limit: limit", "lambda x, limit: (1 + x.abs() / limit) ** -2"),
+    ("python/clip_ops/_operators.py", "lambda limit: limit", "lambda x, limit: (1 + x.abs() / limit) ** -2"),
 ):
     text = (project / file).read_text()
     assert before in text
@@ -37,20 +37,20 @@ pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation"
 subprocess.run([*pip, "--target", site, "-Csetup-args=-Dcuda=disabled", "."], cwd=project, check=True)
 
 sys.path.insert(0, str(site))
-my_ops = importlib.import_module("my_ops")
-print(my_ops.softclip(torch.tensor([-10.0, -0.1, 0.0, 0.1, 10.0]), 1.0))
+clip_ops = importlib.import_module("clip_ops")
+print(clip_ops.softclip(torch.tensor([-10.0, -0.1, 0.0, 0.1, 10.0]), 1.0))
 
 # %%
 # The derivative that was written is right in both modes and to any order, and the operator compiles and batches.
 
 some = torch.randn(8, dtype=torch.float64, requires_grad=True)
-torch.autograd.gradcheck(lambda x: my_ops.softclip(x, 1.5), some, check_forward_ad=True)
-torch.autograd.gradgradcheck(lambda x: my_ops.softclip(x, 1.5), some, check_fwd_over_rev=True)
+torch.autograd.gradcheck(lambda x: clip_ops.softclip(x, 1.5), some, check_forward_ad=True)
+torch.autograd.gradgradcheck(lambda x: clip_ops.softclip(x, 1.5), some, check_fwd_over_rev=True)
 
 
 def curve(x, limit):
     """Return the value and the slope at one point."""
-    return my_ops.softclip(x, limit), torch.func.grad(my_ops.softclip)(x, limit)
+    return clip_ops.softclip(x, limit), torch.func.grad(clip_ops.softclip)(x, limit)
 
 
 x = torch.linspace(-6, 6, 240)
@@ -63,7 +63,7 @@ torch.manual_seed(0)
 weights = torch.randn(64, 64)
 weights *= 1.1 / torch.linalg.eigvals(weights).abs().max()
 norms: dict[str, list[float]] = {"as it is": [], "with softclip": []}
-for name, clip in (("as it is", lambda h: h), ("with softclip", lambda h: my_ops.softclip(h, 1.5))):
+for name, clip in (("as it is", lambda h: h), ("with softclip", lambda h: clip_ops.softclip(h, 1.5))):
     h = torch.ones(64)
     for _ in range(100):
         h = clip(weights @ h)
