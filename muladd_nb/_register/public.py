@@ -133,8 +133,8 @@ class _Caller:
             return form.op(*args)
         if of_tensors is not None and not all(is_constant(args[place]) for place in places):
             form = of_tensors
+            args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
             for argument, place in self.numbers.items():
-                args[place] = as_tensor(args[place])
                 if args[place].is_complex():
                     raise self._complex(argument, "a complex one")
         out = args[-1]
