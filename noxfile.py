@@ -71,6 +71,7 @@ def docs(session: nox.Session) -> None:
     """Build the site into build/docs, run the examples on its pages, and read all of it in Chromium."""
     session.install(".[docs]")
     doctrees = Path(session.create_tmp()).resolve() / "doctrees"
+    shutil.rmtree(doctrees, ignore_errors=True)  # a search index made of what has changed alone lacks the rest
     for program, builder, folder in (
         (["sphinx-build"], "html", "build/docs"),
         (["python", "-m", "sphinx"], "doctest", "build/doctest"),  # which finds the sources first, and they step aside
