@@ -239,14 +239,19 @@ void compute_blocks(Element<T>* out, int64_t step, int64_t n, bool stream, F f, 
     i += part;
   };
   const int64_t past_line = reinterpret_cast<uintptr_t>(out) % kLine / sizeof(T);
-  if (stream && past_line) compute_part(std::min(n, kLineElements - past_line));
-  while (stream && i + kElements <= n) {
-    compute_block(block, i, kElements, f, inputs, x...);
-    for (int64_t k = 0; k < kElements; k += kLineElements) stream_line(block + k, out + i + k);
-    i += kElements;
+  const int64_t before = stream && past_line ? std::min(n, kLineElements - past_line) : 0;
+  while (i < n) {
+    const int64_t part = (i < before ? before : n) - i;
+    if (part < kElements) {
+      compute_part(part);
+    } else if (stream) {
+      compute_block(block, i, kElements, f, inputs, x...);
+      for (int64_t k = 0; k < kElements; k += kLineElements) stream_line(block + k, out + i + k);
+      i += kElements;
+    } else {
+      compute_part(std::integral_constant<int64_t, kElements>{});
+    }
   }
-  while (i + kElements <= n) compute_part(std::integral_constant<int64_t, kElements>{});
-  if (i < n) compute_part(n - i);
 }
 
 // ---- A tile: n[0] x n[1] elements, with strides s[0] (inner) and s[1].
