@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import os
@@ -145,13 +146,19 @@ def _info() -> dict[str, Any]:
 def _check_all(say: Say, step: Run) -> list[dict[str, Any]]:
     from . import _check
 
-    say("\ncheck")
+    say("\ncheck: each dtype against float64, and by torch.library.opcheck")
     results = []
-    for check in _check.checks():
-        with step(f"{check.name} on {check.device}") as running:
-            results.append(result := check.run())
-        ok = "ok  " if result["ok"] else "FAIL"
-        say(f"{ok} {result['device']:8} {result['name']:44} {result['detail']}{running.took}")
+    for (name, device), group in itertools.groupby(_check.checks(), lambda check: (check.name, check.device)):
+        right = []
+        with step(f"{name} on {device}") as running:
+            for check in group:
+                results.append(result := check.run())
+                if result["ok"]:
+                    right.append(check.part or result["detail"])
+                else:
+                    say(f"FAIL {device:8} {result['name']:44} {result['detail']}")
+        if right:
+            say(f"ok   {device:8} {name:32} {', '.join(right)}{running.took}")
     return results
 
 

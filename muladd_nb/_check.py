@@ -34,6 +34,7 @@ class Check(NamedTuple):
     device: str
     function: Callable[..., str]
     args: tuple[Any, ...]
+    part: str = ""  # of what is named: these are told together
 
     def run(self) -> dict[str, Any]:
         """Return its name, device, whether it is ok, and a detail."""
@@ -41,18 +42,17 @@ class Check(NamedTuple):
             ok, detail = True, self.function(*self.args, self.device)
         except Exception as error:  # a check that breaks has failed, and the next one still runs
             ok, detail = False, f"{type(error).__name__}: {error}".splitlines()[0]
-        return {"name": self.name, "device": self.device, "ok": ok, "detail": detail}
+        return {"name": f"{self.name} {self.part}".strip(), "device": self.device, "ok": ok, "detail": detail}
 
 
 def checks() -> Iterator[Check]:
-    """Yield the checks of every device."""
+    """Yield the checks of every device, those of one form of an operator side by side."""
     for device in devices():
-        for dtype in DTYPES:
-            for form in FORMS:
-                yield Check(f"{_name(form)} {dtype_name(dtype)}", device, _values, (form, dtype))
-        yield Check("gradients of mymuladd and mymul", device, _gradients, ())
         for form in FORMS:
-            yield Check(f"opcheck {_name(form)}", device, _opcheck, (form,))
+            for dtype in DTYPES:
+                yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype))
+            yield Check(_name(form), device, _opcheck, (form,), "opcheck")
+        yield Check("gradients of mymuladd and mymul", device, _gradients, ())
         yield Check("torch.compile, fullgraph", device, _compile, ())
 
 

@@ -60,7 +60,7 @@ def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
     operators = {form.op.name().partition("::")[2] for form in FORMS}
     assert {"mymuladd", "mymuladd.Tensor", "mymul_out", "myadd_out", "mymuladd_out.tensor_c"} < operators
     for operator in operators:
-        assert f"opcheck {operator}" in names
+        assert f"{operator} opcheck" in names
         for dtype in ("float16", "bfloat16", "float32", "float64"):
             assert f"{operator} {dtype}" in names
 
@@ -138,6 +138,19 @@ def test_a_wrong_result_is_a_failure_and_says_what_to_do(main):
     assert re.search(r"^FAIL cpu +wrong +AssertionError: 2 is not 3$", out, re.MULTILINE)
     last = out.splitlines()[-1]
     assert last.startswith("WRONG on this machine: 1 of 2 checks failed (FAIL above). Do not use it: ")
+
+
+def test_a_line_tells_all_that_is_right_of_a_form(capsys, monkeypatch):
+    parts = {"float32": noisy, "float64": wrong, "opcheck": noisy}
+    checks = [_check.Check("myop", "cpu", function, (), part) for part, function in parts.items()]
+    monkeypatch.setattr(_check, "checks", lambda: checks)
+    assert __main__.main(["check"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(" +", " ", line) for line in lines[2:4]] == [
+        "FAIL cpu myop float64 AssertionError: 2 is not 3",
+        "ok cpu myop float32, opcheck",
+    ]
+    assert lines[-1].startswith("WRONG on this machine: 1 of 3 checks failed")
 
 
 def test_json_is_clean(main, monkeypatch):
