@@ -52,6 +52,8 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     ------
     TypeError
         If ``c`` is a complex number.
+    OverflowError
+        If ``c`` is an int that no float is near to.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
         and an argument requires grad.

@@ -1,5 +1,9 @@
 """Shapes, dtypes, devices and sizes: what is taken, and what is refused with which words."""
 
+import re
+import sys
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -237,6 +241,27 @@ def test_c_is_no_complex_number(device, c):
         compiled(a, a, c)
     for real in (np.float32(0.5), np.int64(1), np.bool_(True)):
         assert torch.equal(muladd_nb.mymuladd(a, a, real), torch.full_like(a, float(real)))
+
+
+@pytest.mark.parametrize(
+    "c", [10**400, -(10**5000), 2**1024 - 2**970, Fraction(10**400)], ids=lambda c: type(c).__name__
+)
+def test_c_is_no_larger_than_a_float_can_be(device, c):
+    a = torch.ones(3, device=device)
+    got = f"{type(c).__name__} of {int(c).bit_length()} bits"
+    expected = f"mymuladd: c must be a real number or a tensor, within a float's range, got {got}"
+    compiled = torch.compile(muladd_nb.mymuladd, backend="aot_eager")
+    for call in (
+        lambda: muladd_nb.mymuladd(a, a, c),
+        lambda: muladd_nb.mymuladd(a.clone().requires_grad_(), a, c),
+        lambda: muladd_nb.mymuladd(a, a, c, out=a),
+        lambda: torch.func.vmap(lambda x: muladd_nb.mymuladd(x, x, c))(a),
+        *([lambda: compiled(a, a, c)] if type(c) is int else []),
+    ):
+        with pytest.raises(OverflowError, match=f"^{re.escape(expected)}$"):
+            call()
+    zero = torch.zeros(1, dtype=torch.float64, device=device)
+    assert muladd_nb.mymuladd(zero, zero, 2**1024 - 2**970 - 1) == sys.float_info.max
 
 
 def test_many_dimensions(device):

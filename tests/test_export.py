@@ -195,6 +195,19 @@ def test_symbolic_trace(device):
     assert torch.equal(written(a, b, torch.empty_like(a)), ops.mymuladd(a, b, 0.5))
 
 
+def test_symbolic_trace_leaves_open_whether_c_is_a_tensor(device):
+    graph = torch.fx.symbolic_trace(lambda a, b, c: muladd_nb.mymuladd(a, b, c))
+    written = torch.fx.symbolic_trace(lambda a, b, c, out: muladd_nb.mymuladd(a, b, c, out=out))
+    a, b = inputs(5, device)
+    for c in (0.5, torch.ones_like(a)):
+        expected = muladd_nb.mymuladd(a, b, c)
+        assert torch.equal(pickle.loads(pickle.dumps(graph))(a, b, c), expected)
+        assert torch.equal(written(a, b, c, torch.empty_like(a)), expected)
+    c = torch.ones_like(a, requires_grad=True)
+    graph(a, b, c).sum().backward()
+    assert torch.equal(c.grad, torch.ones_like(a))
+
+
 @on_cuda()
 def test_an_exported_program_moves_to_the_gpu():
     from torch.export.passes import move_to_device_pass

@@ -9,6 +9,7 @@ import torch
 
 import muladd_nb
 from muladd_nb._operators import FORMS
+from muladd_nb._register.operator import FUNCTIONAL
 from muladd_nb._register.public import public
 
 every_function = pytest.mark.parametrize("name", muladd_nb.ops.__all__)
@@ -40,6 +41,24 @@ def test_no_argument_of_an_operator_can_have_a_name_of_its_source(name):
     loaded = {x.argval for x in dis.get_instructions(function) if x.opname == "LOAD_GLOBAL"}
     names = loaded | {*function.__code__.co_varnames}
     assert {x for x in names if not x.startswith("_")} == {*inspect.signature(function).parameters}
+
+
+def test_a_function_has_out_where_its_operator_writes():
+    functional = [form for form in FORMS if form.kind & FUNCTIONAL]
+
+    def mymul(a, b, *, out=None):
+        """Return a product."""
+
+    sentence = r"mymul: out needs a form of mymul\(Tensor a, Tensor b\) that writes, and its row has none"
+    with pytest.raises(ValueError, match=sentence):
+        public(functional)(mymul)
+
+    def myadd_out(a, b, out=None):
+        """Write a sum."""
+
+    sentence = r"myadd_out: myadd\(Tensor a, Tensor b\) only writes, so that out must be an argument without a default"
+    with pytest.raises(ValueError, match=sentence):
+        public(FORMS)(myadd_out)
 
 
 def test_a_function_of_no_operator_is_refused():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import update_wrapper
 from numbers import Complex, Real
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.fx import Proxy
 
 from .. import _torch_private as private
 from . import contract
@@ -24,6 +26,7 @@ from .short_way import way, written_out
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_INFINITE = 2**1024 - 2**970  # the first int whose nearest float is infinite
 
 # Below autograd, whose kernels are in Python, a small call is twice as fast. A subclass, and a program that is traced,
 # come to `_otherwise`.
@@ -53,7 +56,7 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
     Raises
     ------
     ValueError
-        If there is no operator of that name.
+        If there is no operator of that name, or none that does what the signature says of ``out``.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -66,6 +69,7 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
                 rows[form.declaration][form.kind] = form
         if not rows:
             raise ValueError(f"{name}: there is no operator of this name, only {sorted({form.name for form in forms})}")
+        _check_out(name, rows, inspect.signature(function).parameters.get("out"))
         callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
 
         def otherwise(*args: Any) -> Any:
@@ -75,7 +79,13 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
                 if result is not None:
                     return result
             for caller in callers:
-                if not any(isinstance(args[place], Tensor) for place in caller.numbers.values()):
+                numbers = [args[place] for place in caller.numbers.values()]
+                if len(callers) > 1 and not is_compiling():
+                    for x in numbers:
+                        if isinstance(x, Proxy):  # torch.fx records a call of this: which form it is, a run will tell
+                            into = {} if out is None else {"out": out}
+                            return x.tracer.create_proxy("call_function", written, tuple(inputs), into)
+                if not any(isinstance(x, Tensor) for x in numbers):
                     return caller(inputs, out)
             return callers[0](inputs, out)
 
@@ -99,6 +109,15 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
     return decorate
 
 
+def _check_out(name: str, rows: dict[str, dict[int, Form]], out: inspect.Parameter | None) -> None:
+    """Raise ``ValueError`` unless each operator has the forms that a signature with this ``out`` calls."""
+    for declaration, by_kind in rows.items():
+        if out is not None and WRITING not in by_kind:
+            raise ValueError(f"{name}: out needs a form of {declaration} that writes, and its row has none")
+        if (out is None or out.default is None) and FUNCTIONAL not in by_kind:
+            raise ValueError(f"{name}: {declaration} only writes, so that out must be an argument without a default")
+
+
 class _Caller:
     """Calls the forms of one declaration."""
 
@@ -114,6 +133,11 @@ class _Caller:
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
                 raise self._complex(argument, repr(x))
+            without_end = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
+            if without_end and not -_INFINITE < x < _INFINITE:
+                got = f"{type(x).__name__} of {int(x).bit_length()} bits"
+                expected = f"{self.expected}, within a float's range"
+                raise OverflowError(f"{self.name}: {argument} must be {expected}, got {got}")
         contract.check_defined(self.form, tuple(args), out)
         if out is None and FUNCTIONAL in self.by_kind:
             return self._call(FUNCTIONAL, args)

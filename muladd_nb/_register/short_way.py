@@ -10,6 +10,7 @@ for an operator. Its own names begin with an underscore, as no argument of an op
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,9 @@ _INTO_OUT = """\
             return {returned}
 """
 
+_PLAIN = "_type({0}) in _PLAIN"
+_NUMBER = "(_type({0}) is _float or _type({0}) in _WHOLE and -_MAX <= {0} <= _MAX)"
+
 _KERNEL = """\
 def kernel(_keyset, {parameters}):
 {way}\
@@ -58,7 +62,9 @@ _SCOPE = {
     "_type": type,
     "_Tensor": Tensor,
     "_PLAIN": frozenset({Tensor, Parameter}),
-    "_NUMBERS": frozenset({float, int, bool}),
+    "_float": float,
+    "_WHOLE": frozenset({int, bool}),
+    "_MAX": sys.float_info.max,  # an int may be larger
     "_SMALL": _SMALL,
     "_is_grad_enabled": torch.is_grad_enabled,
 }
@@ -101,7 +107,7 @@ def way(
         source += _INTO_OUT
         scope[f"_writing_{row}"] = _below_autograd(writing)
     return source.format(
-        plain=" and ".join(f"_type({x}) in {'_PLAIN' if x in tensors else '_NUMBERS'}" for x in arguments),
+        plain=" and ".join((_PLAIN if x in tensors else _NUMBER).format(x) for x in arguments),
         unobserved=private.UNOBSERVED,
         requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
         first=tensors[0],
