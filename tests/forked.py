@@ -1,11 +1,21 @@
-"""Python in a process of its own, forked from one that has imported torch: starting that takes most of the time."""
+"""Python in a process of its own, forked from one that has imported torch, which takes most of the time."""
 
 import multiprocessing
 import os
 from pathlib import Path
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["ctypes", "pytest", "torch._dynamo"])
+_server.set_forkserver_preload(
+    [
+        "ctypes",
+        "pytest",
+        "torch._dynamo",
+        # What torch imports when it is first needed: by assert_close, by a dual number, by a compilation.
+        "torch.distributed.tensor",
+        "torch._decomp.decompositions_for_jvp",
+        "torch._inductor.compile_fx",
+    ]
+)
 
 
 def python(code, stderr):

@@ -193,13 +193,9 @@ def compiled_autograd():
     import muladd_nb
 
     x, y = (torch.randn(2**16 + 1, requires_grad=True) for _ in range(2))  # as many as Python's node records
-    results = []
-    for product in (muladd_nb.mymul, torch.mul):
-        with torch._dynamo.config.patch(compiled_autograd=True):
-            torch.compile(lambda loss: loss.backward(inputs=[x]), backend="eager")(product(x, y).sum())
-        results.append(x.grad)
-        x.grad = None
-    assert_close(*results)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda loss: loss.backward(inputs=[x]), backend="eager")(muladd_nb.mymul(x, y).sum())
+    assert_close(x.grad, y)
 
 
 def calls(whole):

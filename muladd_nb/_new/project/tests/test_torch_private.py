@@ -11,7 +11,7 @@ from my_ops._torch_private import names
 
 # A process that has imported torch and not the package; another one is forked from it for each name.
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["pytest", "torch"])
+_server.set_forkserver_preload(["pytest", "torch", "torch.distributed.tensor"])  # which assert_close imports
 
 
 @pytest.mark.parametrize("path", names)
