@@ -212,18 +212,21 @@ SANITIZED = ["contract", "layout", "out"]  # by default
 def sanitizers(session: nox.Session) -> None:
     """Run the test of the CPU kernels under each sanitizer, and tests of the package under two; with -- all, all."""
     session.install("meson-python", "ninja", "nanobind>=3", ".[test]")
-    options = ["-Db_sanitize=address,undefined"]
-    _test_kernels(session, *options)
     # Inside torch, ThreadSanitizer does not see that libgomp's threads wait for each other, and takes for a race
     # whatever the caller wrote before they began; to suppress that by its function, at::internal::invoke_parallel,
     # would suppress all that our kernels do. So the same launch.h hands the same kernels out to std::threads, and
     # nothing is suppressed.
     _test_kernels(session, "-Db_sanitize=thread", "-Db_lundef=false")
 
-    folder = Path(session.create_tmp()).resolve() / "package"
-    shutil.rmtree(folder, ignore_errors=True)
-    setup = [f"-Csetup-args={option}" for option in (*options, "-Db_lundef=false", "-Dcuda=disabled")]
-    session.run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, ".")
+    # What is compiled for the package serves the test of its kernels, too.
+    build, folder = (Path(session.create_tmp()).resolve() / name for name in ("build", "package"))
+    for old in (build, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    options = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dcuda=disabled", "-Dwerror=true"]
+    setup = [f"-Cbuild-dir={build}", *(f"-Csetup-args={option}" for option in options)]
+    pip = ["pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, "."]
+    session.run(*pip, env=_with_nvcc(session))  # for CUDA's headers
+    _run_tests_of_kernels(session, build)
     preload = [_output(session, "gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
     everything = "all" in session.posargs
     chosen = [f"--ignore=tests/test_{name}.py" for name in NOT_SANITIZED]
@@ -369,6 +372,10 @@ def _test_kernels(session: nox.Session, *options: str) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     env = _with_nvcc(session)  # for CUDA's headers
     session.run("meson", "setup", folder, "-Dkernels_alone=true", "-Dwerror=true", *options, silent=True, env=env)
+    return _run_tests_of_kernels(session, folder)
+
+
+def _run_tests_of_kernels(session: nox.Session, folder: Path) -> str:
     session.run("meson", "test", "-C", folder, "--print-errorlogs")
     digests = re.findall(r"^\w+ +\w+ +[0-9a-f]{16}$", (folder / "meson-logs/testlog.txt").read_text(), re.MULTILINE)
     if len(set(digests)) != 16:  # 4 dtypes, 4 functions
