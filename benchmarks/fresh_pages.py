@@ -1,8 +1,9 @@
 """Fresh results in new processes, with huge pages and without; in fragmented memory, where fragment.py runs this.
 
 What a fresh result costs depends on the pages that the kernel has ready, and that differs from process to process. So
-each side runs in a process of its own, in turns with the others, and that in many rounds. Low, median and high are the
-10th, 50th and 90th percentile over the rounds, of which each counts with the median of its calls, or with the first.
+each side runs in many processes of its own, one after another, in an order by lot. A process counts with the median of
+its calls, with the first, and with all of them; a ratio is that to the median process without huge pages. Low, median
+and high are the 10th, 50th and 90th percentile of the processes.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 from typing import Any
 
 import torch
-from harness import DTYPES, C, Sides, constant, run
+from harness import DTYPES, C, Sides, run
 
 import muladd_nb
 
 THREADS = torch.get_num_threads()
 CALLS = 11
-ROUNDS_A_SECOND = 5
+ROUNDS_A_SECOND = 7
 CASES = [("float32", 22), ("float32", 24), ("float32", 26), ("float16", 24)]
+
+COUNTED: dict[str, Callable[[list[float]], float]] = {
+    "median call": statistics.median,
+    "first call": lambda calls: calls[0],
+    "all calls": sum,
+}
 
 forks = multiprocessing.get_context("fork")
 
@@ -33,54 +41,43 @@ def without_huge_pages(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return muladd_nb.mymuladd(a, b, C)
 
 
-class Process:
-    """One that has just begun, calls a side when it is asked to, and answers how long that took."""
+def calls_in_new_process(side: Callable[[], Any]) -> list[float]:
+    """Return how long each call of `side` takes in a process that has just begun."""
+    receiver, sender = forks.Pipe(duplex=False)
 
-    def __init__(self, side: Callable[[], Any]) -> None:
-        self._pipe, other = forks.Pipe()
-        self._process = forks.Process(target=self._serve, args=(side, other), daemon=True)
-        self._process.start()
-
-    @staticmethod
-    def _serve(side: Callable[[], Any], pipe: Any) -> None:
+    def call() -> None:
         torch.set_num_threads(THREADS)
         torch.ones(1 << 20).add_(1)  # starts them
-        while pipe.recv():
+        times = []
+        for _ in range(CALLS):
             start = time.perf_counter()
             side()
-            pipe.send(time.perf_counter() - start)
+            times.append(time.perf_counter() - start)
+        sender.send(times)
 
-    def seconds(self) -> float:
-        self._pipe.send(True)
-        return float(self._pipe.recv())
-
-    def end(self) -> None:
-        self._pipe.send(False)
-        self._process.join()
+    process = forks.Process(target=call)
+    process.start()
+    times: list[float] = receiver.recv()
+    process.join()
+    return times
 
 
 def measure(sides: Sides, *, seconds: float) -> dict[str, Any]:
     """Run rounds of new processes, one for each side."""
-    firsts, medians = [], []
+    mine, without = sides
+    processes: dict[str, list[list[float]]] = {name: [] for name in sides}
+    order, lot = list(sides), Random(0)
     for _ in range(max(3, round(ROUNDS_A_SECOND * seconds))):
-        running = {name: Process(side) for name, side in sides.items()}
-        calls = [{name: process.seconds() for name, process in running.items()} for _ in range(CALLS)]
-        for process in running.values():
-            process.end()
-        firsts.append(calls[0])
-        medians.append({name: statistics.median(call[name] for call in calls) for name in sides})
-    return {
-        "seconds": {name: statistics.median(times[name] for times in medians) for name in sides},
-        "ratios": percentiles(medians) | {f"{name}, first call": of for name, of in percentiles(firsts).items()},
-        "busy": False,
-    }
-
-
-def percentiles(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    mine, *others = rounds[0]
-    ratios = {name: [times[name] / times[mine] for times in rounds] for name in others}
-    deciles = {name: statistics.quantiles(of, n=10, method="inclusive") for name, of in ratios.items()}
-    return {name: {"low": of[0], "median": of[4], "high": of[8]} for name, of in deciles.items()}
+        lot.shuffle(order)
+        for name in order:
+            processes[name].append(calls_in_new_process(sides[name]))
+    ratios = {}
+    for counted, count in COUNTED.items():
+        usual = statistics.median(map(count, processes[without]))
+        deciles = statistics.quantiles((usual / count(calls) for calls in processes[mine]), n=10, method="inclusive")
+        ratios[f"{without}, {counted}"] = {"low": deciles[0], "median": deciles[4], "high": deciles[8]}
+    seconds_of = {name: statistics.median(map(statistics.median, calls)) for name, calls in processes.items()}
+    return {"seconds": seconds_of, "ratios": ratios, "busy": False}
 
 
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
@@ -90,7 +87,6 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         sides: Sides = {
             "mymuladd": partial(muladd_nb.mymuladd, a, b, C),
             "without huge pages": partial(without_huge_pages, a, b),
-            "addcmul": partial(torch.addcmul, constant(a), a, b),
         }
         yield {"dtype": name, "numel": 1 << exponent}, sides
     torch.set_num_threads(THREADS)  # what the processes had, for the report

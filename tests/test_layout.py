@@ -1,5 +1,7 @@
 """The result has the strides of torch.empty_like(a), and no input is copied to be read."""
 
+import random
+
 import layouts
 import pytest
 import torch
@@ -27,6 +29,19 @@ def test_strides_are_those_of_empty_like(device, dtype, of_a):
         assert call(a.to("meta"), b.to("meta")).stride() == torch.empty_like(a.to("meta")).stride()
         with FakeTensorMode() as mode:
             assert call(mode.from_tensor(a), mode.from_tensor(b)).stride() == expected
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_strides_of_any_part_of_a_tensor_are_those_of_empty_like(device, seed):
+    lot = random.Random(seed)
+    dims = lot.randrange(1, 5)
+    a = torch.ones([lot.choice([1, 2, 3, 4]) for _ in range(dims)], device=device)
+    if lot.random() < 0.5:
+        a = a.permute(lot.sample(range(dims), dims))
+    a = a[tuple(lot.choice([slice(None), slice(1), slice(1, None), slice(0, None, 2)]) for _ in range(dims))]
+    a = a.unsqueeze(lot.randrange(a.dim() + 1)) if lot.random() < 0.3 else a
+    a = a.expand([lot.choice([size, 2]) if size == 1 else size for size in a.shape])
+    assert ops.mymul(a, a).stride() == torch.empty_like(a).stride(), (a.shape, a.stride())
 
 
 @pytest.mark.parametrize("of_a", [*layouts.ALL, *EXPANDED[:3]])
