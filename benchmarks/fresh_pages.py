@@ -75,7 +75,7 @@ def measure(sides: Sides, *, seconds: float) -> dict[str, Any]:
     for counted, count in COUNTED.items():
         usual = statistics.median(map(count, processes[without]))
         deciles = statistics.quantiles((usual / count(calls) for calls in processes[mine]), n=10, method="inclusive")
-        ratios[f"{without}, {counted}"] = {"low": deciles[0], "median": deciles[4], "high": deciles[8]}
+        ratios[counted] = {"low": deciles[0], "median": deciles[4], "high": deciles[8]}
     seconds_of = {name: statistics.median(map(statistics.median, calls)) for name, calls in processes.items()}
     return {"seconds": seconds_of, "ratios": ratios, "busy": False}
 

@@ -33,7 +33,9 @@ SIDES = {
     "Triton": "a Triton kernel",
     "operator, compiled": "the same chain with the operator in it, compiled; the first side is one that "
     "`muladd_nb.config.fuse_when_compiling` fuses",
-    "without huge pages": "ours with `MULADD_NB_HUGEPAGES=0`",
+    "median call": "ours with `MULADD_NB_HUGEPAGES=0`: the median of the first eleven calls of a process",
+    "first call": "the same: the first of them",
+    "all calls": "the same: all of them together",
     "operator, eager": "the same chain, not compiled",
 }
 # Tell the sides apart on each background, with every colour vision.
@@ -187,7 +189,7 @@ SECTIONS = {
     "per_call": ("One call, with and without gradients, float32", by_mode),
     "fusion": ("A compiled chain, fused or not, float32", as_table),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
-    "fresh_pages": ("Fresh results in new processes: the median of them, and the 10th and 90th percentile", as_table),
+    "fresh_pages": ("Huge pages in new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
 
