@@ -66,9 +66,9 @@ float widen(bfloat16 x) {
 
 bfloat16 narrow(float x, To<bfloat16>) {
   const uint32_t bits = bits_as<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const uint32_t quiet_nan = (bits >> 16) | 0x40;
-  return {static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded)};
+  const uint32_t high = bits >> 16;
+  const uint32_t rounded = (bits + (0x7fff + (high & 1))) >> 16;
+  return {static_cast<uint16_t>(std::isnan(x) ? high | 0x40 : rounded)};
 }
 
 #if defined(__F16C__)
