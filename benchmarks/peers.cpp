@@ -2,7 +2,7 @@
 #include <ATen/Parallel.h>
 #include <torch/extension.h>
 
-#ifdef __SSE2__
+#ifdef __AVX__
 #include <immintrin.h>
 #endif
 
@@ -28,12 +28,12 @@ void triad(const at::Tensor& a, const at::Tensor& b, at::Tensor out) {
   char* po = static_cast<char*>(out.data_ptr());
   const int64_t grain = (lines + at::get_num_threads() - 1) / at::get_num_threads();
   at::parallel_for(0, lines, grain, [&](int64_t begin, int64_t end) {
-#ifdef __SSE2__
+#ifdef __AVX__ // stores of 16 bytes past the cache are up to 1.5 times as slow
     if constexpr (past_the_cache) {
-      for (int64_t i = begin * 64; i < end * 64; i += 16) {
-        const __m128 x = _mm_load_ps(reinterpret_cast<const float*>(pa + i));
-        const __m128 y = _mm_load_ps(reinterpret_cast<const float*>(pb + i));
-        _mm_stream_ps(reinterpret_cast<float*>(po + i), _mm_add_ps(x, y));
+      for (int64_t i = begin * 64; i < end * 64; i += 32) {
+        const __m256 x = _mm256_load_ps(reinterpret_cast<const float*>(pa + i));
+        const __m256 y = _mm256_load_ps(reinterpret_cast<const float*>(pb + i));
+        _mm256_stream_ps(reinterpret_cast<float*>(po + i), _mm256_add_ps(x, y));
       }
       _mm_sfence();
       return;
