@@ -340,7 +340,9 @@ def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(
         x, y = (torch.ones(2**16 + 1, device=device, requires_grad=True) for _ in range(2))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0")
             torch.compile(lambda: function(x, y).sum().backward(), backend="eager")()
         return torch._dynamo.utils.counters["frames"]["total"]
 
+    compiled_frames(function)  # what torch does once, when it meets an operator, torch 2.10 compiles too
     assert compiled_frames(function) == compiled_frames(torch.mul)
