@@ -118,7 +118,7 @@ class Call {
       int64_t stride = 1;
       for (int64_t d = x.dim - 1; d >= 0; d--) {
         strides[d] = stride;
-        stride *= std::max<int64_t>(x.sizes[d], 1);
+        stride *= x.sizes[d];
       }
       return empty(strides);
     }
