@@ -385,20 +385,36 @@ def _run_tests_of_kernels(session: nox.Session, folder: Path) -> str:
 
 @nox.session(venv_backend="none")
 def release(session: nox.Session) -> None:
-    """Set the version after --, date it, commit and tag; pushing the tag publishes."""
+    """Set the version after --, date it, write the addresses, commit and tag; pushing the tag publishes."""
     if len(session.posargs) != 1 or not re.fullmatch(r"\d+\.\d+\.\d+", session.posargs[0]):
         session.error("the version is missing, as in nox -s release -- 0.2.0")
     (version,) = session.posargs
     session.run("git", "diff", "--exit-code", "HEAD", external=True)
     today = dt.datetime.now(dt.timezone.utc).date()
+    origin = _output(session, "git", "remote", "get-url", "origin")
+    repository = re.search(r"github\.com[:/]([\w.-]+)/([\w.-]+?)(\.git)?/?$", origin)
+    if repository is None:
+        session.error(f"origin is {origin}: the addresses of the package are made of that of a repository on GitHub")
+    source = "https://github.com/{}/{}".format(*repository.groups())
+    site = "https://{}.github.io/{}".format(*repository.groups())  # where .github/workflows/docs.yml publishes it
+    urls = {
+        "Homepage": f"{site}/",
+        "Documentation": f"{site}/start.html",
+        "Changelog": f"{site}/changelog.html",
+        "Source": source,
+        "Issues": f"{source}/issues",
+    }
+    table = "".join(f'{name} = "{url}"\n' for name, url in urls.items())
+    cited = f"version: {version}\ndate-released: {today}\nurl: {site}/\nrepository-code: {source}"
     for file, before, after in [
         ("meson.build", r"(?m)^  version: '.*?'", f"  version: '{version}'"),
-        ("CITATION.cff", r"(?m)^version: .*(\ndate-released: .*)?", f"version: {version}\ndate-released: {today}"),
+        ("CITATION.cff", r"(?m)^version: .*(\n(date-released|url|repository-code): .*)*", cited),
         ("CHANGELOG.md", r"## \[Unreleased\]", f"## [Unreleased]\n\n## [{version}] - {today}"),
+        ("pyproject.toml", r"(?m)^(\[project\.urls\].*\n)(\w+ = .*\n)*", rf"\g<1>{table}"),
     ]:
         text, count = re.subn(before, after, Path(file).read_text())
         if count != 1:
-            session.error(f"{file} has {count} places for the version, not one")
+            session.error(f"{file} has {count} places for {after!r}, not one")
         Path(file).write_text(text)
     session.run("git", "commit", "-am", f"Version {version}", external=True)
     session.run("git", "tag", "-am", f"Version {version}", f"v{version}", external=True)

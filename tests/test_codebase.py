@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import functools
 import importlib.metadata
 import os
 import re
@@ -47,6 +48,37 @@ def test_one_version_everywhere():
     released = re.findall(r"^## \[(\d.*?)\] - (\d{4}-\d{2}-\d{2})$", text("CHANGELOG.md"), re.MULTILINE)
     if released:  # the newest stands first
         assert released[0] == (version, only(r"^date-released: (.+)", "CITATION.cff"))
+
+
+@pytest.mark.whole  # nox is a tool of CI, and of no other test
+def test_a_release_names_its_version_and_its_addresses_everywhere(tmp_path):
+    pytest.importorskip("nox")
+    run = functools.partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True)
+    run(["git", "clone", "-q", ROOT, "."])
+    run(["git", "remote", "set-url", "origin", "git@github.com:somebody/some_ops.git"])
+    identity = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    for version in ("7.8.9", "7.9.0"):  # the second finds what the first has written
+        nox = [sys.executable, "-m", "nox", "--session", "release", "--", version]
+        run(nox, env=os.environ | identity)
+        released = run(["git", "show", f"v{version}:pyproject.toml"]).stdout
+        (table,) = re.findall(r"^\[project\.urls\].*\n((?:.+\n)+)", released, re.MULTILINE)
+        assert dict(re.findall(r'^(\w+) = "(.+)"$', table, re.MULTILINE)) == {
+            "Homepage": "https://somebody.github.io/some_ops/",
+            "Documentation": "https://somebody.github.io/some_ops/start.html",
+            "Changelog": "https://somebody.github.io/some_ops/changelog.html",
+            "Source": "https://github.com/somebody/some_ops",
+            "Issues": "https://github.com/somebody/some_ops/issues",
+        }
+        cited = run(["git", "show", f"v{version}:CITATION.cff"]).stdout
+        assert f"\nversion: {version}\n" in cited
+        assert cited.count("\nurl: https://somebody.github.io/some_ops/\n") == 1
+        assert cited.count("\nrepository-code: https://github.com/somebody/some_ops\n") == 1
+        assert f"## [Unreleased]\n\n## [{version}] - " in run(["git", "show", f"v{version}:CHANGELOG.md"]).stdout
+        assert f"version: '{version}'" in run(["git", "show", f"v{version}:meson.build"]).stdout
+    run(["git", "remote", "set-url", "origin", "https://example.org/elsewhere.git"])
+    refused = subprocess.run(nox, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode and "origin is https://example.org/elsewhere.git" in refused.stderr
+    assert not run(["git", "status", "--porcelain"]).stdout
 
 
 def test_one_oldest_torch_everywhere():
