@@ -27,7 +27,7 @@ def softclip() -> Any:
     edit = (HERE.parent / "docs/ship/diffs/softclip.diff").read_text().replace("my_ops", "tour_ops")
     subprocess.run(["git", "apply", "-p0"], input=edit, text=True, cwd=project, check=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
-    cuda = f"-Csetup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"
+    cuda = f"--config-settings=setup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"
     subprocess.run([*pip, f"--target={folder / 'site'}", cuda, "."], cwd=project, check=True)
     sys.path.insert(0, str(folder / "site"))
     return importlib.import_module("tour_ops").softclip

@@ -96,7 +96,7 @@ def test_an_operator_is_a_functor_a_row_and_an_entry(tmp_path):
         text = (tree / path).read_text()
         assert before in text
         (tree / path).write_text(text.replace(before, added + before, 1))
-    options = ["-Csetup-args=-Dcuda=disabled", "-Csetup-args=-Dwerror=true"]
+    options = ["--config-settings=setup-args=-Dcuda=disabled", "--config-settings=setup-args=-Dwerror=true"]
     run(
         sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", *options, "--target", package, tree
     )

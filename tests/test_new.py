@@ -56,7 +56,7 @@ def install(project, folder):
         "wheel",
         "--no-build-isolation",
         "--no-deps",
-        "-Csetup-args=-Dcuda=disabled",
+        "--config-settings=setup-args=-Dcuda=disabled",
         "-w",
         wheels,
         project,

@@ -131,7 +131,7 @@ def test_an_editable_install_stays_as_it_is(without, tmp_path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     pip = ["-m", "pip", "--python", str(without.python), "install", "-q", "--no-build-isolation", "--no-deps"]
-    options = ["-Csetup-args=-Dcuda=disabled", "-e", str(clone)]
+    options = ["--config-settings=setup-args=-Dcuda=disabled", "-e", str(clone)]
     built = subprocess.run([sys.executable, *pip, *options], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     sources = clone / "muladd_nb"

@@ -34,7 +34,8 @@ for file, before, after in (
     (project / file).write_text(text.replace(before, after))
 
 pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
-subprocess.run([*pip, "--target", site, "-Csetup-args=-Dcuda=disabled", "."], cwd=project, check=True)
+options = ["--target", site, "--config-settings=setup-args=-Dcuda=disabled"]
+subprocess.run([*pip, *options, "."], cwd=project, check=True)
 
 sys.path.insert(0, str(site))
 clip_ops = importlib.import_module("clip_ops")

@@ -14,8 +14,8 @@
 namespace elementwise::cuda {
 
 static_assert(
-    Error::kNone == cudaSuccess && Error::kOldDriver == cudaErrorInsufficientDriver &&
-    Error::kNoCode == cudaErrorNoKernelImageForDevice && Error::kNewPtx == cudaErrorUnsupportedPtxVersion);
+    int{Error::kNone} == cudaSuccess && int{Error::kOldDriver} == cudaErrorInsufficientDriver &&
+    int{Error::kNoCode} == cudaErrorNoKernelImageForDevice && int{Error::kNewPtx} == cudaErrorUnsupportedPtxVersion);
 
 inline Error last_error() {
   Error error{cudaGetLastError(), "", CUDART_VERSION}; // a launch that fails says so here, or much later and elsewhere
