@@ -223,7 +223,7 @@ def sanitizers(session: nox.Session) -> None:
     for old in (build, folder):
         shutil.rmtree(old, ignore_errors=True)
     options = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dcuda=disabled", "-Dwerror=true"]
-    options.append("-Doptimization=1")  # at 3 the compiler takes three times as long over what is checked
+    options += ["-Doptimization=1"]  # at 3 the compiler takes three times as long over what is checked
     setup = [f"-Cbuild-dir={build}", *(f"-Csetup-args={option}" for option in options)]
     pip = ["pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, "."]
     session.run(*pip, env=_with_nvcc(session))  # for CUDA's headers
@@ -406,6 +406,7 @@ def release(session: nox.Session) -> None:
         "Issues": f"{source}/issues",
     }
     table = "".join(f'{name} = "{url}"\n' for name, url in urls.items())
+    texts = {}
     cited = f"version: {version}\ndate-released: {today}\nurl: {site}/\nrepository-code: {source}"
     for file, before, after in [
         ("meson.build", r"(?m)^  version: '.*?'", f"  version: '{version}'"),
@@ -415,7 +416,9 @@ def release(session: nox.Session) -> None:
     ]:
         text, count = re.subn(before, after, Path(file).read_text())
         if count != 1:
-            session.error(f"{file} has {count} places for {after!r}, not one")
+            session.error(f"{file} has {count} places for {before!r}, not one")
+        texts[file] = text
+    for file, text in texts.items():
         Path(file).write_text(text)
     session.run("git", "commit", "-am", f"Version {version}", external=True)
     session.run("git", "tag", "-am", f"Version {version}", f"v{version}", external=True)
