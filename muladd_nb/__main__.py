@@ -27,12 +27,18 @@ Run = Callable[[str], Step]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand in ``argv``, or info, check and bench, and return the exit status."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # it was closed
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
     try:
         try:
             return _run(argv)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe, like head, has what it wants
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # the reader of a pipe, like head, has what it wants
+            where = error.filename or "standard output"
+            print(f"muladd-nb: {where}: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes into it at its end
         return 1
 

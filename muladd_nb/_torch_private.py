@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad, profiler
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 __all__ = [
     "COMPILED_AUTOGRAD",
@@ -39,6 +40,7 @@ __all__ = [
     "autocasts",
     "base",
     "below_autograd",
+    "below_version_counter",
     "compiled_autograd_key",
     "differentiating",
     "entry_point",
@@ -46,7 +48,7 @@ __all__ = [
     "has_kernel",
     "has_tangent",
     "in_modes_of_now",
-    "is_wrapper_subclass",
+    "is_traced",
     "jagged_like",
     "jagged_values",
     "lacking",
@@ -64,10 +66,12 @@ __all__ = [
     "redispatch",
     "refusal",
     "results",
+    "schema",
     "transforms_active",
     "version",
     "vmap_kernel",
     "without_autocast",
+    "without_tangents",
 ]
 
 # What a name is needed for, and what becomes of it without.
@@ -155,17 +159,24 @@ class _Function(torch.autograd.Function):
         return False
 
 
-def _strip_autograd(keyset: Any) -> Any:
-    reached = False
-    while "Autograd" in str(highest := keyset.highestPriorityTypeId()) or not reached:
-        reached = reached or "Autograd" in str(highest)
-        keyset = keyset.remove(highest)
-    return keyset
+def _strip(key: str) -> Callable[[Any], Any]:
+    def below(keyset: Any) -> Any:
+        reached = False
+        while key in str(highest := keyset.highestPriorityTypeId()) or not reached:
+            reached = reached or key in str(highest)
+            keyset = keyset.remove(highest)
+        return keyset
+
+    return below
 
 
 # The keys of a set that are below autograd: what is left for a kernel at Autograd to dispatch to.
 _after_autograd = _find("torch._C:_after_autograd_keyset", SPEED)
-below_autograd = _strip_autograd if _after_autograd is None else _after_autograd.__and__
+below_autograd = _strip("Autograd") if _after_autograd is None else _after_autograd.__and__
+
+# The same of ADInplaceOrView, where writes are counted.
+_after_inplace = _find("torch._C:_after_ADInplaceOrView_keyset", SPEED)
+below_version_counter = _strip("ADInplaceOrView") if _after_inplace is None else _after_inplace.__and__
 
 # A context in which operators are dispatched below autograd, where nothing is to be recorded.
 BelowAutograd = _find("torch._C:_AutoDispatchBelowAutograd", SPEED, otherwise=contextlib.nullcontext)
@@ -275,11 +286,11 @@ if _missing:
 # ---- What is made of them
 
 
-# No one sees which operators are called: no transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace,
-# which compares where calls come from. Source, because a call of it would take as long again.
+# No one sees which operators are called: no transform, level of forward-mode AD, mode, profiler or autocast region; nor
+# torch.jit.trace, which compares where calls come from. Source, because a call of it would take as long again.
 UNOBSERVED = (
     "not (_transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes() "
-    "or _is_tracing() or _profiler._is_profiler_enabled)"
+    "or _is_tracing() or _profiler._is_profiler_enabled or _autocasts())"
 )
 
 
@@ -300,6 +311,16 @@ def may_be_dual() -> bool:
     but it runs under a dispatch mode then.
     """
     return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
+
+
+def is_traced(args: tuple[Any, ...]) -> bool:
+    """Return whether a call on ``args`` is recorded as it is, into a program that is compiled."""
+    return (
+        _dispatch_modes() > 0
+        and get_proxy_mode() is not None
+        and not transforms_active()
+        and not any(isinstance(x, Tensor) and is_wrapper_subclass(x) for x in args)
+    )
 
 
 def leave_alone(function: _Callable) -> _Callable:
@@ -360,6 +381,12 @@ def record_tangents() -> AbstractContextManager[None]:
     return context
 
 
+def without_tangents() -> AbstractContextManager[None]:
+    """Turn forward-mode AD off."""
+    context: AbstractContextManager[None] = _set_fwd_grad_enabled(False)
+    return context
+
+
 def without_autocast() -> AbstractContextManager[object]:
     """Dispatch below autocast."""
     if lacking(AUTOCAST):
@@ -390,6 +417,11 @@ def arguments(op: Any) -> Any:
 def results(op: Any) -> Any:
     """Return the results of an operator, in the order of its schema."""
     return _schema(op).returns
+
+
+def schema(op: Any) -> str:
+    """Return the schema of an operator as text."""
+    return str(_schema(op))
 
 
 def argument_names(op: Any) -> list[str]:

@@ -88,3 +88,20 @@ def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device,
     a.untyped_storage().resize_(64)
     with torch.autocast(device), pytest.raises(RuntimeError, match=": a must lie in its storage, got shape "):
         function(a, a)
+
+
+@function
+@target
+@pytest.mark.parametrize("n", [5, 70_000])
+@pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
+def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, function, target, n, backend):
+    """Not in that of the region that it happens to run in, in which 300,000 is infinite, or not exact."""
+    a = torch.ones(n, device=device, requires_grad=True)
+    b = torch.full((n,), 300_001.0, device=device, requires_grad=True)
+    result = (torch.compile(function, backend=backend) if backend else function)(a, b)
+    with torch.autocast(device, target):
+        gradients = torch.autograd.grad(result.sum(), (a, b), create_graph=backend is None)
+        if backend is None:
+            gradients += torch.autograd.grad(gradients[0].sum(), b)
+    expected = (b, a, torch.ones(n, device=device))
+    assert all(map(torch.equal, gradients, expected[: len(gradients)]))

@@ -267,3 +267,13 @@ def test_a_busy_machine_is_named_in_the_row_and_in_the_verdict(main, monkeypatch
     _, out, _ = main("bench")
     assert re.search(r"^ +16 .*  too busy to tell", out, re.MULTILINE)
     assert out.splitlines()[-1].startswith("How fast it is cannot be told: the machine was too busy; ")
+
+
+@pytest.mark.parametrize(("redirection", "status", "says"), [
+    ("> /dev/full", 1, "muladd-nb: standard output: No space left on device\n"),
+    (">&-", 0, ""),
+    (">&- 2>&-", 0, ""),
+])  # fmt: skip
+def test_output_that_nothing_takes(redirection, status, says):
+    ran = run("sh", "-c", f"exec {SCRIPT} --json info {redirection}")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", says)

@@ -23,8 +23,8 @@ SCHEMAS = {
     "mymuladd.Tensor(Tensor a, Tensor b, Tensor c) -> Tensor",
     "mymuladd_out.Tensor(Tensor a, Tensor b, Tensor c, Tensor(a!) out) -> ()",
     "mymuladd.Tensor_out(Tensor a, Tensor b, Tensor c, *, Tensor(a!) out) -> Tensor(a!)",
-    "mymuladd.tensor_c(Tensor a, Tensor b, Tensor c) -> Tensor",
-    "mymuladd_out.tensor_c(Tensor a, Tensor b, Tensor c, Tensor(a!) out) -> ()",
+    "mymuladd.tensor_c(Tensor a, Tensor b, Tensor c, *, bool is_number=True) -> Tensor",
+    "mymuladd_out.tensor_c(Tensor a, Tensor b, Tensor c, Tensor(a!) out, *, bool is_number=True) -> ()",
     "mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)",
     "mymul.out(Tensor a, Tensor b, *, Tensor(a!) out) -> Tensor(a!)",
 }
@@ -63,6 +63,13 @@ def test_the_schemas_are_these():
     private = {schema for schema in registered if schema.startswith("_")}
     assert registered - private == SCHEMAS
     assert {schema.removeprefix("_") for schema in private} <= SCHEMAS  # what the public functions call
+
+
+def test_no_two_overloads_take_the_same_types():
+    """TorchScript looks an operator up by its name and the types of its arguments."""
+    schemas = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("muladd_nb::")]
+    taken = [(schema.name, *(str(argument.type) for argument in schema.arguments)) for schema in schemas]
+    assert len(set(taken)) == len(taken)
 
 
 def says(name):

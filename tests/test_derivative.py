@@ -1,8 +1,9 @@
 """The layer that gives an operator its derivative, on operators of its own, against the same code in ATen."""
 
 import doctest
+import itertools
 import random
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import pytest
@@ -11,12 +12,19 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
+from muladd_nb._register import autocast
 from muladd_nb._register import derivative as layer
 
 library = torch.library.Library("derivative_test", "DEF")
+counter = itertools.count()
 ops = torch.ops.derivative_test
+
+
 # The layer registers in the library of its package.
-in_library = mock.patch.object(layer, "implement", library.impl)
+@contextmanager
+def in_library():
+    with mock.patch.object(layer, "implement", library.impl), mock.patch.object(autocast, "library", library):
+        yield
 
 
 def define(schema, kernel):
@@ -102,12 +110,14 @@ def softmax(x, result):
     return (x - result[..., None]).exp()
 
 
-with in_library:
+with in_library():
     layer.elementwise(softplus, {"x": lambda x, beta: (x * beta).sigmoid()})
     layer.elementwise(power, {"x": lambda x, exponent: exponent * x.pow(exponent - 1)})
     layer.elementwise(muladd, {"a": lambda b: b, "b": lambda a: a, "c": lambda: 1}, node="MyMulAdd")
     layer.elementwise(scaled, {"x": lambda scale, negate: -scale if negate else scale})
-    layer.elementwise(shifted, {"x": lambda bits: 2.0**bits}, instead="shift by a number")
+    layer.elementwise(
+        shifted, {"x": lambda x, bits: torch.ldexp(torch.ones_like(x), bits)}, instead="shift by a number"
+    )
     layer.elementwise(exponential, {"x": lambda result: result})
     layer.elementwise(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x})
     layer.derivative(
@@ -517,7 +527,7 @@ PARTIALS = {
 
 @pytest.mark.parametrize(("op", "partials", "error", "sentence"), PARTIALS.values(), ids=PARTIALS)
 def test_what_cannot_work_is_refused_when_registered(op, partials, error, sentence):
-    with in_library, pytest.raises(error, match=sentence):
+    with in_library(), pytest.raises(error, match=sentence):
         layer.elementwise(op, partials)
 
 
@@ -528,7 +538,7 @@ def test_functions_of_other_parameters_are_refused():
         "jvp": lambda saved, tangent: (tangent, tangent),
     }
     for what, wrong in (("save", lambda inputs: inputs), ("vjp", lambda needs, saved, grad: grad), ("jvp", None)):
-        with in_library, pytest.raises(TypeError, match=f"sincos: {what} must be a function that takes"):
+        with in_library(), pytest.raises(TypeError, match=f"sincos: {what} must be a function that takes"):
             layer.derivative(sincos, **{**functions, what: wrong})
 
 
@@ -556,21 +566,174 @@ CHECKED = {
 def test_what_the_functions_return_is_checked(case, dtype):
     save, vjp, sentence = CHECKED[case]
     op = define(f"checked_{case.replace(' ', '_')}_{dtype}(Tensor x, Tensor y) -> Tensor", lambda x, y: x + y)
-    with in_library:
+    with in_library():
         layer.derivative(op, save=save, vjp=vjp, jvp=lambda saved, of_x, of_y: of_x + of_y)
     x, y = leaves(*(x.to(getattr(torch, dtype)) for x in (x3, y3)))
     with pytest.raises(RuntimeError, match=sentence):
         op(x, y).backward(torch.ones_like(x))
 
 
-@pytest.mark.parametrize("function", [layer.elementwise, layer.derivative])
+@pytest.mark.parametrize("function", [layer.elementwise, layer.derivative, layer.none])
 def test_examples(function):
     schema = {
         "elementwise": "clip_example(Tensor x, float limit) -> Tensor",
         "derivative": "row_example(Tensor x) -> Tensor",
+        "none": "my_op(Tensor x) -> Tensor",
     }
-    kernels = {"elementwise": lambda x, limit: x / (1 + x.abs() / limit), "derivative": Aten.logsumexp}
+    kernels = {
+        "elementwise": lambda x, limit: x / (1 + x.abs() / limit),
+        "derivative": Aten.logsumexp,
+        "none": torch.round,
+    }
     op = define(schema[function.__name__], kernels[function.__name__])
     (test,) = doctest.DocTestFinder().find(function, globs={"torch": torch, "op": op, function.__name__: function})
-    with in_library:
+    with in_library():
         assert doctest.DocTestRunner().run(test).failed == 0
+
+
+# ---- What is refused, in both modes
+
+
+refused = define("refused(Tensor x, Tensor y) -> Tensor", torch.mul)
+rounds = define("rounds(Tensor x) -> Tensor", torch.round)
+counts = define("counts(Tensor x) -> (Tensor, Tensor)", lambda x: ((x > 0).sum(-1), x.argmax(-1)))
+with in_library():
+    layer.derivative(
+        refused,
+        save=lambda needs, inputs, results: inputs,
+        vjp=lambda needs, saved, grad: (grad * saved[1], None),
+        jvp=lambda saved, tangent, _: tangent * saved[1],
+    )
+    layer.none(rounds)
+    layer.none(counts)
+
+MODES_OF_X = {
+    "backward": lambda f, x: f(x.clone().requires_grad_()).sum().backward(),
+    "grad": lambda f, x: grad(lambda x: f(x).sum())(x),
+    "jvp": lambda f, x: jvp(f, (x,), (x,)),
+    "dual": lambda f, x: dual(f, x),
+    "jacfwd": lambda f, x: jacfwd(f)(x),
+    "vmap of jvp": lambda f, x: vmap(lambda x: jvp(f, (x,), (x,)))(torch.stack([x, x])),
+    "jvp of grad": lambda f, x: jvp(grad(lambda x: f(x).sum()), (x,), (x,)),
+    "compiled": lambda f, x: torch.compile(f, backend="aot_eager")(x.clone().requires_grad_()).sum().backward(),
+}
+any_mode = pytest.mark.parametrize("mode", MODES_OF_X.values(), ids=MODES_OF_X)
+
+
+@any_mode
+def test_an_argument_that_has_no_gradient_is_refused(mode):
+    with pytest.raises(Exception, match="refused: y has no gradient, but requires one; detach y"):
+        mode(lambda y: ops.refused(x3, y), x3)
+    mode(lambda x: ops.refused(x, y3), x3)  # the other one has
+
+
+@any_mode
+def test_an_operator_without_a_derivative_is_refused(mode):
+    with pytest.raises(Exception, match="rounds: the operator has no derivative, but x (requires grad|has a tangent)"):
+        mode(ops.rounds, x3)
+
+
+def test_without_a_derivative_nothing_requires_grad():
+    x = x3.clone().requires_grad_()
+    assert not ops.rounds(x.detach()).requires_grad
+    with torch.no_grad():
+        assert torch.equal(ops.rounds(x), x3.round())
+    assert not any(y.requires_grad for y in ops.counts(x))  # integers
+    assert torch.equal(jvp(lambda x: ops.counts(x)[1].double() * x.sum(), (x3,), (x3,))[1], x3.argmax() * x3.sum())
+
+
+WRONG = {
+    "shape": (lambda x: x.unsqueeze(-1), r"shape \[3\] .* got one of shape \[3, 1\] and dtype torch.float64"),
+    "sum": (lambda x: x.sum(), r"shape \[3\] .* got one of shape \[\] and dtype torch.float64"),
+    "narrower dtype": (lambda x: x.float(), "dtype torch.float64, got one of shape .* and dtype torch.float32"),
+    "bool": (lambda x: x > 0, "dtype torch.float64, got one of shape .* and dtype torch.bool"),
+    "none": (lambda x: None, "got a NoneType"),
+    "list": (lambda x: [x], "got a list"),
+}
+wrongs = {}
+with in_library():
+    for _name, (_function, _) in WRONG.items():
+        _wrong, _vjp = f"wrong_{_name.replace(' ', '_')}", f"vjp_{_name.replace(' ', '_')}"
+        wrongs[_name] = (
+            define(f"{_wrong}(Tensor x) -> Tensor", torch.sin),
+            define(f"{_vjp}(Tensor x) -> Tensor", torch.sin),
+        )
+        layer.elementwise(wrongs[_name][0], {"x": _function})
+        layer.derivative(
+            wrongs[_name][1],
+            save=lambda needs, inputs, results: inputs,
+            vjp=lambda needs, saved, grad, function=_function: function(*saved),
+            jvp=lambda saved, tangent: tangent,
+        )
+
+
+@pytest.mark.parametrize("mode", ["backward", "grad", "jvp", "dual", "vmap of jvp", "compiled"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_partial_derivative_that_does_not_fit_is_refused(name, mode):
+    """Where it is made, with the operator, the argument and the line."""
+    op, _ = wrongs[name]
+    says = f"{op._schema.name[len('derivative_test::') :]}: the partial derivative for x.* must be .*{WRONG[name][1]}"
+    with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
+        MODES_OF_X[mode](op, x3)
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name != "none"])
+def test_a_gradient_of_vjp_that_does_not_fit_is_refused(name):
+    _, op = wrongs[name]
+    says = (
+        f"{op._schema.name[len('derivative_test::') :]}: the gradient of x that vjp returns must be .*{WRONG[name][1]}"
+    )
+    for mode in ("backward", "grad", "compiled"):
+        with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
+            MODES_OF_X[mode](op, x3)
+
+
+@pytest.mark.parametrize(
+    ("aten", "partials", "says"),
+    [
+        (torch.add, {"a": lambda b: b, "b": lambda a: a}, r"aten saves \[\], and the partial derivative reads \['b'\]"),
+        (torch.mul, {"a": lambda b: b, "b": lambda b: b}, r"aten saves \['a'\], and .* reads \['b'\]"),
+        (lambda a, b: a * b * 2, {"a": lambda b: b, "b": lambda a: a}, "aten must be one operator of ATen"),
+        (lambda a, b: a.exp(), {"a": lambda result: result}, "aten must be one operator of ATen"),
+        (torch.hypot, {"a": lambda a, result: a / result, "b": lambda b, result: b / result}, "another tensor"),
+    ],
+)
+def test_a_node_of_aten_that_is_none_of_this_derivative_is_refused(aten, partials, says):
+    op = define(f"unlike_{next(counter)}(Tensor a, Tensor b) -> Tensor", torch.mul)
+    with pytest.raises(ValueError, match=f"^unlike_[0-9]+: .*{says}"):
+        layer.elementwise(op, partials, aten=aten)
+
+
+# ---- A derivative in an autocast region that the operator was not called in
+
+
+cube = define("cube(Tensor x) -> Tensor", lambda x: x * x * x)
+with in_library():
+    layer.derivative(
+        cube,
+        save=lambda needs, inputs, results: inputs,
+        vjp=lambda needs, saved, grad: 3 * grad * ops.cube(saved[0].pow(2 / 3)),
+        jvp=lambda saved, tangent: 3 * tangent * ops.cube(saved[0].pow(2 / 3)),
+    )
+torch.library.register_autocast("derivative_test::cube", "cpu", torch.bfloat16, lib=library)
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_derivative_is_computed_in_the_dtype_of_the_operator(backend, times):
+    """Also where ``vjp`` calls the operator itself, and of the derivative's own derivative."""
+    x = torch.tensor([1.001, 2.002], requires_grad=True)
+    gradients = []
+    for region in (nullcontext(), torch.autocast("cpu")):
+        f = ops.cube if backend is None else torch.compile(ops.cube, backend=backend)
+        y = f(x)
+        with region:
+            for _ in range(times if backend in (None, "eager") else 1):  # a compiled one has no second derivative
+                (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        gradients.append(y)
+    assert torch.equal(*gradients)
+    with forward_ad.dual_level(), torch.autocast("cpu"):
+        tangent = forward_ad.unpack_dual(
+            ops.cube(forward_ad.make_dual(x.detach().double(), x.detach().double()))
+        ).tangent
+    torch.testing.assert_close(tangent, 3 * x.detach().double() ** 3)

@@ -1,7 +1,10 @@
 """Whoever listens to operators hears these, also through the public functions and their short cut."""
 
+import re
+
 import pytest
 import torch
+from calls import FUNCTIONS, WRITES
 from conftest import on_cuda
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -68,13 +71,27 @@ def test_the_profiler_names_the_operator(device, function, op):
     assert op.name().split(".")[0] in {event.name for event in profiler.events()}
 
 
-@pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_jit_trace_records_the_operator(device, name):
-    function, op = CALLS[name]
+    function, _ = FUNCTIONS[name]
     a, b = torch.randn(3, device=device), torch.randn(3, device=device)
     traced = torch.jit.trace(function, (a, b))
-    assert op.name().split(".")[0] in {node.kind() for node in traced.graph.nodes()}
+    operator = re.match("(public_)?([a-z]+)", name)[2]
+    assert f"muladd_nb::{operator}" in {node.kind() for node in traced.graph.nodes()}
     assert torch.equal(traced(b, a), function(b, a))
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_jit_trace_records_a_write(device, name):
+    write, _ = WRITES[name]
+
+    def function(a, b):
+        out = torch.zeros_like(a)
+        write(a, b, out)
+        return out.clone()
+
+    a, b = torch.randn(3, device=device), torch.randn(3, device=device)
+    assert torch.equal(torch.jit.trace(function, (a, b))(b, a), function(b, a))
 
 
 @pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import muladd_nb
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +51,49 @@ def test_a_missing_torch_or_backend_is_named():
     assert last_line(_without("nanobind_backend")) == (
         "ImportError: muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'."
     )
+
+
+FORGET = "import sys; [sys.modules.pop(name) for name in [*sys.modules] if name.startswith('muladd_nb')]"
+
+
+def test_a_second_import_works_or_says_why_not():
+    assert python("import sys, muladd_nb; del sys.modules['muladd_nb']; import muladd_nb").returncode == 0
+    assert last_line(f"import muladd_nb; {FORGET}; import muladd_nb") == (
+        "ImportError: muladd_nb was imported before in this process, which keeps what was registered then: "
+        "leave its modules in sys.modules, or start Python again"
+    )
+
+
+# What may be around an import inside of a function: while the package looks at the nodes of ATen, it must not be seen.
+AROUND = {
+    "a transform": "torch.func.grad(lambda x: muladd().mymul(x, x).sum())(torch.ones(3))",
+    "a dispatch mode": "\nwith FlopCounterMode(display=False) as mode: muladd()\nassert not mode.get_total_flops()",
+    "a fake mode": "\nwith FakeTensorMode(): muladd()",
+    "inference mode": "\nwith torch.inference_mode(): muladd()",
+    "a default device": "\nwith torch.device('meta'): muladd()",
+    "hooks": "\nwith torch.autograd.graph.save_on_cpu(): muladd()",
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_importing_inside_of_anything(around):
+    run = python(f"""
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+def muladd():
+    import muladd_nb
+    return muladd_nb
+
+{around}
+x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
+packed = []
+with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x), torch.profiler.profile():
+    muladd().mymul(x, y)
+assert [z.data_ptr() for z in packed] == [y.data_ptr(), x.data_ptr()]
+""")
+    assert run.returncode == 0, run.stderr
 
 
 def test_importing_is_lean():

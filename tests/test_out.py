@@ -1,9 +1,14 @@
 """Writing into `out`: in place, never past it, never half, and autograd is told."""
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import muladd_nb
 
@@ -169,6 +174,73 @@ def test_a_backward_through_an_overwritten_tensor_raises(name, device):
         call(y, y, y)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+class DispatchMode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class FunctionMode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+OBSERVERS = {
+    "none": nullcontext,
+    "dispatch mode": DispatchMode,
+    "flop counter": lambda: FlopCounterMode(display=False),
+    "function mode": FunctionMode,
+    "profiler": torch.profiler.profile,
+    "autocast": lambda: torch.autocast("cpu"),
+    "inference mode": torch.inference_mode,
+}
+KINDS = {"plain": lambda x: x, "wrapper": lambda x: TwoTensor(x, x.clone())}
+EVERY_WRITE = {
+    **{name: call for name, (call, _) in WRITES.items()},
+    "mymul_out": lambda a, b, out: ops.mymul_out(a, b, out),
+    "mymuladd_out.Tensor": lambda a, b, out: ops.mymuladd_out.Tensor(a, b, b, out),
+    "mymuladd_out.tensor_c": lambda a, b, out: ops.mymuladd_out.tensor_c(
+        a, b, torch.tensor(0.5, dtype=torch.float64), out
+    ),
+    "public mymuladd": lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out),
+    "public mymul": lambda a, b, out: muladd_nb.mymul(a, b, out=out),
+    "public myadd_out": lambda a, b, out: muladd_nb.myadd_out(a, b, out),
+}
+
+
+@pytest.mark.parametrize("call", EVERY_WRITE.values(), ids=EVERY_WRITE)
+@pytest.mark.parametrize("observer", OBSERVERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_write_is_counted(device, call, observer, kind):
+    """Whoever observes it: a backward pass through what was overwritten raises."""
+    x = torch.randn(4, device=device, requires_grad=True)
+    memory, a = (KINDS[kind](torch.randn(4, device=device)) for _ in range(2))
+    for view in (memory, memory[1:]):
+        y, part = x * memory, a[4 - len(view) :]
+        with OBSERVERS[observer](), torch.no_grad():
+            call(part, part, view)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["mymuladd.out", "mymul_out", "myadd_out"])
+def test_a_batched_write_is_counted(device, name):
+    a, out = torch.ones(2, 3, device=device), torch.zeros(2, 3, device=device)
+    torch.vmap(lambda a, out: EVERY_WRITE[name](a, a, out), out_dims=None if "." not in name else 0)(a, out)
+    assert out._version == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", [name for name in EVERY_WRITE if "." not in name or "_out." in name])
+def test_a_compiled_write_is_counted(device, name, backend):
+    x = torch.randn(4, device=device, requires_grad=True)
+    out = torch.randn(4, device=device)
+    y = x * out
+    with torch.no_grad():
+        torch.compile(EVERY_WRITE[name], backend=backend, fullgraph=True)(x.detach(), x.detach(), out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
 
 
 def test_inference_tensors_have_no_version_and_are_written(device):

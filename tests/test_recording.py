@@ -1,12 +1,18 @@
 """Small calls are recorded by ATen's node: with which values, gradients and words, and when they are not."""
 
+import itertools
+import threading
 import warnings
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 import torch
 from layouts import ALL
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import muladd_nb
 
@@ -84,6 +90,88 @@ class Subclass(torch.Tensor):
 class DispatchMode(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
+
+
+class FunctionMode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def profiler_of_another_thread():
+    running, done = threading.Event(), threading.Event()
+
+    def run():
+        with torch.profiler.profile():
+            running.set()
+            done.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    running.wait()
+    yield
+    done.set()
+    thread.join()
+
+
+# What decides which node a call gets. float64 is left alone by autocast.
+OBSERVERS = {
+    "none": nullcontext,
+    "dispatch mode": DispatchMode,
+    "flop counter": lambda: FlopCounterMode(display=False),
+    "function mode": FunctionMode,
+    "profiler": torch.profiler.profile,
+    "profiler of another thread": profiler_of_another_thread,
+    "autocast": lambda: torch.autocast("cpu"),
+    "anomaly mode": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
+}
+
+
+def appearance(call, inputs):
+    """What there is to see of a node: its inputs, and what it saves, each as a place, with shape, strides and dtype."""
+    place_of = {x.data_ptr(): place for place, x in enumerate(inputs)}
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        result = call(*inputs)
+    edges = [None if edge is None else place_of[edge.variable.data_ptr()] for edge, _ in result.grad_fn.next_functions]
+    return edges, [(place_of[x.data_ptr()], x.shape, x.stride(), x.dtype, x._version) for x in saved]
+
+
+@every_call
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_every_node_looks_the_same(device, call, aten, own, count):
+    """Whoever observes the call, whatever its size, for each subset of inputs that require grad."""
+    for needs in itertools.product([False, True], repeat=count):
+        if not any(needs):
+            continue
+        seen, names = [], set()
+        for size, enter in itertools.product([5, 2**16, 2**16 + 1], OBSERVERS.values()):
+            inputs = [torch.zeros(size, dtype=torch.float64, device=device).requires_grad_(need) for need in needs]
+            with enter():
+                edges, saved = appearance(call, inputs)
+                names.add(node(call(*inputs)))
+            seen.append((edges, [(place, *rest) for place, shape, *rest in saved if shape == (size,)]))
+        assert all(one == seen[0] for one in seen)
+        assert names == {aten, own}  # both were seen
+
+
+@every_call
+@pytest.mark.parametrize("observer", OBSERVERS)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_checkpointing_pairs_what_two_nodes_save(device, call, aten, own, count, observer):
+    """Where someone listens to only one of forward pass and recomputation."""
+    weights = [torch.full((3,), value, device=device, dtype=torch.float64) for value in (2.0, 3.0, 5.0)]
+
+    def product(*x):
+        return call(*(y * weight for y, weight in zip(x, weights, strict=False)))
+
+    inputs = leaves(count, device, torch.float64, shape=(3,))
+    expected = torch.autograd.grad(product(*inputs).sum(), inputs)
+    for of_forward, of_backward in ((observer, "none"), ("none", observer)):
+        with OBSERVERS[of_forward]():
+            result = checkpoint(product, *inputs, use_reentrant=False)
+        with OBSERVERS[of_backward]():
+            assert all(map(torch.equal, torch.autograd.grad(result.sum(), inputs), expected))
 
 
 @every_call
@@ -205,5 +293,5 @@ def test_it_differentiates_again(device, call, aten, own, count):
 def test_under_checkpointing_and_compiled_autograd_the_gradients_are_the_same(device, call, aten, own, count):
     inputs = leaves(count, device)
     expected = torch.autograd.grad(call(*inputs).sum(), inputs)
-    again = torch.utils.checkpoint.checkpoint(call, *inputs, use_reentrant=False)
+    again = checkpoint(call, *inputs, use_reentrant=False)
     assert all(map(torch.equal, torch.autograd.grad(again.sum(), inputs), expected))

@@ -6,10 +6,17 @@ from typing import Any
 
 import torch
 
+from .. import _C
 from .. import _torch_private as private
 
 # The operators are in the namespace that has the name of the package.
 namespace = __name__.partition(".")[0]
+
+if _C.registered_from_python():
+    raise ImportError(
+        f"{namespace} was imported before in this process, which keeps what was registered then: leave its modules in "
+        "sys.modules, or start Python again"
+    )
 
 library = torch.library.Library(namespace, "FRAGMENT")
 

@@ -7,7 +7,9 @@ alone. What writes into ``out`` computes in the dtype of ``out``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from .. import _torch_private as private
 from . import contract
-from ._library import implement
+from ._library import implement, library
 from .operator import Form
 
 
@@ -54,3 +56,40 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
             return form.op(*cast, **kwargs)
 
     return autocast
+
+
+_backward = threading.local()  # whether a backward pass of this layer is running
+
+
+@contextmanager
+def as_in_forward(*, backward: bool = False) -> Iterator[None]:
+    """Compute a derivative in the dtype that the operator computed in, in whichever autocast region that may be."""
+    before = in_backward()
+    _backward.is_running = before or backward
+    try:
+        with private.without_autocast() if private.autocasts() else nullcontext():
+            yield
+    finally:
+        _backward.is_running = before
+
+
+def in_backward() -> bool:
+    """Return whether a backward pass of an operator of this layer is running in this thread."""
+    return getattr(_backward, "is_running", False)
+
+
+def without_kernel(op: Any) -> Any:
+    """Define an operator that is the same, but has no kernel at Autocast, nor at Autograd."""
+    schema = private.schema(op).partition("::")[2]
+    twin, _, _ = schema.partition("(")
+    library.define(f"_{schema}")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with private.without_autocast():
+            return op(*args, **kwargs)
+
+    library.impl(f"_{twin}", call, "CompositeExplicitAutograd")
+    library.impl(f"_{twin}", torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake(f"{library.ns}::_{twin}", call)
+    packet, _, overload = twin.partition(".")
+    return getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}"), overload or "default")

@@ -18,6 +18,9 @@ def register(form: Form) -> None:
     if not form.kind & FUNCTIONAL or not any(dtype.is_floating_point for dtype in form.dtypes):
         return
     promises = form.promises
+    if not promises.differentiable:
+        derivative.none(form.op)
+        return
     times = promises.times
     if isinstance(times, str):
         times = getattr(getattr(torch.ops, namespace), times).default
@@ -27,5 +30,7 @@ def register(form: Form) -> None:
         times=times,
         node=promises.node,
         instead=promises.instead,
+        aten=promises.aten if form.below else None,
+        uncast=form.below,
         shortened=lambda kernel: before(kernel, form),
     )

@@ -20,10 +20,13 @@ import torch
 from torch import Tensor
 
 from .. import _torch_private as private
+from . import autocast
 from ._library import implement, name
+from .aten_node import order_of
 
 _TENSOR = ("Tensor", "Optional[Tensor]")
 _DENSE = (torch.strided, torch.jagged)
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
 def elementwise(
@@ -33,6 +36,8 @@ def elementwise(
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
     instead: str | None = None,
+    aten: Callable[..., Tensor] | None = None,
+    uncast: Any = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Give an element-wise operator its derivative.
@@ -44,13 +49,19 @@ def elementwise(
     partials
         The partial derivative of the result with respect to each input that has one. The parameters of such a
         function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
-        returns a tensor, made by differentiable operators, or a number.
+        returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
+        operators.
     times
         What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
     node
         What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
     instead
         What to do instead of asking for a gradient that is not among ``partials``, for the error message.
+    aten
+        The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
+        order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
+    uncast
+        The same operator without a kernel at Autocast, for backward passes that are compiled.
     shortened
         Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
 
@@ -79,11 +90,20 @@ def elementwise(
     read = sorted({place for of_one in reads.values() for place in of_one})
     holds_tensor = [*(argument in tensors for argument in arguments), True]
     saved_tensors = [place for place in read if holds_tensor[place]]
+    order = list(range(len(arguments)))
+    if aten is not None:
+        tensors_read = {places[x]: [place for place in reads.get(x, []) if holds_tensor[place]] for x in tensors}
+        inputs, saved_tensors = order_of(op, aten, tensors_read, arguments)
+        order = inputs + [place for place in order if place not in inputs]
     saved_others = [place for place in read if not holds_tensor[place]]
     pick_others = _picker(saved_others)
     slots = {place: slot for slot, place in enumerate(saved_tensors + saved_others)}
     terms = [
-        (places[argument], function, _picker([slots[place] for place in reads[argument]]))
+        (
+            places[argument],
+            _checked_factor(op, argument, function),
+            _picker([slots[place] for place in reads[argument]]),
+        )
         for argument, function in partials.items()
     ]
 
@@ -107,7 +127,7 @@ def elementwise(
         if grad is not None:
             is_complex = grad.is_complex()
             for place, function, pick in plan(needs)[1]:
-                factor = function(*pick(saved))
+                factor = function(grad, *pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
                 # 1 of a type that is not symbolic is no factor
@@ -119,13 +139,15 @@ def elementwise(
         for place, function, pick in terms:
             tangent = tangents[place]
             if tangent is not None:
-                products.append(product(tangent, function(*pick(saved))))
+                products.append(product(tangent, function(tangent, *pick(saved))))
         return reduce(torch.add, products)
 
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
     without = [argument for argument in tensors if argument not in partials]
-    _register(op, save, vjp, jvp, node=node, without=without, instead=instead, shortened=shortened)
+    _register(
+        op, save, vjp, jvp, node=node, without=without, instead=instead, order=order, uncast=uncast, shortened=shortened
+    )
 
 
 def derivative(
@@ -149,8 +171,9 @@ def derivative(
         ``save(needs, inputs, results)`` returns a tuple of what is kept: inputs, results, numbers, and tensors that
         have no derivative. ``needs`` says of each argument whether its gradient is wanted.
     vjp
-        ``vjp(needs, saved, *grads)`` returns the gradient of each argument, None for one that needs none, from
-        the gradient of each result: zeros where a result was not used.
+        ``vjp(needs, saved, *grads)`` returns the gradient of each argument, of its shape and dtype, from the gradient
+        of each result: zeros where a result was not used. None is for an argument that needs no gradient, and for one
+        that has none: asking for that is then an error, in both modes.
     jvp
         ``jvp(saved, *tangents)`` returns the tangent of each result, None for one of integers, from the tangent of each
         argument: zeros where a tensor has none, None where it is no tensor. All that can be needed was saved.
@@ -196,26 +219,97 @@ def derivative(
                 # It was made where nothing is recorded: second derivatives would miss it.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         tensors = [x if isinstance(x, Tensor) else None for x in saved]
-        return tensors, [None if isinstance(x, Tensor) else x for x in saved]
+        wanted = [(x.shape, x.dtype) if need else None for x, need in zip(inputs, needs, strict=True)]
+        return tensors, [*(None if isinstance(x, Tensor) else x for x in saved), wanted]
 
     def joined(saved: tuple[Any, ...]) -> tuple[Any, ...]:
-        tensors, others = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        *both, _ = saved
+        tensors, others = both[: len(both) // 2], both[len(both) // 2 :]
         return tuple(other if x is None else x for x, other in zip(tensors, others, strict=True))
 
-    def checked_vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = vjp(needs, joined(saved), *grads)
+    def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
+        gradients = vjp(needs, saved, *grads)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         if len(gradients) != len(arguments):
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
-        for argument, need, gradient in zip(arguments, needs, gradients, strict=True):
-            if need and gradient is None:
+        return gradients
+
+    def checked_vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = gradients_of(needs, joined(saved), *grads)
+        for argument, wanted, gradient in zip(arguments, saved[-1], gradients, strict=True):
+            if wanted is None:
+                continue
+            if gradient is None:
                 raise no_gradient(op, argument)
+            if not isinstance(gradient, Tensor) or (gradient.shape, gradient.dtype) != wanted:
+                shape, dtype = wanted
+                raise _not_this(op, f"the gradient of {argument} that vjp returns", vjp, shape, dtype, gradient)
         return gradients
 
     def joined_jvp(saved: tuple[Any, ...], *tangents: Tensor) -> Any:
         return jvp(joined(saved), *tangents)
 
-    _register(op, split_save, checked_vjp, joined_jvp, node=node, materialize=True)
+    have_gradient: set[int] = set()  # the places of arguments for which vjp was seen to return one
+
+    def check_tangent(place: int, inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        # jvp can leave an argument out of its sum; what has no gradient has no tangent either. So vjp is asked, once.
+        if place not in have_gradient:
+            needs = tuple(isinstance(x, Tensor) for x in inputs)
+            with torch.no_grad(), private.without_tangents():
+                gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
+            if gradients[place] is None:
+                raise no_gradient(op, arguments[place])
+            have_gradient.add(place)
+
+    _register(
+        op,
+        split_save,
+        checked_vjp,
+        joined_jvp,
+        node=node,
+        materialize=True,
+        check_tangent=check_tangent,
+        uncast=autocast.without_kernel(op),
+    )
+
+
+def none(op: Any) -> None:
+    """Say that an operator has no derivative: what it returns does not require grad.
+
+    A floating-point result would lose the gradient of an argument, or its tangent, without a word. So where an argument
+    has one, that is an error. Integers and booleans have none to lose.
+
+    Parameters
+    ----------
+    op
+        The overload of an operator that returns one or several new tensors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no such operator.
+
+    Examples
+    --------
+    >>> none(op)
+    >>> op(torch.ones(2, requires_grad=True))
+    Traceback (most recent call last):
+    RuntimeError: my_op: the operator has no derivative, but x requires grad; detach x
+    """
+    arguments = _checked(op)
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        if any(x.is_floating_point() or x.is_complex() for x in results):
+            for argument, x in (*zip(arguments, args, strict=False), *kwargs.items()):
+                if isinstance(x, Tensor) and torch.is_grad_enabled() and x.requires_grad:
+                    raise no_gradient(op, argument, what="the operator has no derivative, but {} requires grad")
+                if private.may_be_dual() and _has_tangent(x):
+                    raise no_gradient(op, argument, what="the operator has no derivative, but {} has a tangent")
+        return returned
+
+    implement(op, kernel, "Autograd", with_keyset=True)
 
 
 def _checked(op: Any) -> list[str]:
@@ -272,9 +366,47 @@ def _has_tangent(x: Any) -> bool:
     return isinstance(x, Tensor) and private.has_tangent(x)
 
 
-def no_gradient(op: Any, argument: str, instead: str | None = None) -> RuntimeError:
+def no_gradient(
+    op: Any, argument: str, instead: str | None = None, what: str = "{} has no gradient, but requires one"
+) -> RuntimeError:
     alternative = f", or {instead}" if instead else ""
-    return RuntimeError(f"{name(op)}: {argument} has no gradient, but requires one; detach {argument}{alternative}")
+    return RuntimeError(f"{name(op)}: {what.format(argument)}; detach {argument}{alternative}")
+
+
+def _not_this(op: Any, what: str, function: Any, shape: Sequence[int], dtype: torch.dtype, got: Any) -> Exception:
+    """Return the error for what a function of the author's returned in place of a tensor of this shape and dtype."""
+    code = inspect.unwrap(function).__code__
+    expected = f"{name(op)}: {what} must be a tensor of shape {list(shape)} and dtype {dtype}"
+    where = f"in {code.co_filename}, line {code.co_firstlineno}"
+    if not isinstance(got, Tensor):
+        return TypeError(f"{expected}, got a {type(got).__name__}; it is made {where}")
+    return RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")
+
+
+def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a partial derivative that takes what it is a factor of first, and is refused where it does not fit that.
+
+    One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one.
+    """
+
+    def checked(x: Tensor, *read: Any) -> Any:
+        factor = function(*read)
+        what = f"the partial derivative for {argument}, where it is no number,"
+        if not isinstance(factor, Tensor):
+            if isinstance(factor, _NUMBERS):
+                return factor
+            raise _not_this(op, what, function, x.shape, x.dtype, factor)
+        # A number of the schema is a float64 scalar where it changes between calls.
+        is_number = factor.dtype == torch.float64 and factor.dim() == 0
+        if factor.shape == x.shape and (factor.dtype == x.dtype or is_number):
+            return factor
+        # It is of the elements that it reads, which may be fewer where the operator broadcasts.
+        shape = torch.broadcast_shapes(*(y.shape for y in read if isinstance(y, Tensor)))
+        if factor.shape != shape or (factor.dtype != x.dtype and not is_number):
+            raise _not_this(op, what, function, shape, x.dtype, factor)
+        return factor
+
+    return checked
 
 
 def _register(
@@ -284,18 +416,28 @@ def _register(
     jvp: Callable[..., Any],
     *,
     node: str | None,
+    uncast: Any,
     without: Sequence[str] = (),
     instead: str | None = None,
     materialize: bool = False,
+    order: Sequence[int] = (),
+    check_tangent: Callable[..., None] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
-    """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record."""
+    """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
+
+    ``order`` is that of the function's arguments, as places among the operator's.
+    """
     arguments = private.arguments(op)
     names = [argument.name for argument in arguments]
     positional = sum(not argument.kwarg_only for argument in arguments)
     several = len(private.results(op)) > 1
     differentiable = tuple(str(argument.type) in _TENSOR for argument in arguments)
     refused = [(names.index(argument), argument) for argument in without]
+    reordered: Callable[[Any], tuple[Any, ...]] = tuple
+    restored: Callable[[Any], tuple[Any, ...]] = tuple
+    if list(order) != sorted(order):
+        reordered, restored = itemgetter(*order), itemgetter(*map(order.index, range(len(order))))
 
     def by_keyword(keyset: Any, *args: Any) -> Any:
         return op.redispatch(
@@ -308,10 +450,12 @@ def _register(
 
     # The old form, without setup_context, is 10 us cheaper a call.
     def forward(ctx: Any, below: Callable[..., Any], *inputs: Any) -> Any:
+        inputs = restored(inputs)
         returned = below(*inputs)
         results = returned if several else (returned,)
         ctx.set_materialize_grads(materialize)
-        tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
+        ctx.needs = restored(ctx.needs_input_grad[1:])
+        tensors, ctx.others = save(ctx.needs, inputs, results)
         ctx.save_for_backward(*tensors)
         if private.may_be_dual():
             tensors, ctx.others_of_jvp = save(differentiable, inputs, results)
@@ -319,15 +463,17 @@ def _register(
         return returned
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *vjp(ctx.needs_input_grad[1:], (*ctx.saved_tensors, *ctx.others), *grads)
+        with autocast.as_in_forward(backward=True):
+            return None, *reordered(tuple(vjp(ctx.needs, (*ctx.saved_tensors, *ctx.others), *grads)))
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
+        tangents = restored(tangents)
         for place, argument in refused:
             if tangents[place] is not None:
                 raise no_gradient(op, argument, instead)
         # Tangents are recorded again, which torch has turned off: a derivative of this one (jvp of jvp) would
         # otherwise lose every term made here. This level's are taken off, or they would be differentiated twice.
-        with private.record_tangents():
+        with private.record_tangents(), autocast.as_in_forward():
             tensors = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
             return jvp((*tensors, *ctx.others_of_jvp), *tangents)
 
@@ -342,16 +488,25 @@ def _register(
     def kernel(keyset: Any, *args: Any) -> Any:
         if not private.needs_recording(args):
             return redispatch(private.below_autograd(keyset), *args)
-        if refuse_tangents and private.may_be_dual() and any(map(_has_tangent, args)):
+        dual = private.may_be_dual()
+        if refuse_tangents and dual and any(map(_has_tangent, args)):
             refuse_tangents()
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
         below = partial(redispatch, private.below_autograd(keyset))
-        if not private.transforms_active():
-            return function.apply(below, *args)
-        with at_this_level():
-            return function.apply(private.in_modes_of_now(below), *args)
+        if uncast and autocast.in_backward() and private.is_traced(args):
+            # A compiled backward pass may run in an autocast region that the forward one did not.
+            below = uncast
+        if private.transforms_active():
+            with at_this_level():
+                returned = function.apply(private.in_modes_of_now(below), *reordered(args))
+        else:
+            returned = function.apply(below, *reordered(args))
+        if dual and check_tangent:
+            for place in (place for place, x in enumerate(args) if _has_tangent(x)):
+                check_tangent(place, args, returned if several else (returned,))
+        return returned
 
     def kernel_of_all(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         # The dispatcher leaves out what equals its default.

@@ -34,16 +34,22 @@ def register(form: Form) -> None:
         contract.check_defined(form, args, out)
         tensors = [*(args[place] for place in form.inputs.values()), out]
         _refuse_or_warn(form, tensors)
-        # The kernel counts a write into the tensor it sees, where it sees one: not below a wrapper subclass.
-        wrapped = any(type(x) is not Tensor and private.is_wrapper_subclass(x) for x in tensors)
-        counted = not wrapped or out.is_inference()
-        version = None if counted else private.version(out)
-        result = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-        if not counted and private.version(out) == version:
+        return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
+
+    # This is where ATen counts a write, also in inference mode, where nothing comes to Autograd. The backend's kernel
+    # counts its own only where nothing is between: no dispatch mode, and no wrapper subclass, whose tensors are others.
+    def counted(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        out = form.out(args, kwargs)
+        contract.check_defined(form, args, out)
+        counts = not out.is_inference()  # an inference tensor has no counter
+        version = private.version(out) if counts else None
+        result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
+        if counts and private.version(out) == version:
             increment_version(out)
         return result
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
+    implement(op, counted, "ADInplaceOrView", with_keyset=True)
 
 
 def _has_tangent(tensor: Tensor) -> bool:

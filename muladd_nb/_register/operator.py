@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .. import _torch_private as private
 from ._library import name, namespace
 
 # The forms of src/elementwise/operator.h.
@@ -30,6 +29,9 @@ class Elementwise:
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
     node
         What ``grad_fn`` is called, without ``Backward``.
+    differentiable
+        Whether there is a derivative. Where there is none, a floating-point result does not require grad, and to ask
+        for its derivative is an error.
     instead
         What to do for a gradient that there is none of, for the error message.
     aten
@@ -47,12 +49,17 @@ class Elementwise:
 
     partials: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
+    differentiable: bool = True
     node: str | None = None
     instead: str | None = None
     aten: Callable[..., Tensor] | None = None
     flops: int = 1
     autocast: Literal["cast", "float32", "leave"] = "cast"
     linear: tuple[set[str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.partials and not self.differentiable:
+            raise ValueError(f"what is not differentiable has no partial derivatives, got some for {[*self.partials]}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,18 +85,20 @@ class Form:
     @cached_property
     def inputs(self) -> dict[str, int]:
         """The tensors whose elements it computes with, and their places among the arguments."""
-        arguments = self.declaration.partition("(")[2].removesuffix(")").split(", ")
-        return {text.split()[1]: place for place, text in enumerate(arguments) if text.startswith("Tensor ")}
+        return self._arguments("Tensor ")
 
     @cached_property
     def numbers(self) -> dict[str, int]:
         """Its other arguments, and their places: floats, or tensors of TENSOR_NUMBERS."""
-        arguments = enumerate(private.argument_names(self.op))
-        return {name: place for place, name in arguments if name not in self.inputs and name != "out"}
+        return self._arguments("float ")
+
+    def _arguments(self, kind: str) -> dict[str, int]:
+        arguments = self.declaration.partition("(")[2].removesuffix(")").split(", ")
+        return {text.removeprefix(kind): place for place, text in enumerate(arguments) if text.startswith(kind)}
 
     def out(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the tensor that a call writes into, or None."""
-        return None if self.kind & FUNCTIONAL else kwargs["out"] if kwargs else args[-1]
+        return None if self.kind & FUNCTIONAL else kwargs.get("out", args[-1])
 
 
 def declared(operators: list[tuple[str, int, str, list[str]]], table: Mapping[str, Elementwise]) -> list[Form]:

@@ -33,7 +33,7 @@ def _complaint(x: Any) -> str | None:
 
 def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
-    for argument, x in zip(private.argument_names(form.op), (*args, *kwargs.values()), strict=True):
+    for argument, x in zip(private.argument_names(form.op), (*args, *kwargs.values()), strict=False):
         complaint = _complaint(x)
         if complaint is not None:
             raise RuntimeError(f"{form.name}: {argument} {complaint}")

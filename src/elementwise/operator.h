@@ -19,8 +19,10 @@ enum Form : unsigned {
   writing = 2,    // f_out(Tensor x, float c, Tensor(a!) out) -> ()                     f_out.tag
   out = 4,        // f.out(Tensor x, float c, *, Tensor(a!) out) -> Tensor(a!)          f.tag_out
   // Where there is a `float`, the first two also with float64 scalars on the CPU in its place, for compiled programs in
-  // which it changes: torch.compile makes a constant of a `float`, and compiles again for the next one.
-  tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c) -> Tensor                       f.tag_tensor_c
+  // which it changes: torch.compile makes a constant of a `float`, and compiles again for the next one. TorchScript
+  // finds an operator by its name and the types of its arguments, without the overload's name, and there may be an
+  // f(Tensor x, Tensor c). So this one has an argument more, by which alone the two differ.
+  tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c, *, bool is_number=True) -> Tensor    f.tag_tensor_c
   // The first two once more, without a kernel at Autograd: what the public functions call where nothing is recorded.
   unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
 };
@@ -87,8 +89,10 @@ struct Signature {
       const bool is_tensor = arguments[i].is_tensor || form & tensor_numbers;
       text.append(i ? ", " : "").append(is_tensor ? "Tensor " : "float ").append(arguments[i].name);
     }
-    if (form & functional) return text + ") -> Tensor";
-    return text + (form & out ? ", *, Tensor(a!) out) -> Tensor(a!)" : ", Tensor(a!) out) -> ()");
+    if (form & out) return text + ", *, Tensor(a!) out) -> Tensor(a!)";
+    if (form & writing) text += ", Tensor(a!) out";
+    if (form & tensor_numbers) text += ", *, bool is_number=True";
+    return text + (form & functional ? ") -> Tensor" : ") -> ()");
   }
 };
 

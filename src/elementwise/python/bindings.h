@@ -18,6 +18,11 @@ template <class Operators>
 void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
+  // Python may import its files again, and the dispatcher keeps what the first ones registered.
+  m.def("registered_from_python", [] {
+    static bool registered = false;
+    return std::exchange(registered, true);
+  });
   // Every operator: its declaration, the form and the name it has in the dispatcher, and its dtypes.
   m.def("operators", [] {
     std::vector<std::tuple<std::string, unsigned, std::string, std::vector<std::string>>> all;

@@ -1,0 +1,58 @@
+"""The node of ATen that records some calls of an operator: our own, which records the others, must look the same.
+
+Which of the two a call gets depends on who listens, and a profiler in another thread can change that between a forward
+pass and its recomputation. ``torch.utils.checkpoint`` pairs what the two save by its order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._library import name
+
+
+def order_of(
+    op: Any, aten: Callable[..., Tensor], reads: Mapping[int, Sequence[int]], arguments: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """Return the places of the tensors that ATen's node has as inputs, and of those that it saves, in its order.
+
+    Raises
+    ------
+    ValueError
+        If it is not one node, or saves something else for a gradient than what the partial derivative reads.
+    """
+
+    def look(places: Sequence[int]) -> tuple[list[int | None], list[int | None]]:
+        """Return the inputs, and what is saved, where those at ``places`` require grad."""
+        leaves = [torch.ones(1, device="cpu").requires_grad_(place in places) for place in reads]
+        place_of = {leaf.data_ptr(): place for place, leaf in zip(reads, leaves, strict=True)}
+        saved: list[int | None] = []
+
+        def pack(x: Tensor) -> Tensor:
+            saved.append(place_of.get(x.data_ptr()))
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            node: Any = aten(*leaves).grad_fn
+        inputs = [getattr(edge, "variable", None) for edge, _ in node.next_functions] if node else []
+        return [None if x is None else place_of[x.data_ptr()] for x in inputs], saved
+
+    # A new thread has none of the modes, transforms and hooks that there may be around the import.
+    with ThreadPoolExecutor(1) as thread:
+        (inputs, order), *each = thread.map(look, [list(reads), *([place] for place in reads)])
+    if set(inputs) != set(reads):
+        raise ValueError(f"{name(op)}: aten must be one operator of ATen, on {[arguments[place] for place in reads]}")
+    for (place, read), (_, saved_for_it) in zip(reads.items(), each, strict=True):
+        if saved_for_it != [one for one in order if one in read] or not set(read) <= set(order):
+            saved = ["another tensor" if one is None else arguments[one] for one in saved_for_it]
+            expected = ["result" if one == len(arguments) else arguments[one] for one in read]
+            raise ValueError(
+                f"{name(op)}: for the gradient of {arguments[place]} aten saves {saved}, and the partial derivative "
+                f"reads {expected}"
+            )
+    return [place for place in inputs if place is not None], [place for place in order if place is not None]
