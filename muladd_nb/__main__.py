@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand in ``argv``, or info, check and bench, and return the exit status."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # it was closed
-            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
+            setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 (until the process ends)
     try:
         try:
             return _run(argv)

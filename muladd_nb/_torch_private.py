@@ -286,11 +286,11 @@ if _missing:
 # ---- What is made of them
 
 
-# No one sees which operators are called: no transform, level of forward-mode AD, mode, profiler or autocast region; nor
-# torch.jit.trace, which compares where calls come from. Source, because a call of it would take as long again.
+# No one sees which operators are called: no transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace,
+# which compares where calls come from. Source, because a call of it would take as long again.
 UNOBSERVED = (
     "not (_transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes() "
-    "or _is_tracing() or _profiler._is_profiler_enabled or _autocasts())"
+    "or _is_tracing() or _profiler._is_profiler_enabled)"
 )
 
 

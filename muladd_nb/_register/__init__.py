@@ -11,7 +11,7 @@ from .operator import UNRECORDED, Elementwise, Form, declared
 __all__ = ["Elementwise", "register"]
 
 # Nothing of a transform, a mode or a subclass comes to what only the public functions call.
-_OF_UNRECORDED = (fake, autograd, negative, unsupported)
+_OF_UNRECORDED = (fake, autograd, autocast, negative, unsupported)
 
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:

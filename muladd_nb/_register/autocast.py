@@ -79,17 +79,17 @@ def in_backward() -> bool:
 
 
 def without_kernel(op: Any) -> Any:
-    """Define an operator that is the same, but has no kernel at Autocast, nor at Autograd."""
-    schema = private.schema(op).partition("::")[2]
-    twin, _, _ = schema.partition("(")
-    library.define(f"_{schema}")
+    """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
+    declared, _, arguments = private.schema(op).partition("::")[2].partition("(")
+    packet, _, overload = declared.partition(".")
+    qualified = f"_{packet}_uncast.{overload}".rstrip(".")
+    library.define(f"{qualified}({arguments}")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with private.without_autocast():
             return op(*args, **kwargs)
 
-    library.impl(f"_{twin}", call, "CompositeExplicitAutograd")
-    library.impl(f"_{twin}", torch.library.fallthrough_kernel, "Autograd")
-    torch.library.register_fake(f"{library.ns}::_{twin}", call)
-    packet, _, overload = twin.partition(".")
-    return getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}"), overload or "default")
+    library.impl(qualified, private.leave_alone(call), "CompositeExplicitAutograd")
+    library.impl(qualified, torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake(f"{library.ns}::{qualified}", call)
+    return getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")

@@ -31,6 +31,5 @@ def register(form: Form) -> None:
         node=promises.node,
         instead=promises.instead,
         aten=promises.aten if form.below else None,
-        uncast=form.below,
         shortened=lambda kernel: before(kernel, form),
     )

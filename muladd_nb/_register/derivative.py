@@ -37,7 +37,6 @@ def elementwise(
     node: str | None = None,
     instead: str | None = None,
     aten: Callable[..., Tensor] | None = None,
-    uncast: Any = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Give an element-wise operator its derivative.
@@ -60,8 +59,6 @@ def elementwise(
     aten
         The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
         order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
-    uncast
-        The same operator without a kernel at Autocast, for backward passes that are compiled.
     shortened
         Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
 
@@ -145,9 +142,7 @@ def elementwise(
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
     without = [argument for argument in tensors if argument not in partials]
-    _register(
-        op, save, vjp, jvp, node=node, without=without, instead=instead, order=order, uncast=uncast, shortened=shortened
-    )
+    _register(op, save, vjp, jvp, node=node, without=without, instead=instead, order=order, shortened=shortened)
 
 
 def derivative(
@@ -269,7 +264,6 @@ def derivative(
         node=node,
         materialize=True,
         check_tangent=check_tangent,
-        uncast=autocast.without_kernel(op),
     )
 
 
@@ -416,7 +410,6 @@ def _register(
     jvp: Callable[..., Any],
     *,
     node: str | None,
-    uncast: Any,
     without: Sequence[str] = (),
     instead: str | None = None,
     materialize: bool = False,
@@ -445,6 +438,7 @@ def _register(
         )
 
     at_this_level = private.refusal(private.TRANSFORMS, name(op)) or private.record_at_this_level
+    uncast = autocast.without_kernel(op)
     refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
     redispatch = private.redispatch(op) if positional == len(arguments) else by_keyword
 
@@ -495,7 +489,7 @@ def _register(
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
         below = partial(redispatch, private.below_autograd(keyset))
-        if uncast and autocast.in_backward() and private.is_traced(args):
+        if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region that the forward one did not.
             below = uncast
         if private.transforms_active():

@@ -37,7 +37,7 @@ _TO_RESULT = """\
 # The kernel comes first: it checks, in its own words. The same in C++ takes longer: there an operator is called by its
 # name (torch_call_dispatcher).
 _RECORDED = """\
-            if {first}.numel() <= _SMALL:
+            if {first}.numel() <= _SMALL and not _autocasts():
                 _value = _functional_{row}({arguments})
                 _result = _aten_{row}({tensors})
                 _result.data = _value

@@ -3,6 +3,7 @@
 What eager mode refuses, the compiler may make right with a copy; what it gives, a compiled program must give too.
 """
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 
@@ -61,8 +62,8 @@ class Program:
             results.append(out.clone() if statement.operator.writes else result)
         return torch.stack(results)
 
-    def inputs(self):
-        first = torch.arange(60, dtype=torch.float64).sin()
+    def inputs(self, dtype):
+        first = torch.arange(60, dtype=dtype).sin()
         second = first if self.shared else first.cos()
         return [first, second], [first[self.offsets[0] :][:24], second[self.offsets[1] :][:24]]
 
@@ -87,16 +88,19 @@ def programs(draw, of):
     program=st.one_of(programs(operators.RETURNING + writes) for writes in (PUBLIC_WRITES, RAW_WRITES, [])),
     how=st.sampled_from(["aot_eager"] * 4 + ["export"] * 2 + ["inductor"]),
     dynamic=st.booleans(),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
 )
-def right_when_compiled(program, how, dynamic):
-    def after(function, c):
+def right_when_compiled(program, how, dynamic, dtype):
+    def after(function, c, region):
         """What a function returns for the inputs of the program, the gradients, and the memory it leaves."""
-        memories, inputs = program.inputs()
+        memories, inputs = program.inputs(dtype)
         differentiates = not any(statement.operator.writes for statement in program.statements)
         if differentiates and how != "export":
             inputs = [x.detach().requires_grad_() for x in inputs]
         result = function(*inputs, c)
-        gradients = torch.autograd.grad(result.sum(), inputs, materialize_grads=True) if result.requires_grad else []
+        loss = result.sum()
+        with region:
+            gradients = torch.autograd.grad(loss, inputs, materialize_grads=True) if result.requires_grad else []
         return [result.detach(), *gradients, *memories]
 
     if how == "export":  # fails in torch, of inputs that share memory, which are written: of ATen's operators too
@@ -109,7 +113,7 @@ def right_when_compiled(program, how, dynamic):
     torch._dynamo.reset()
     with torch._inductor.config.patch(enable_auto_functionalized_v2=not raw):
         try:
-            expected = [after(program.run, c) for c in (0.25, -1.5)]
+            expected = [after(program.run, c, contextlib.nullcontext()) for c in (0.25, -1.5)]
         except RuntimeError as error:
             assert "out must" in str(error), error
             COUNTS["eager mode refuses"] += 1
@@ -120,13 +124,14 @@ def right_when_compiled(program, how, dynamic):
                 def forward(self, y, z, c):
                     return program.run(y, z, c)
 
-            exported = torch.export.export(Module(), (*program.inputs()[1], 0.25))
+            exported = torch.export.export(Module(), (*program.inputs(dtype)[1], 0.25))
             runs = [exported.module(), exported.run_decompositions().module()]
-            got = [after(run, 0.25) for run in runs]
+            got = [after(run, 0.25, contextlib.nullcontext()) for run in runs]
             expected = [expected[0]] * 2
         else:
             compiled = torch.compile(program.run, fullgraph=True, backend=how, dynamic=dynamic or None)
-            got = [after(compiled, c) for c in (0.25, -1.5)]
+            # A backward pass is computed in the dtype of the forward one, whichever region it runs in.
+            got = [after(compiled, c, torch.autocast("cpu")) for c in (0.25, -1.5)]
     for one, other in zip(got, expected, strict=True):
         # To the last bit, but for gradients, which Inductor adds up in another order.
         torch.testing.assert_close(one[:1] + one[-2:], other[:1] + other[-2:], rtol=0, atol=0, equal_nan=True)

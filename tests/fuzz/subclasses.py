@@ -1,12 +1,15 @@
 """Every kind of tensor in every place: the values, type, gradient and count of writes that ATen has, or a sentence."""
 
+import contextlib
 from collections import Counter
 
 import operators
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 COUNTS = Counter()
 
@@ -21,6 +24,16 @@ class Reluctant(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         return super().__torch_function__(function, types, args, kwargs)
+
+
+class DispatchMode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class FunctionMode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 OFFSETS = torch.tensor([0, 2, 3])
@@ -61,8 +74,9 @@ REFUSED = {"sparse", "mkldnn", "complex", "conjugated"}  # here, and not by ATen
     in_place=st.booleans(),
     requires_grad=st.booleans(),
     mode=st.sampled_from([torch.enable_grad, torch.no_grad, torch.inference_mode]),
+    listener=st.sampled_from([contextlib.nullcontext, DispatchMode, FunctionMode]),
 )
-def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode):
+def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode, listener):
     kinds = kinds[: operator.tensors] + kinds[3:] * operator.writes
     if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
         in_place = False  # TwoTensor calls an operator twice, so it writes twice into what is less wrapped
@@ -80,7 +94,7 @@ def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode
         tensors, out = x[: operator.tensors], x[-1]
         recorded = [y for y in x if y.requires_grad and not y.is_inference()]
         version = None if out.is_inference() else out._version
-        with mode():
+        with mode(), listener():
             result = call(tensors, 0.5, out)
         gradients = []
         if result is None or operator.writes:
@@ -121,10 +135,7 @@ def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode
         COUNTS["ATen refuses"] += 1
         return
     assert type(result) is type(expected), f"the type is {type(result)}, not {type(expected)}"
-    # What is below autograd sees no wrapper, and inference mode takes autograd away.
-    wrapped = [kind.startswith(("wrapper", "jagged")) for kind in kinds]
-    uncounted = mode is torch.inference_mode and any(wrapped)
-    assert counted or uncounted or not aten_counts, "the write is not counted"
+    assert counted or not aten_counts, "the write is not counted"
     for one, other in zip([result, *gradients], [expected, *its_gradients], strict=True):
         if one is None or other is None:
             assert one is other, f"a gradient is {one}, not {other}"
