@@ -12,8 +12,9 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
-from muladd_nb._register import autocast
+from muladd_nb._register import autocast, autograd
 from muladd_nb._register import derivative as layer
+from muladd_nb._register.operator import FUNCTIONAL, Elementwise, Form
 
 library = torch.library.Library("derivative_test", "DEF")
 counter = itertools.count()
@@ -631,6 +632,19 @@ def test_an_argument_that_has_no_gradient_is_refused(mode):
 def test_an_operator_without_a_derivative_is_refused(mode):
     with pytest.raises(Exception, match="rounds: the operator has no derivative, but x (requires grad|has a tangent)"):
         mode(ops.rounds, x3)
+
+
+def test_a_row_of_the_table_without_a_derivative():
+    op = define("rounds_by_row(Tensor x) -> Tensor", torch.round)
+    form = Form("rounds_by_row(Tensor x)", FUNCTIONAL, op, (torch.float64,), Elementwise(differentiable=False))
+    with in_library():
+        autograd.register(form)
+    assert not op(x3).requires_grad
+    for mode in (MODES_OF_X["backward"], MODES_OF_X["jvp"]):
+        with pytest.raises(RuntimeError, match="rounds_by_row: the operator has no derivative, but x "):
+            mode(op, x3)
+    with pytest.raises(ValueError, match=r"no partial derivatives, got some for \['x'\]"):
+        Elementwise(partials={"x": lambda x: x}, differentiable=False)
 
 
 def test_without_a_derivative_nothing_requires_grad():

@@ -4,6 +4,7 @@ import itertools
 import threading
 import warnings
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from layouts import ALL
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 from torch.utils.flop_counter import FlopCounterMode
 
 import muladd_nb
@@ -167,9 +168,12 @@ def test_checkpointing_pairs_what_two_nodes_save(device, call, aten, own, count,
 
     inputs = leaves(count, device, torch.float64, shape=(3,))
     expected = torch.autograd.grad(product(*inputs).sum(), inputs)
-    for of_forward, of_backward in ((observer, "none"), ("none", observer)):
+    selective = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mul.Tensor])
+    for (of_forward, of_backward), contexts in itertools.product(
+        [(observer, "none"), ("none", observer)], [noop_context_fn, selective]
+    ):
         with OBSERVERS[of_forward]():
-            result = checkpoint(product, *inputs, use_reentrant=False)
+            result = checkpoint(product, *inputs, use_reentrant=False, context_fn=contexts)
         with OBSERVERS[of_backward]():
             assert all(map(torch.equal, torch.autograd.grad(result.sum(), inputs), expected))
 

@@ -110,7 +110,10 @@ def dual(g):
 def recorded(g):
     def gradient(a, b):
         a = a.detach().requires_grad_()
-        return torch.autograd.grad(g(a, b).sum(), a, create_graph=True)[0]
+        result = g(a, b).sum()
+        if not result.requires_grad:  # it does not depend on `a`; ATen may record a gradient of zeros
+            return torch.zeros_like(a)
+        return torch.autograd.grad(result, a, create_graph=True, materialize_grads=True)[0]
 
     return gradient
 
@@ -231,11 +234,12 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, re
             raise
         COUNTS["a view that torch refuses"] += 1
         return
+    bits = 2**-6 if "autocast" in used and dtype != torch.float64 else 1e-4  # two of the last bits of bfloat16
     for ours, atens, right in zip(got, expected, exact, strict=True):
         assert ours.dtype == atens.dtype, f"the dtype is {ours.dtype}"
         assert ours.shape == atens.shape, f"the shape is {ours.shape}"
         error = (atens - right).abs().nan_to_num(posinf=0).max().item() if right.numel() else 0
-        torch.testing.assert_close(ours, atens, equal_nan=True, rtol=1e-4, atol=1e-4 + 8 * error)
+        torch.testing.assert_close(ours, atens, equal_nan=True, rtol=bits, atol=bits + 8 * error)
     (result, _), (expected, _) = got, expected
     # Of what does not depend on `a`, one of the two records a gradient of zeros in places; but not where nothing is.
     records = expected.requires_grad or under(modes, torch.is_grad_enabled)
