@@ -6,8 +6,21 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#include <cuda_bf16.h> // CUDA's own: they have paths for the host, and there __global__ and its like say nothing
+#if __has_include( \
+    <cuda_fp16.h>) // CUDA's own: they have paths for the host, and there __global__ and its like say nothing
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#else // enough for a kernel of one's own
+#define __global__
+#define __device__
+#define __host__
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+#endif
 
 #include "elementwise/cuda/start.h"
 
@@ -17,7 +30,10 @@ inline dim3 gridDim, blockDim;
 namespace elementwise::cuda {
 
 // What a test changes: how many blocks a grid can hold, and whether all of them run or the first and the last two.
-inline int64_t most_blocks = std::numeric_limits<int>::max();
+#ifndef ELEMENTWISE_MOST_BLOCKS
+#define ELEMENTWISE_MOST_BLOCKS std::numeric_limits<int>::max()
+#endif
+inline int64_t most_blocks = ELEMENTWISE_MOST_BLOCKS;
 inline bool ends_alone = false;
 
 template <class... Parameters>
@@ -31,6 +47,16 @@ Error start(
     for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) kernel(arguments...);
   }
   return {};
+}
+
+// For kernels that are not element-wise: every tensor is on this device.
+template <class Tensor>
+bool runs(const Tensor&) {
+  return true;
+}
+template <class Caller, class Run>
+void on_device(const Caller&, int32_t, const Run& run) {
+  run(nullptr);
 }
 
 } // namespace elementwise::cuda
