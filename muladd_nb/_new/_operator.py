@@ -75,7 +75,7 @@ def add_test(files: Files, schema: Schema, package: str) -> None:
 Case(
         {package}.{schema.name},
 {_format.python_product(f"        reference=lambda {names}: ", product(schema))}
-        arguments=lambda tensor, either: ({", ".join(examples)}{"," * (len(examples) == 1)}),
+{_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
     line = f"| `{package}.{schema.name}({names}{'' if schema.results else ', out'})` | `{product(schema)}` |\n"

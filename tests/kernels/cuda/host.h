@@ -6,11 +6,12 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#if __has_include( \
-    <cuda_fp16.h>) // CUDA's own: they have paths for the host, and there __global__ and its like say nothing
+// CUDA's own headers have paths for the host, and there __global__ and its like say nothing. Without them there is
+// enough here for a kernel of one's own.
+#if __has_include(<cuda_fp16.h>)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#else // enough for a kernel of one's own
+#else
 #define __global__
 #define __device__
 #define __host__
@@ -22,6 +23,8 @@ struct dim3 {
 };
 #endif
 
+#include <cstdlib>
+
 #include "elementwise/cuda/start.h"
 
 inline uint3 blockIdx, threadIdx;
@@ -30,17 +33,15 @@ inline dim3 gridDim, blockDim;
 namespace elementwise::cuda {
 
 // What a test changes: how many blocks a grid can hold, and whether all of them run or the first and the last two.
-#ifndef ELEMENTWISE_MOST_BLOCKS
-#define ELEMENTWISE_MOST_BLOCKS std::numeric_limits<int>::max()
-#endif
-inline int64_t most_blocks = ELEMENTWISE_MOST_BLOCKS;
+inline int64_t most_blocks = std::numeric_limits<int>::max();
 inline bool ends_alone = false;
 
 template <class... Parameters>
 Error start(
     void (*kernel)(Parameters...), int64_t blocks, int threads, void*,
     const std::type_identity_t<Parameters>&... arguments) {
-  gridDim.x = static_cast<unsigned>(std::min(blocks, most_blocks));
+  const char* const most = std::getenv("ELEMENTWISE_MOST_BLOCKS"); // what a test in Python changes
+  gridDim.x = static_cast<unsigned>(std::min(blocks, most ? std::atol(most) : most_blocks));
   blockDim.x = threads;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
     if (ends_alone && blockIdx.x > 0) blockIdx.x = std::max(blockIdx.x, gridDim.x - 2);

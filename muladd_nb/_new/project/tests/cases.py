@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Case:
         The dtype of each result; by default it is that of the first tensor, or of the reference where that returns
         integers.
     tolerance
-        Of the values, relative and absolute; by default that of ``torch.testing.assert_close`` for the dtype.
+        Of the values, relative and absolute, for a dtype; by default that of ``torch.testing.assert_close``.
     extremes
         The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
         bounds of ``tensor``, and the same elements in all tensors.
@@ -60,7 +61,7 @@ class Case:
     shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
     differentiable: Sequence[str] | None = None
     results: Sequence[torch.dtype] = ()
-    tolerance: tuple[float, float] | None = None
+    tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
     extremes: Sequence[float] = EXTREMES
 
     def __post_init__(self) -> None:
@@ -104,15 +105,14 @@ class Case:
             args = list(self.arguments(_Tensor(dtype, device, shape, [*extremes, *more]), _Either(either.choice)))
         return args
 
-    def samples(self, dtype: torch.dtype, device: str) -> Iterator[tuple[str, list[Any]]]:
+    def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
         """Yield all arguments that values and gradients are tried with, and what they are."""
         finite = [x for x in self.extremes if abs(x) < float("inf")]
-        for choice in self.choices:
-            for shape in self.shapes:
-                for kind, extremes in {"random": (), "finite": finite, "extreme": self.extremes}.items():
-                    args = self.sample(dtype, device, shape, choice, extremes)
-                    given = [f"{name}={x}" for name, x in zip(self.names, args, strict=True) if not is_tensor(x)]
-                    yield ", ".join([f"{kind} elements of shape {list(shape)} and {str(dtype)[6:]}", *given]), args
+        kinds = {"random": (), "finite": finite, "extreme": self.extremes}
+        for dtype, choice, shape, kind in itertools.product(self.dtypes, self.choices, self.shapes, kinds):
+            args = self.sample(dtype, device, shape, choice, kinds[kind])
+            given = [f"{name}={x}" for name, x in zip(self.names, args, strict=True) if not is_tensor(x)]
+            yield ", ".join([f"{kind} elements of shape {list(shape)} and {str(dtype)[6:]}", *given]), args
 
     def call(self, *args: Any, out: Tensor | None = None) -> Any:
         """Return the result, or what was written."""
@@ -135,11 +135,13 @@ class Case:
 
     def check(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
-        rtol, atol = self.tolerance or (None, None)
+        __tracebackhide__ = True
+        rtol, atol = self.tolerance.get(as_tuple(expected)[0].dtype, (None, None))
         self.close(actual, expected, what, rtol=rtol, atol=atol)
 
     def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
         """Do the same with other tolerances."""
+        __tracebackhide__ = True
         assert_close(actual, expected, **tolerances, equal_nan=True, msg=lambda m: f"{self.name}: {what}. {m}")
 
 
@@ -182,6 +184,10 @@ def is_float(x: Any) -> bool:
 def each(function: Callable[..., Any], results: Any) -> Any:
     """Return the function of a result, or of each of several."""
     return tuple(map(function, results)) if isinstance(results, tuple) else function(results)
+
+
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def tensors(args: Sequence[Any]) -> list[Tensor]:

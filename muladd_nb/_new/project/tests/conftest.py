@@ -1,4 +1,4 @@
-"""Fixtures: every test that takes `case`, `dtype` or `device` runs on each of them."""
+"""Fixtures: every test that takes `case` or `device` runs on each of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ CUDA = torch.cuda.is_available() and all(case.has_cuda for case in OPERATORS)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         metafunc.parametrize("device", ["cpu", "cuda"] if CUDA else ["cpu"])
-    of_derivatives = any(word in metafunc.function.__name__ for word in ("derivatives", "test_gradients"))
-    cases = [case for case in OPERATORS if case.differentiable or not of_derivatives]
-    if "dtype" in metafunc.fixturenames:
-        pairs = [(case, dtype) for case in cases for dtype in case.dtypes]
-        metafunc.parametrize(("case", "dtype"), pairs, ids=[f"{case.name}-{str(dtype)[6:]}" for case, dtype in pairs])
-    elif "case" in metafunc.fixturenames:
+    if "case" in metafunc.fixturenames:
+        of_derivatives = any(word in metafunc.function.__name__ for word in ("derivatives", "test_gradients"))
+        cases = [case for case in OPERATORS if case.differentiable or not of_derivatives]
         metafunc.parametrize("case", cases, ids=[case.name for case in cases])
 
 
@@ -34,3 +31,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def reproducible() -> None:
     torch.manual_seed(0)
     torch.compiler.reset()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end what is wrong, which the lines of pytest's own summary are too short for."""
+    crashes = [getattr(report.longrepr, "reprcrash", None) for report in terminalreporter.stats.get("failed", [])]
+    for message in dict.fromkeys(crash.message.partition(". ")[0].splitlines()[0] for crash in crashes if crash):
+        terminalreporter.write_line(message)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from cases import GRADIENT_TOLERANCE, each, is_float, is_tensor, tensors
+from cases import GRADIENT_TOLERANCE, as_tuple, each, is_float, is_tensor, tensors
 
 LAYOUTS = {
     "contiguous": lambda x: x,
@@ -42,8 +42,8 @@ def new_memory_is_nan():
         torch.use_deterministic_algorithms(False)
 
 
-def test_values(case, dtype, device):
-    for what, args in case.samples(dtype, device):
+def test_values(case, device):
+    for what, args in case.samples(device):
         for layout in LAYOUTS if what.startswith("random") else ["contiguous"]:
             given = with_layout(layout, args)
             with new_memory_is_nan():
@@ -63,12 +63,12 @@ def test_threads_share_the_work(case, device):
     case.check(result, case.expected(*args), "the result of 4 threads")
 
 
-def test_the_fake_kernel_knows_the_result(case, dtype, device):
+def test_the_fake_kernel_knows_the_result(case, device):
     def metadata(x):
         # torch.empty_like itself does not give an empty tensor the same strides with data and without.
         return x.dtype, x.shape, x.stride() if x.numel() else None
 
-    for choice, shape, layout in itertools.product(case.choices, case.shapes, LAYOUTS):
+    for dtype, choice, shape, layout in itertools.product(case.dtypes, case.choices, case.shapes, LAYOUTS):
         args = with_layout(layout, case.sample(dtype, device, shape, choice))
         real, fake = (each(metadata, case.call(*these)) for these in (args, without_data(args)))
         assert fake == real, f"{case.name}: dtype, shape and strides of the fake result of {list(shape)}, {layout}"
@@ -89,10 +89,10 @@ def test_out(case, device):
 def refuses(case, message, function, *args, **options):
     with pytest.raises(RuntimeError) as caught:
         function(*args, **options)
-    assert re.match(f"{case.forms[0].name}: {message}", str(caught.value)), str(caught.value)
+    assert re.match(f"{case.forms[0].name}: (?:{message})", str(caught.value)), str(caught.value)
 
 
-@pytest.mark.parametrize("data", [True, False])
+@pytest.mark.parametrize("data", [True, False], ids=["data", "meta"])
 def test_bad_arguments_are_named(case, device, data):
     """By the same error message with data and without."""
     args = case.sample(case.dtypes[0], device)
@@ -154,10 +154,6 @@ def gradients(case, function, args, names, cotangents):
     return dict(zip(names, torch.autograd.grad(results, inputs, cotangents, materialize_grads=True), strict=True))
 
 
-def as_tuple(results):
-    return results if isinstance(results, tuple) else (results,)
-
-
 def cotangents_of(case, args):
     return [torch.randint_like(y, 1, 3) - 1.5 for y in as_tuple(case.call(*args)) if is_float(y)]
 
@@ -166,25 +162,24 @@ def subsets(names):
     return [subset for n in range(1, len(names) + 1) for subset in itertools.combinations(names, n)]
 
 
-def test_gradients(case, dtype, device):
+def test_gradients(case, device):
     """Are those of the reference."""
-    tolerance = GRADIENT_TOLERANCE[dtype]
-    for what, args in case.samples(dtype, device) if case.differentiable else ():
+    for what, args in case.samples(device):
         cotangents = cotangents_of(case, args)
         wide = [x.double() if is_float(x) else x for x in args]
         actual = gradients(case, case.call, args, case.differentiable, cotangents)
         expected = gradients(case, case.reference, wide, case.differentiable, cotangents)
         for name, gradient in actual.items():
             # Where the reference has none, at infinities, or one that the dtype does not hold, ours is not asked for.
+            dtype = gradient.dtype
             of_reference = expected[name].to(dtype)
             where = of_reference.isfinite()
-            case.close(
-                torch.where(where, gradient, 0),
-                torch.where(where, of_reference, 0),
-                f"the gradient of {name}, reverse mode, {what}",
-                rtol=tolerance,
-                atol=tolerance,
-            )
+            ours, theirs = (torch.where(where, x, 0) for x in (gradient, of_reference))
+            tolerances = {"rtol": GRADIENT_TOLERANCE[dtype], "atol": GRADIENT_TOLERANCE[dtype]}
+            # In 16 bits a rounding carries some elements over a kink, of which there are few.
+            few = ours.numel() // 100 if dtype.itemsize == 2 else 0
+            if (~torch.isclose(ours, theirs, **tolerances)).sum() > few:
+                case.close(ours, theirs, f"the gradient of {name}, reverse mode, {what}", **tolerances)
 
 
 def test_gradients_of_each_subset(case, device):
@@ -235,42 +230,43 @@ def test_arguments_without_a_gradient(case, device):
 class Taylor:
     """The derivatives of an operator at several points, each the gradient of the one before; and a polynomial of them.
 
-    The polynomial has the operator's derivatives at these points up to the third, and is made of PyTorch's operators,
+    The polynomial has the operator's derivatives at these points up to an order, and is made of PyTorch's operators,
     which every nesting of transforms knows.
     """
 
-    def __init__(self, case, device, choice, n):
+    def __init__(self, case, device, choice, n, order):
         samples = [case.sample(torch.float64, device, choice=choice) for _ in range(n)]
-        self.args = [[*of_args] for of_args in samples]
-        for args in self.args:  # the points differ in what has a derivative
-            args[:] = [x if name in case.differentiable else y for name, x, y in zip(case.names, args, samples[0])]
-        self.points = [of_floats(case, args, case.differentiable)[1] for args in self.args]
-        self.function = of_floats(case, self.args[0], case.differentiable)[0]
+        self.points = [of_floats(case, args, case.differentiable)[1] for args in samples]
+        self.function = of_floats(case, samples[0], case.differentiable)[0]  # all else is that of the first
         self.shapes = [x.shape for x in self.points[0]]
         self.result_shapes = [y.shape for y in self.function(*self.points[0])]
         self.x = torch.stack([flat(x) for x in self.points])
-        self.levels = [torch.stack(level) for level in zip(*map(self.derivatives, self.x), strict=True)]
+        of_points = [self.derivatives(x, order) for x in self.x]
+        self.levels = [torch.stack(level) for level in zip(*of_points, strict=True)]
 
-    def derivatives(self, x, order=3):
+    def derivatives(self, x, order):
         """Return the results at a point, as one vector, and their derivatives."""
         x = x.detach().requires_grad_()
-        levels = [flat(self.function(*split(x, self.shapes)))]
-        for _ in range(order):
-            rows = [
-                torch.autograd.grad(y, x, create_graph=True, materialize_grads=True)[0]
-                if y.requires_grad
-                else torch.zeros_like(x)
-                for y in levels[-1].flatten()
-            ]
-            levels.append(torch.stack(rows).view(*levels[-1].shape, len(x)))
-        return [level.detach() for level in levels]
+        y = flat(self.function(*split(x, self.shapes)))
+        levels, rows = [y.detach()], [y]
+        for n in range(order):
+            # Each element of each row by itself: that of a stack of them would be derived through all of them.
+            rows = [self.gradient(y, x, create_graph=n + 1 < order) for row in rows for y in row]
+            levels.append(torch.stack(rows).detach().view(*levels[-1].shape, len(x)))
+        return levels
+
+    def gradient(self, y, x, create_graph):
+        if not y.requires_grad:
+            return torch.zeros_like(x)
+        return torch.autograd.grad(y, x, create_graph=create_graph, retain_graph=True, materialize_grads=True)[0]
 
     def __call__(self, *args):
         x = flat(args)
         at = (x == self.x).all(-1).to(x.dtype)
         d = x - at @ self.x
-        value, first, second, third = (torch.tensordot(at, level, 1) for level in self.levels)
-        results = value + (first + (second + third @ d / 3) @ d / 2) @ d
+        *lower, results = (torch.tensordot(at, level, 1) for level in self.levels)
+        for n in range(len(lower), 0, -1):
+            results = lower[n - 1] + results @ d / n
         return tuple(split(results, self.result_shapes))
 
 
@@ -286,7 +282,7 @@ def split(x, shapes):
 def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
     """Up to the third order, in reverse mode: each against differences of the one before."""
     for choice in case.choices:
-        taylor, h = Taylor(case, device, choice, 1), 1e-5
+        taylor, h = Taylor(case, device, choice, 1, 3), 1e-5
         (x,) = taylor.x
         names = [name for name, x in zip(case.differentiable, taylor.points[0], strict=True) for _ in range(x.numel())]
         for place, name in enumerate(names):
@@ -311,14 +307,17 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("depth", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_nested_derivatives(case, device, depth):
     """Every nesting of transforms gives what the operator's own derivatives say."""
-    taylor = Taylor(case, device, {}, 3)
-    for nesting in itertools.product(TRANSFORMS, repeat=depth):
+    taylor = Taylor(case, device, {}, 3, depth)
+    for nesting in [nesting for n in range(depth) for nesting in itertools.product(TRANSFORMS, repeat=n + 1)]:
         batch = (2,) * nesting.count("vmap")
         which = torch.arange(2 ** len(batch), device=device) % 3  # no two dimensions of the batch are alike
-        x = [torch.stack(of_points)[which].reshape(*batch, *of_points[0].shape) for of_points in zip(*taylor.points)]
+        x = [
+            torch.stack(of_points)[which].reshape(*batch, *of_points[0].shape)
+            for of_points in zip(*taylor.points, strict=True)
+        ]
         actual, expected = taylor.function, taylor
         for transform in reversed(nesting):
             actual, expected = (TRANSFORMS[transform](f, len(x)) for f in (actual, expected))
@@ -399,15 +398,15 @@ def test_numbers_that_require_grad_are_refused(case, device):
             case.call(*learned)
 
 
-@pytest.mark.parametrize("target", [torch.bfloat16, torch.float16], ids=str)
-def test_autocast(case, device, target):
+def test_autocast(case, device):
     """A region is no error, also where dtypes differ, and its result is right."""
     if torch.float32 not in case.dtypes:
         pytest.skip("not of floating-point dtypes")
     args = case.sample(torch.float32, device)
-    mixed = [x.to(target) if is_float(x) and place == 0 else x for place, x in enumerate(args)]
-    for these in (args, mixed):
-        with torch.autocast(device, target):
-            result = case.call(*these)
-        actual, expected = (each(Tensor.double, y) for y in (result, case.expected(*args)))
-        case.close(actual, expected, f"the result under autocast to {str(target)[6:]}", rtol=0.05, atol=0.05)
+    for target in (torch.bfloat16, torch.float16):
+        mixed = [x.to(target) if is_float(x) and place == 0 else x for place, x in enumerate(args)]
+        for these in (args, mixed):
+            with torch.autocast(device, target):
+                result = case.call(*these)
+            actual, expected = (each(Tensor.double, y) for y in (result, case.expected(*args)))
+            case.close(actual, expected, f"the result under autocast to {str(target)[6:]}", rtol=0.05, atol=0.05)
