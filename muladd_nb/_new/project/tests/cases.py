@@ -16,8 +16,8 @@ from my_ops._operators import FORMS, TABLE
 from my_ops._register.operator import OUT, WRITING
 from my_ops._torch_private import has_kernel
 
-# Beside random elements. Powers of two, because sums and products of them are exact in every order: a result that is
-# off by more than a rounding is wrong.
+# Beside random elements. Powers of two, and not too far apart: float32 adds hundreds of them without a rounding, in every
+# order, so that a result that differs is wrong.
 LARGE, SMALL = 2.0**6, 2.0**-6
 EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
 
