@@ -110,6 +110,9 @@ def test_bad_arguments_are_named(case, device, data):
     bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in (first, *others)]
     for place, x, message in bad:
         refuses(case, message, case.call, *args[:place], x, *args[place + 1 :], out=out)
+    for place in (first, *others) if others else ():  # the public function asks for None itself, the operator too
+        given = [*args[:place], None, *args[place + 1 :], *[out] * case.writes]
+        refuses(case, f"{names[place]} must be a tensor, got None", case.ops[0], *given)
 
 
 def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
