@@ -198,9 +198,9 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def mistakes(session: nox.Session) -> None:
-    """Plant mistakes in the operators of a generated project, and see that its tests see each of them."""
+    """Plant mistakes in the operators of a generated project, or in those after --, and see that its tests see each."""
     session.install(*PROJECT["build-system"]["requires"], ".[test]")
-    session.run("python", "tests/mistakes")
+    session.run("python", "tests/mistakes", *session.posargs)
 
 
 @nox.session
