@@ -197,6 +197,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def mistakes(session: nox.Session) -> None:
+    """Plant mistakes in the operators of a generated project, or in those after --, and see that its tests see each."""
+    session.install(*PROJECT["build-system"]["requires"], ".[test]")
+    session.run("python", "tests/mistakes", *session.posargs)
+
+
+@nox.session
 def soak(session: nox.Session) -> None:
     """Look for leaks, and for what threads, signals, forks, full memory and huge tensors do: -- --seconds 600."""
     session.install(".")

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 import torch
-from test_new import ROOT, edit, install
+from nine import ROOT, edit
+from test_new import install
 from torch.utils.cpp_extension import load
 
 from muladd_nb.__main__ import main
@@ -24,8 +25,7 @@ def test_an_extension_that_moved_computes_what_it_did(tmp_path, monkeypatch):
     project = tmp_path / "moved_ops"
     difference = (ROOT / "docs/ship/diffs/silu_mul.diff").read_text().replace("my_ops", "moved_ops")
     (tmp_path / "silu_mul.diff").write_text(difference)
-    monkeypatch.setattr("test_new.EDITS", tmp_path)
-    edit(project, "silu_mul")
+    edit(project, tmp_path / "silu_mul.diff")
     install(project, tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     import moved_ops

@@ -9,19 +9,12 @@ from pathlib import Path
 
 import pytest
 from conftest import needs
+from nine import BLEND, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit, write_project
 
 from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_name
 
-ROOT = Path(__file__).parent.parent
-EDITS = ROOT / "docs/ship/diffs"  # what the site shows
-SOFTCLIP = "softclip(Tensor x, float limit) -> Tensor"
-OTHERS = [
-    "popcount(Tensor x) -> Tensor",
-    "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor",
-    "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()",
-]
-KERNEL = "row_logsumexp(Tensor x) -> Tensor"
+OTHERS = [POPCOUNT, BLEND, REFLECT]
 NOTE = re.compile(
     r"(//|#) Copied from muladd_nb [\d.]+, BSD-3-Clause \(licenses/muladd_nb\.txt\); not to be edited\.\n"
 )
@@ -39,11 +32,6 @@ def run(*command, cwd, **environment):
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
-
-
-def edit(project, *operators):
-    for operator in operators:
-        run("git", "apply", "-p0", EDITS / f"{operator}.diff", cwd=project, GIT_CEILING_DIRECTORIES=str(project.parent))
 
 
 def install(project, folder):
@@ -73,12 +61,15 @@ def its_tests(project, site, *options):
 
 @pytest.fixture(scope="module")
 def softclip(tmp_path_factory):
-    """The project of the tour, edited and installed."""
+    """The project of the tour, edited and installed, with a kernel of its own."""
     folder = tmp_path_factory.mktemp("softclip")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["new", "my_ops", SOFTCLIP]) == 0
-    edit(folder / "my_ops", "softclip")
+        edit(folder / "my_ops", "softclip")
+        patch.chdir(folder / "my_ops")
+        assert main(["add", "--kernel", KERNEL]) == 0
+    edit(folder / "my_ops", "row_logsumexp")
     install(folder / "my_ops", folder / "site")
     return folder / "my_ops", folder / "site"
 
@@ -87,32 +78,78 @@ def test_an_operator_passes_its_tests(softclip):
     project, site = softclip
     assert (site / "my_ops/_C.abi3.so").exists()
     assert (site / "my_ops/py.typed").exists()
-    its_tests(project, site, "-k", "not nest and not compiled and not lacks")
+    its_tests(project, site, "-k", "not registrations and not compiled and not compiling")
+
+
+@pytest.mark.parametrize(
+    ("operator", "file", "right", "wrong", "sentence"),
+    [
+        ("softclip", "_operators.py", ") ** -2", ") ** -1", "softclip: the gradient of x, reverse mode, "),
+        (
+            "row_logsumexp",
+            "_row_logsumexp.py",
+            "(x_tangent * _softmax(*saved)).sum(1)",
+            "x_tangent.sum(1)",
+            "row_logsumexp: the tangent of x, forward mode, ",
+        ),
+    ],
+    ids=["element-wise", "kernel"],
+)
+def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, file, right, wrong, sentence):
+    """The others are planted by `nox -s mistakes`."""
+    project, site = softclip
+    path = site / "my_ops" / file
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+    command = [sys.executable, "-m", "pytest", "-q", "-k", f"{operator} and not registrations"]
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    try:
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        path.write_text(text)
+    failed = int(re.search(r"(\d+) failed", done.stdout)[1])
+    assert failed <= 6
+    assert sentence in "\n".join(done.stdout.splitlines()[-2 * failed - 2 :])
+
+
+CALLS = """
+import torch, my_ops
+for call in (my_ops.row_logsumexp, torch.ops.my_ops.row_logsumexp, torch.compile(my_ops.row_logsumexp, backend="eager")):
+    for size in (0, 40):
+        x = torch.ones(3, 4)
+        x.untyped_storage().resize_(size)
+        try:
+            print(call(x))
+        except RuntimeError as error:
+            print(str(error).splitlines()[0])
+try:
+    my_ops.row_logsumexp(None)
+except RuntimeError as error:
+    print(error)
+"""  # noqa: E501
+
+
+def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
+    """In a process of its own, which would end."""
+    printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
+    past = "row_logsumexp: x must lie in its storage, got shape [3, 4], strides [4, 1] and offset 0 in a storage of "
+    sentences = 3 * [f"{past}0 bytes", f"{past}40 bytes"] + ["row_logsumexp: x must be a tensor, got None"]
+    assert printed.splitlines() == sentences
 
 
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory):
-    """The project with all operators of the site, and its wheel."""
+    """The project with nine operators, and its wheel."""
     folder = tmp_path_factory.mktemp("every_kind")
-    project = folder / "my_ops"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["new", "my_ops", SOFTCLIP]) == 0
-        edit(project, "softclip")
-        patch.chdir(project)
-        assert main(["add", *OTHERS[:1]]) == 0
-        edit(project, "popcount")
-        assert main(["add", *OTHERS[1:]]) == 0
-        edit(project, "blend", "reflect_out")
-        assert main(["add", "--kernel", KERNEL]) == 0
-        edit(project, "row_logsumexp")
+    project = write_project(folder)
     return project, install(project, folder / "site")
 
 
 @pytest.mark.whole
 def test_every_kind_of_operator_passes_all_its_tests(every_kind):
     project, wheel = every_kind
-    its_tests(project, wheel.parent.parent / "site")
+    its_tests(project, wheel.parent.parent / "site", "-m", "")
 
 
 @pytest.mark.whole
@@ -121,20 +158,23 @@ def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
     project, wheel = every_kind
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     run(tmp_path / "venv/bin/pip", "install", "torch==2.10.*", f"{wheel}[test]", cwd=tmp_path)
-    run(tmp_path / "venv/bin/pytest", "-q", cwd=project)
+    run(tmp_path / "venv/bin/pytest", "-q", "-m", "", cwd=project)
 
 
 @pytest.mark.whole
 @needs("meson", "ninja", "nvcc")
-def test_its_cuda_kernels_compile_and_give_the_bits_of_the_cpu(every_kind, tmp_path):
-    """The element-wise ones, compiled by the host compiler: without a GPU."""
-    project, _ = every_kind
+def test_its_cuda_kernels_compile_and_give_what_the_cpu_gives(every_kind, tmp_path):
+    """Compiled by the host compiler: without a GPU. Those of the element-wise operators give the same bits."""
+    project, wheel = every_kind
     alone, whole = tmp_path / "alone", tmp_path / "whole"
     run("meson", "setup", alone, "-Dkernels_alone=true", cwd=project)
     log = run("meson", "test", "-C", alone, "--verbose", cwd=project)
     assert int(re.search(r"^(\d+) cases, 0 failed", log, re.MULTILINE)[1]) > 10_000
     run("meson", "setup", whole, "-Dcuda=enabled", "-Dgpu_archs=90", cwd=project)
     run("meson", "compile", "-C", whole, cwd=project)
+    site = {"PYTHONPATH": str(wheel.parent.parent / "site")}
+    log = run("meson", "test", "-C", whole, "CUDA kernels of one's own on the host", "--verbose", cwd=project, **site)
+    assert int(re.search(r"^(\d+) cases, 0 failed", log, re.MULTILINE)[1]) > 100
 
 
 @pytest.mark.whole
@@ -191,7 +231,7 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
         schemas.append(f"of_{begin}({', '.join(arguments)}) -> Tensor")
     assert main(["new", "my_ops", "--kernel", *schemas]) == 0
     install(folder / "my_ops", folder / "site")
-    its_tests(folder / "my_ops", folder / "site", "-k", "(values or derivatives) and not nest")
+    its_tests(folder / "my_ops", folder / "site", "-k", "values or subset or nested")
 
 
 PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "

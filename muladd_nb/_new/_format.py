@@ -20,6 +20,15 @@ def python(head: str, items: Sequence[str], tail: str) -> str:
     return f"{head}\n{inside}\n{margin}{tail}"
 
 
+def python_tuple(head: str, items: Sequence[str]) -> str:
+    """Return an item that ends in a tuple: on one line, or with an element on each."""
+    line = f"{head}({', '.join(items)}{',' * (len(items) == 1)}),"
+    if len(line) <= WIDTH:
+        return line
+    margin = " " * (len(head) - len(head.lstrip()))
+    return f"{head}(\n" + "".join(f"{margin}    {item},\n" for item in items) + f"{margin}),"
+
+
 def python_product(head: str, product: str) -> str:
     """Return an item that ends in a product: on one line, in parentheses on the next, or with a factor on each."""
     line = f"{head}{product},"

@@ -69,9 +69,11 @@ def _cpp(schema: Schema) -> dict[str, str]:
         "parameters_of_pointers": each("const void* {}", "{1} {0}", "void* {}"),
         "parameters": each("Tensor {}", "{1} {0}"),
         "elements": "\n".join(f"  {out}[i] = static_cast<T>({value});" for out in outs),
-        "operands": ", ".join(f'elementwise::operand("{x}", {x})' for x in tensors),
+        "operands": ", ".join(f'{{"{x}", {x}}}' for x in tensors),
         "contiguous": "\n".join(f"  {x} = torch::stable::contiguous({x});" for x in tensors),
-        "allocate": "\n".join(f"  Tensor {out} = torch::stable::new_empty({first}, {first}.sizes());" for out in outs),
+        "allocate": "\n".join(
+            f"  Tensor {out} = elementwise::empty(kOperator, {first}, {first}.sizes());" for out in outs
+        ),
         "data": "\n".join(data),
         "first": first,
         "first_out": outs[0],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from . import _format
 from ._schema import Schema
 
-_EXAMPLES = {"Tensor": "tensor()", "float": "1.5", "int": "2", "bool": "True"}
+_EXAMPLES = {"Tensor": "tensor()", "float": "either(1.5, 0.5)", "int": "either(2, -1)", "bool": "either(True, False)"}
 
 Files = dict[str, str]
 
@@ -75,7 +75,7 @@ def add_test(files: Files, schema: Schema, package: str) -> None:
 Case(
         {package}.{schema.name},
 {_format.python_product(f"        reference=lambda {names}: ", product(schema))}
-        arguments=lambda tensor: ({", ".join(examples)}{"," * (len(examples) == 1)}),
+{_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
     line = f"| `{package}.{schema.name}({names}{'' if schema.results else ', out'})` | `{product(schema)}` |\n"

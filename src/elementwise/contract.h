@@ -71,6 +71,11 @@ inline std::string dtype_name(int32_t dtype) {
       device_name(like));
 }
 
+// None, which torch takes for any tensor.
+[[noreturn]] inline void fail_none(const Caller& op, std::string_view name) {
+  fail(op, name, " must be a tensor, got None");
+}
+
 [[noreturn]] inline void fail_inference_tensor(const Caller& op, const Operand& out) {
   fail(
       op, out.name,
@@ -96,10 +101,14 @@ inline int64_t check_dtype(const Caller& op, const Dtypes& dtypes, const Operand
   return bytes;
 }
 
-// The checks of a pair, in the order of the contract: device, dtype, shape.
-inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
+inline void check_same_device(const Caller& op, const Operand& a, const Operand& x) {
   if (a.device_type != x.device_type || a.device_index != x.device_index)
     fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ", device_name(x));
+}
+
+// The checks of a pair, in the order of the contract: device, dtype, shape.
+inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
+  check_same_device(op, a, x);
   if (a.dtype != x.dtype)
     fail(
         op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
@@ -127,6 +136,14 @@ inline void check_in_storage(const Caller& op, const Operand& x, int64_t element
     fail(
         op, x.name, " must lie in its storage, got shape ", list(x.sizes, x.dim), ", strides ", list(x.strides, x.dim),
         " and offset ", x.offset, " in a storage of ", x.storage_bytes, " bytes");
+}
+
+// All that is asked of the inputs of a call, which are alike. Returns the bytes of an element.
+inline int64_t check_inputs(const Caller& op, const Dtypes& dtypes, const Operand* inputs, size_t count) {
+  const int64_t bytes = check_dtype(op, dtypes, inputs[0]);
+  for (size_t k = 1; k < count; k++) check_same(op, inputs[0], inputs[k]);
+  for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k], bytes);
+  return bytes;
 }
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {

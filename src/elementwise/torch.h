@@ -94,16 +94,13 @@ class Call {
   }
 
   Operand operand(int k, std::string_view name) const {
-    if (tensors_[k].undefined()) contract::fail(caller_, name, " must be a tensor, got None");
+    if (tensors_[k].undefined()) contract::fail_none(caller_, name);
     return tensors_[k].operand(name);
   }
 
   int64_t check_inputs() {
     for (int k = 1; k <= kInputs; k++) operands_[k] = operand(k, names_[k]);
-    const int64_t bytes = contract::check_dtype(caller_, op_.dtypes, operands_[1]);
-    for (int k = 2; k <= kInputs; k++) contract::check_same(caller_, operands_[1], operands_[k]);
-    for (int k = 1; k <= kInputs; k++) contract::check_in_storage(caller_, operands_[k], bytes);
-    return bytes;
+    return contract::check_inputs(caller_, op_.dtypes, operands_ + 1, kInputs);
   }
 
   // One call of the allocator is 0.8 us cheaper than one through the dispatcher (benchmarks/strided.py), for which the

@@ -19,7 +19,7 @@ constexpr elementwise::contract::Caller kOperator{kSignature, elementwise::funct
   if (n == 0) return @returned@; // a grid of no blocks is an error
   const auto dtype = static_cast<int32_t>(@first@.scalar_type());
 #ifdef ELEMENTWISE_CUDA
-  if (@first@.is_cuda()) {
+  if (elementwise::cuda::runs(@first@)) {
     elementwise::cuda::on_device(kOperator, @first@.get_device_index(), [&](void* stream) {
       return @name@_on_cuda(dtype, @pointers@, n, stream);
     });

@@ -1,30 +1,71 @@
-// What an operator that is not element-wise takes from here: the sentences of the contract, and where its kernel runs.
+// What an operator that is not element-wise takes from here: the checks of the contract, memory for a result, and where
+// its kernel runs.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <vector>
+
 #include "../contract.h"
 #include "../copies.h"
 #include "../tensor.h"
 #include "element.h"
 
-#ifdef ELEMENTWISE_CUDA
+#if defined(ELEMENTWISE_CUDA) && !defined(ELEMENTWISE_CUDA_ON_HOST) // the test of CUDA kernels has its own
 #include "../cuda/backend.h"
+
+namespace elementwise::cuda {
+
+inline bool runs(const torch::stable::Tensor& x) {
+  return x.is_cuda();
+}
+
+} // namespace elementwise::cuda
 #endif
 
 namespace elementwise {
 
-inline Operand operand(std::string_view name, const torch::stable::Tensor& x) {
-  return operand(name, x.get());
+// A tensor by its name in the schema.
+struct Named {
+  std::string_view name;
+  const torch::stable::Tensor& tensor;
+
+  Operand operand(const contract::Caller& op) const {
+    if (!tensor.defined()) contract::fail_none(op, name);
+    return elementwise::operand(name, tensor.get());
+  }
+};
+
+// Refuses None, tensors that are not floating-point, those that are not of the dtype, device and shape of the first,
+// and elements past the end of a storage.
+inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
+  std::vector<Operand> operands;
+  for (const Named& x : tensors) operands.push_back(x.operand(op));
+  contract::check_inputs(op, ValuesOf<FloatingPoint>::dtypes, operands.data(), operands.size());
 }
 
-// Refuses tensors that are not floating-point, or not of the dtype, device and shape of the first.
-inline void check_alike(const contract::Caller& op, std::initializer_list<Operand> tensors) {
-  const Operand& first = *tensors.begin();
-  contract::check_dtype(op, ValuesOf<FloatingPoint>::dtypes, first);
-  for (const Operand& x : tensors) contract::check_same(op, first, x);
+// Refuses the same of a tensor whose shape is not that of `first`, and whose dtype is one of a list: a weight, an
+// index. What its shape and its values must be, only the operator knows.
+template <class... Dtypes>
+void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
+  const Operand x = other.operand(op);
+  contract::check_inputs(op, ValuesOf<List<Dtypes...>>::dtypes, &x, 1);
+  contract::check_same_device(op, first.operand(op), x);
+}
+
+// Returns a new tensor of the dtype and on the device of `like`.
+inline torch::stable::Tensor empty(
+    const contract::Caller& op, const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes) {
+  try {
+    return torch::stable::new_empty(like, sizes);
+  } catch (const std::exception&) {
+    Operand result = operand("out", like.get());
+    result.dim = static_cast<int64_t>(sizes.size());
+    result.sizes = sizes.data();
+    contract::fail_to_allocate(op, result);
+  }
 }
 
 } // namespace elementwise

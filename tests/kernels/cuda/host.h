@@ -6,8 +6,24 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#include <cuda_bf16.h> // CUDA's own: they have paths for the host, and there __global__ and its like say nothing
+// CUDA's own headers have paths for the host, and there __global__ and its like say nothing. Without them there is
+// enough here for a kernel of one's own.
+#if __has_include(<cuda_fp16.h>)
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#else
+#define __global__
+#define __device__
+#define __host__
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+#endif
+
+#include <cstdlib>
 
 #include "elementwise/cuda/start.h"
 
@@ -24,13 +40,24 @@ template <class... Parameters>
 Error start(
     void (*kernel)(Parameters...), int64_t blocks, int threads, void*,
     const std::type_identity_t<Parameters>&... arguments) {
-  gridDim.x = static_cast<unsigned>(std::min(blocks, most_blocks));
+  const char* const most = std::getenv("ELEMENTWISE_MOST_BLOCKS"); // what a test in Python changes
+  gridDim.x = static_cast<unsigned>(std::min(blocks, most ? std::atol(most) : most_blocks));
   blockDim.x = threads;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
     if (ends_alone && blockIdx.x > 0) blockIdx.x = std::max(blockIdx.x, gridDim.x - 2);
     for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) kernel(arguments...);
   }
   return {};
+}
+
+// For kernels that are not element-wise: every tensor is on this device.
+template <class Tensor>
+bool runs(const Tensor&) {
+  return true;
+}
+template <class Caller, class Run>
+void on_device(const Caller&, int32_t, const Run& run) {
+  run(nullptr);
 }
 
 } // namespace elementwise::cuda

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from my_ops._operators import FORMS, TABLE
 from my_ops._register.operator import OUT, WRITING
 from my_ops._torch_private import has_kernel
+
+# Beside random elements. Powers of two, and not too far apart: float32 adds hundreds of them without a rounding, in every
+# order, so that a result that differs is wrong.
+LARGE, SMALL = 2.0**6, 2.0**-6
+EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
+
+# Of a gradient: it is the product of several operations of PyTorch, each of which rounds. Relative and absolute.
+GRADIENT_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 @dataclasses.dataclass(eq=False)
@@ -24,17 +34,35 @@ class Case:
     function
         The public function.
     reference
-        The same in PyTorch; of an operator that writes, what it writes.
+        The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode.
     arguments
-        Takes ``tensor(low=-2, high=2)``, which makes a tensor of such elements, and returns arguments, without ``out``.
+        Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
+        makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
+        or of others; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
+        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``.
     shapes
-        Of the tensors. The derivatives are tried on the first.
+        Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
+        which must be large enough for several.
+    differentiable
+        The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats.
+    results
+        The dtype of each result; by default it is that of the first tensor, or of the reference where that returns
+        integers.
+    tolerance
+        Of the values, relative and absolute, for a dtype; by default that of ``torch.testing.assert_close``.
+    extremes
+        The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
+        bounds of ``tensor``, and the same elements in all tensors.
     """
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
     arguments: Callable[..., tuple[Any, ...]]
-    shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (50_021,))
+    shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
+    differentiable: Sequence[str] | None = None
+    results: Sequence[torch.dtype] = ()
+    tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    extremes: Sequence[float] = EXTREMES
 
     def __post_init__(self) -> None:
         self.name = self.function.__name__
@@ -47,37 +75,110 @@ class Case:
         self.names = [name for name in inspect.signature(self.function).parameters if name != "out"]
         self.has_cuda = has_kernel(self.ops[0], "CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
-        self.differentiable: list[str] = []
-        if torch.float64 in self.dtypes and not self.writes:
-            form = self.forms[0]
-            self.differentiable = list(form.promises.partials if form.declaration in TABLE else form.inputs)
+        self.is_elementwise = self.forms[0].declaration in TABLE
+        either = _Either({})
+        self._sample(either, self.dtypes[-1], "cpu", self.shapes[0], ())
+        alternatives = [{place: i} for place, n in enumerate(either.counts) for i in range(1, n)]
+        last = {place: n - 1 for place, n in enumerate(either.counts)}
+        self.choices = [{}, *alternatives] + ([last] if len(either.counts) > 1 else [])
+        if self.differentiable is None:
+            args = self.sample(self.dtypes[-1])
+            partials = self.forms[0].promises.partials if self.is_elementwise else self.names
+            self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
+            self.differentiable = [name for name in self.differentiable if name in partials and not self.writes]
 
     def sample(
-        self, dtype: torch.dtype, device: str, shape: tuple[int, ...] | None = None, batch: tuple[int, ...] = ()
+        self,
+        dtype: torch.dtype,
+        device: str = "cpu",
+        shape: tuple[int, ...] | None = None,
+        choice: dict[int, int] | None = None,
+        extremes: Sequence[float] = (),
     ) -> list[Any]:
-        """Return arguments with tensors of a shape, by default the first."""
-        size = (*batch, *(self.shapes[0] if shape is None else shape))
+        """Return arguments with tensors of a shape, by default the first, and of random elements or of extremes."""
+        return self._sample(_Either(choice or {}), dtype, device, self.shapes[0] if shape is None else shape, extremes)
 
-        def tensor(low: float = -2, high: float = 2) -> Tensor:
-            return torch.empty(size, dtype=torch.float64, device=device).uniform_(low, high).to(dtype)
+    def _sample(self, either: _Either, dtype: torch.dtype, device: str, shape: Any, extremes: Sequence[float]) -> Any:
+        args = list(self.arguments(_Tensor(dtype, device, shape, extremes), either))
+        if extremes and any(isinstance(x, float) for x in args):
+            more = [sign * x for x in args if isinstance(x, float) for sign in (1, -1)]
+            args = list(self.arguments(_Tensor(dtype, device, shape, [*extremes, *more]), _Either(either.choice)))
+        return args
 
-        return list(self.arguments(tensor))
+    def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
+        """Yield all arguments that values and gradients are tried with, and what they are."""
+        finite = [x for x in self.extremes if abs(x) < float("inf")]
+        kinds = {"random": (), "finite": finite, "extreme": self.extremes}
+        for dtype, choice, shape, kind in itertools.product(self.dtypes, self.choices, self.shapes, kinds):
+            args = self.sample(dtype, device, shape, choice, kinds[kind])
+            given = [f"{name}={x}" for name, x in zip(self.names, args, strict=True) if not is_tensor(x)]
+            yield ", ".join([f"{kind} elements of shape {list(shape)} and {str(dtype)[6:]}", *given]), args
 
-    def call(self, *args: Any) -> Any:
+    def call(self, *args: Any, out: Tensor | None = None) -> Any:
         """Return the result, or what was written."""
         if not self.writes:
             return self.function(*args)
-        out = torch.empty_like(tensors(args)[0])
+        out = torch.empty_like(tensors(args)[0]) if out is None else out
         self.function(*args, out)
         return out
 
     def expected(self, *args: Any) -> Any:
         """Return what the reference computes in float64, if that is what it computes in, rounded to the dtype."""
-        dtype = tensors(args)[0].dtype
-        if not dtype.is_floating_point:
-            return self.reference(*args)
-        wide = self.reference(*(x.double() if isinstance(x, Tensor) else x for x in args))
-        return each(lambda x: x.to(dtype), wide)
+        first = tensors(args)[0].dtype
+        wide = self.reference(*(x.double() if is_float(x) else x for x in args))
+        dtypes = iter(self.results)
+
+        def rounded(x: Tensor) -> Tensor:
+            return x.to(next(dtypes, first if x.is_floating_point() else x.dtype))
+
+        return each(rounded, wide)
+
+    def check(self, actual: Any, expected: Any, what: str) -> None:
+        """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
+        __tracebackhide__ = True
+        rtol, atol = self.tolerance.get(as_tuple(expected)[0].dtype, (None, None))
+        self.close(actual, expected, what, rtol=rtol, atol=atol)
+
+    def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
+        """Do the same with other tolerances."""
+        __tracebackhide__ = True
+        assert_close(actual, expected, **tolerances, equal_nan=True, msg=lambda m: f"{self.name}: {what}. {m}")
+
+
+class _Tensor:
+    """Makes the tensors of one call."""
+
+    def __init__(self, dtype: torch.dtype, device: str, shape: tuple[int, ...], extremes: Sequence[float]) -> None:
+        self.dtype, self.device, self.shape, self.extremes = dtype, device, shape, extremes
+
+    def __call__(
+        self, low: float = -2, high: float = 2, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        shape, dtype = tuple(self.shape if shape is None else shape), dtype or self.dtype
+        if not self.extremes:
+            return torch.empty(shape, dtype=torch.float64, device=self.device).uniform_(low, high).to(dtype)
+        values = [*self.extremes, low, high] if dtype.is_floating_point else [low, high - 1]
+        chosen = torch.randint(len(values), shape, device=self.device)
+        return torch.tensor(values, dtype=torch.float64, device=self.device)[chosen].to(dtype)
+
+
+class _Either:
+    """Chooses one of several values: the first, but where ``choice`` says of a call of it which."""
+
+    def __init__(self, choice: dict[int, int]) -> None:
+        self.choice, self.counts = choice, []
+
+    def __call__(self, *values: Any) -> Any:
+        self.counts.append(len(values))
+        return values[self.choice.get(len(self.counts) - 1, 0)]
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def is_float(x: Any) -> bool:
+    return is_tensor(x) and x.is_floating_point()
 
 
 def each(function: Callable[..., Any], results: Any) -> Any:
@@ -85,6 +186,10 @@ def each(function: Callable[..., Any], results: Any) -> Any:
     return tuple(map(function, results)) if isinstance(results, tuple) else function(results)
 
 
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
 def tensors(args: Sequence[Any]) -> list[Tensor]:
     """Return the tensors among arguments."""
-    return [x for x in args if isinstance(x, Tensor)]
+    return list(filter(is_tensor, args))

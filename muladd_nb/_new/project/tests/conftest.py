@@ -1,11 +1,16 @@
-"""Fixtures: every test that takes `case`, `dtype` or `device` runs on each of them."""
+"""Fixtures: every test that takes `case` or `device` runs on each of them."""
 
 from __future__ import annotations
 
-import pytest
-import torch
+import os
 
-from operators import OPERATORS
+# OpenMP's threads that spin while they wait would take a processor away from other programs, and from each other.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from operators import OPERATORS  # noqa: E402
 
 # Compiled programs are kept by the operators that they call: an edited derivative would not be seen.
 torch.compiler.config.force_disable_caches = True
@@ -16,11 +21,12 @@ CUDA = torch.cuda.is_available() and all(case.has_cuda for case in OPERATORS)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         metafunc.parametrize("device", ["cpu", "cuda"] if CUDA else ["cpu"])
-    if "dtype" in metafunc.fixturenames:
-        pairs = [(case, dtype) for case in OPERATORS for dtype in case.dtypes]
-        metafunc.parametrize(("case", "dtype"), pairs, ids=[f"{case.name}-{str(dtype)[6:]}" for case, dtype in pairs])
-    elif "case" in metafunc.fixturenames:
-        cases = [case for case in OPERATORS if case.differentiable or "derivative" not in metafunc.function.__name__]
+    if "case" in metafunc.fixturenames:
+        name, cases = metafunc.function.__name__, OPERATORS
+        if "gradients" in name or "derivatives" in name:
+            cases = [case for case in cases if case.differentiable]
+        if "subset" in name or "derivatives" in name:  # which take differences, or compare what only float64 tells
+            cases = [case for case in cases if torch.float64 in case.dtypes]
         metafunc.parametrize("case", cases, ids=[case.name for case in cases])
 
 
@@ -28,3 +34,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def reproducible() -> None:
     torch.manual_seed(0)
     torch.compiler.reset()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end what is wrong, which the lines of pytest's own summary are too short for."""
+    crashes = [getattr(report.longrepr, "reprcrash", None) for report in terminalreporter.stats.get("failed", [])]
+    for message in dict.fromkeys(crash.message.partition(". ")[0].splitlines()[0] for crash in crashes if crash):
+        terminalreporter.write_line(message)

@@ -1,0 +1,102 @@
+"""See that the tests of a project see the mistakes of the table, each by a few tests that name the operator.
+
+A project with an operator of each kind is written and built once. A mistake in Python is copied over what was
+installed, one in C++ is compiled again, and one in CUDA goes through the test that runs CUDA kernels on the host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from table import TABLE
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from nine import write_project
+
+MOST = 8  # tests that one mistake may fail
+ON_HOST = "CUDA kernels of one's own on the host"
+
+
+class Project:
+    """The project, its build and what is installed of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sources, self.build, self.site = write_project(folder), folder / "build", folder / "site"
+        pip = [sys.executable, "-m", "pip"]
+        options = ["--no-build-isolation", "--no-deps", "--quiet"]
+        settings = [f"-Cbuild-dir={self.build}", "-Csetup-args=-Dcuda=disabled"]
+        run(*pip, "install", *options, *settings, f"--target={self.site}", self.sources)
+        self.compiled = (self.site / "my_ops/_C.abi3.so").read_bytes()
+
+    def install(self, file: str) -> None:
+        if file.endswith(".py"):
+            shutil.copy(self.sources / file, self.site / file.removeprefix("python/"))
+        elif not file.endswith(".cu"):
+            run("meson", "compile", "-C", self.build)
+            shutil.copy(self.build / "_C.abi3.so", self.site / "my_ops")
+
+    def restore(self, file: str) -> None:
+        if file.endswith(".py"):
+            self.install(file)
+        else:  # and is compiled with the next mistake
+            (self.site / "my_ops/_C.abi3.so").write_bytes(self.compiled)
+
+    def test(self, file: str, operator: str) -> tuple[int, str]:
+        """Return how many tests fail, and the last lines of what they print."""
+        if file.endswith(".cu"):
+            command = ["meson", "test", "-C", self.build, "--print-errorlogs", ON_HOST]
+            printed = run(*command, PYTHONPATH=str(self.site), check=False)
+            return int(re.search(r"^Fail: +(\d+)", printed, re.MULTILINE)[1]), printed
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "-k", operator]
+        printed = run(*command, cwd=self.sources, PYTHONPATH=str(self.site), COLUMNS="200", check=False)
+        counted = re.search(r"(\d+) failed", printed)
+        if counted is None and not re.search(r"\d+ passed", printed):
+            sys.exit(printed)
+        return int(counted[1]) if counted else 0, printed
+
+
+def run(*command: object, cwd: Path | None = None, check: bool = True, **environment: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    if check and done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return done.stdout + done.stderr
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        project, unseen = Project(Path(folder)), []
+        for file in ("", ".cu"):
+            failed, printed = project.test(file, "")
+            if failed:
+                sys.exit(f"without a mistake:\n{printed}")
+        chosen = [row for row in TABLE if row[0] in (sys.argv[1:] or row)]
+        for number, (operator, file, right, wrong) in enumerate(chosen, 1):
+            path, start = project.sources / file, time.monotonic()
+            text = path.read_text()
+            if text.count(right) != 1:
+                sys.exit(f"mistake {number}: {file} has {text.count(right)} places for {right!r}, not one")
+            path.write_text(text.replace(right, wrong))
+            project.install(file)
+            failed, printed = project.test(file, operator)
+            path.write_text(text)
+            project.restore(file)
+            seen = 0 < failed <= MOST and operator in "\n".join(printed.strip().splitlines()[-20:])
+            what = f"{number:2} {operator:14} {file:32} {failed:2} tests fail, {time.monotonic() - start:3.0f} s"
+            print(what if seen else f"{what}: NOT SEEN as it should be\n{printed[-3000:]}", flush=True)
+            unseen += [] if seen else [number]
+        if unseen:
+            sys.exit(f"mistakes that no test sees, or too many, or without the operator's name: {unseen}")
+        print(f"all {len(chosen)} mistakes are seen")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Mistakes that an author makes: the operator, the file, what stands there, and what stands there by mistake."""
+
+TABLE = [
+    # The first nine are those that the tests of a project once did not see.
+    # The gradient of x is wrong where the other tensor needs none.
+    ("rms_norm", "python/my_ops/_rms_norm.py", "    if needs[0]:\n", "    if needs[0] and not needs[1]:\n        of_x = factor * grad\n    elif needs[0]:\n"),
+    # The derivative is wrong where a bool is not the one of the first call.
+    ("running_sum", "python/my_ops/_running_sum.py", "OP(grad, dim, not reverse)", "OP(grad, dim, False)"),
+    # The derivative is wrong where an int is not the one of the first call.
+    ("running_sum", "python/my_ops/_running_sum.py", "OP(grad, dim, not", "OP(grad, 0, not"),
+    # The batching rule leaves a dimension as it is that the batch is put in front of.
+    ("running_sum", "python/my_ops/_running_sum.py", "dim + 1 if dim >= 0 else dim", "dim"),
+    # C++ counts a dimension from the wrong end.
+    ("running_sum", "src/running_sum.cpp", "if (dim < 0) dim += dims;", "dim = dim < 0 ? dim + dims : dims - 1 - dim;"),
+    # Every thread does what the first has to do.
+    ("row_logsumexp", "src/row_logsumexp.cpp", "i = begin; i < end;", "i = 0; i < end - begin;"),
+    # A CUDA kernel stops after its first step.
+    ("row_logsumexp", "src/row_logsumexp.cu", "i < n; i += step)", "i < n; i += n)"),
+    # A launch hands over two arguments in the wrong order.
+    ("rms_norm", "src/rms_norm.cu", "static_cast<const T*>(x),\n        static_cast<const T*>(weight)", "static_cast<const T*>(weight),\n        static_cast<const T*>(x)"),
+    # stylegan3's activation: its derivative does not know that it clamps.
+    ("bias_act", "python/my_ops/_operators.py", "one * slope) * inside", "one * slope)"),
+    # The partial derivative of another function, and one with another argument of the same value in the first call.
+    ("softclip", "python/my_ops/_operators.py", ") ** -2", ") ** -1"),
+    ("blend", "python/my_ops/_operators.py", '"y": lambda z, q: q * z', '"y": lambda z, p: p * z'),
+    # The two modes differ.
+    ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(x_tangent * _softmax(*saved)).sum(1)", "x_tangent.sum(1)"),
+    # The fake result has other strides, or another shape.
+    ("running_sum", "python/my_ops/_running_sum.py", "return x.new_empty(x.shape)", "return torch.empty_like(x)"),
+    ("take_rows", "python/my_ops/_take_rows.py", "x.new_empty((index.shape[0], x.shape[1]))", "x.new_empty(x.shape)"),
+    # The kernel takes every tensor for a contiguous one.
+    ("running_sum", "src/running_sum.cpp", "  x = torch::stable::contiguous(x);\n", ""),
+    # It checks one of its tensors, and not the other.
+    ("rms_norm", "src/rms_norm.cpp", '  elementwise::check_beside(kOperator, {"x", x}, {"weight", weight}, elementwise::FloatingPoint{});\n', ""),
+    # It adds in 16 bits.
+    ("rms_norm", "src/rms_norm.h", "  C squares = 0;", "  T squares = 0;"),
+    # A bound belongs to the other side.
+    ("bias_act", "python/my_ops/_operators.py", "y.abs() <= clamp", "y.abs() < clamp"),
+    # Infinities.
+    ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "largest"),
+    # Rows that an index names twice.
+    ("take_rows", "python/my_ops/_take_rows.py", ".index_add(0, index, grad)", ".index_copy(0, index, grad)"),
+    # A derivative in float32, whatever the dtype.
+    ("rms_norm", "python/my_ops/_rms_norm.py", "torch.promote_types(x.dtype, torch.float32)", "torch.float32"),
+    # A derivative that is itself a constant.
+    ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(grad[:, None] * _softmax(*saved),)", "(grad[:, None] * _softmax(*saved).detach(),)"),
+    # The batches of two tensors are mixed up.
+    ("take_rows", "python/my_ops/_take_rows.py", "torch.arange(info.batch_size, device=index.device)[:, None] * x.shape[1]", "0"),
+    # A functor forgets that a number may be negative. It comes last, because all functors are compiled again.
+    ("softclip", "src/functors.h", "std::abs(x) / limit", "x / limit"),
+]  # fmt: skip

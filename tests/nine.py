@@ -1,0 +1,43 @@
+"""A project of ``muladd-nb new`` with nine operators, each of another kind, edited as an author would."""
+
+import subprocess
+from pathlib import Path
+
+from muladd_nb import _new
+
+ROOT = Path(__file__).parent.parent
+DIFFS = ROOT / "docs/ship/diffs"  # what the site shows
+SOFTCLIP = "softclip(Tensor x, float limit) -> Tensor"
+POPCOUNT = "popcount(Tensor x) -> Tensor"
+BLEND = "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor"
+REFLECT = "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()"
+BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
+KERNEL = "row_logsumexp(Tensor x) -> Tensor"
+KERNELS = [
+    "running_sum(Tensor x, int dim, bool reverse) -> Tensor",
+    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
+    "take_rows(Tensor x, Tensor index) -> Tensor",
+]
+
+
+def edit(project: Path, *diffs: Path | str) -> None:
+    """Apply edits, those of the site by their names."""
+    for diff in diffs:
+        path = DIFFS / f"{diff}.diff" if isinstance(diff, str) else diff
+        subprocess.run(["git", "apply", "-p0"], input=path.read_bytes(), cwd=project, check=True)
+
+
+def write_project(parent: Path) -> Path:
+    """Write the project ``my_ops`` into a folder that is in no repository, and return its own."""
+    project = _new.create("my_ops", [SOFTCLIP], parent)
+    edit(project, "softclip")
+    _new.add([POPCOUNT], project)
+    edit(project, "popcount")
+    _new.add([BLEND, REFLECT], project)
+    edit(project, "blend", "reflect_out")
+    _new.add([KERNEL], project, kernel=True)
+    edit(project, "row_logsumexp")
+    _new.add([BIAS_ACT], project)
+    _new.add(KERNELS, project, kernel=True)
+    edit(project, ROOT / "tests/mistakes/operators.diff")
+    return project
