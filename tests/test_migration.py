@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from nine import ROOT, edit
+from ten import ROOT, edit
 from test_new import install
 from torch.utils.cpp_extension import load
 

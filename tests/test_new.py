@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import needs
-from nine import BLEND, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit, write_project
+from ten import BLEND, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit, write_project
 
 from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_name
@@ -140,7 +140,7 @@ def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
 
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory):
-    """The project with nine operators, and its wheel."""
+    """The project with ten operators, and its wheel."""
     folder = tmp_path_factory.mktemp("every_kind")
     project = write_project(folder)
     return project, install(project, folder / "site")

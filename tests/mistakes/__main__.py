@@ -18,7 +18,7 @@ from pathlib import Path
 from table import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nine import write_project
+from ten import write_project
 
 MOST = 8  # tests that one mistake may fail
 ON_HOST = "CUDA kernels of one's own on the host"

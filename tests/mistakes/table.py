@@ -25,9 +25,10 @@ TABLE = [
     ("blend", "python/my_ops/_operators.py", '"y": lambda z, q: q * z', '"y": lambda z, p: p * z'),
     # The two modes differ.
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(x_tangent * _softmax(*saved)).sum(1)", "x_tangent.sum(1)"),
-    # The fake result has other strides, or another shape.
+    # The fake result has other strides, another shape, or another dtype.
     ("running_sum", "python/my_ops/_running_sum.py", "return x.new_empty(x.shape)", "return torch.empty_like(x)"),
     ("take_rows", "python/my_ops/_take_rows.py", "x.new_empty((index.shape[0], x.shape[1]))", "x.new_empty(x.shape)"),
+    ("quantize", "python/my_ops/_quantize.py", "x.new_empty(x.shape, dtype=torch.int8)", "x.new_empty(x.shape)"),
     # The kernel takes every tensor for a contiguous one.
     ("running_sum", "src/running_sum.cpp", "  x = torch::stable::contiguous(x);\n", ""),
     # It checks one of its tensors, and not the other.

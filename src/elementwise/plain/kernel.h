@@ -6,6 +6,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "../contract.h"
@@ -55,13 +56,15 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
   contract::check_same_device(op, first.operand(op), x);
 }
 
-// Returns a new tensor of the dtype and on the device of `like`.
+// Returns a new tensor on the device of `like`, and of its dtype if there is no other.
 inline torch::stable::Tensor empty(
-    const contract::Caller& op, const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes) {
+    const contract::Caller& op, const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes,
+    std::optional<torch::headeronly::ScalarType> dtype = std::nullopt) {
   try {
-    return torch::stable::new_empty(like, sizes);
+    return torch::stable::new_empty(like, sizes, dtype);
   } catch (const std::exception&) {
     Operand result = operand("out", like.get());
+    if (dtype) result.dtype = static_cast<int32_t>(*dtype);
     result.dim = static_cast<int64_t>(sizes.size());
     result.sizes = sizes.data();
     contract::fail_to_allocate(op, result);

@@ -220,10 +220,12 @@ def of_floats(case, args, names):
 
 
 def test_arguments_without_a_gradient(case, device):
-    """Are not silently taken for constants, in neither mode, unless the result does not require grad either."""
+    """Are not silently taken for constants, in neither mode."""
     if case.writes:
         pytest.skip("it records nothing")
     args = case.sample(case.dtypes[-1], device)
+    if not any(map(is_float, as_tuple(case.call(*args)))):
+        pytest.skip("its results are integers, which have no derivative to lose")
     for name, x in zip(case.names, args, strict=True):
         if is_float(x) and name not in case.differentiable:
             given, results = leaves(case, args, [name]), ()

@@ -1,4 +1,4 @@
-"""A project of ``muladd-nb new`` with nine operators, each of another kind, edited as an author would."""
+"""A project of ``muladd-nb new`` with ten operators, each of another kind, edited as an author would."""
 
 import subprocess
 from pathlib import Path
@@ -18,6 +18,7 @@ KERNELS = [
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "take_rows(Tensor x, Tensor index) -> Tensor",
 ]
+QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # to 8 bits, which have no derivative
 
 
 def edit(project: Path, *diffs: Path | str) -> None:
@@ -40,4 +41,6 @@ def write_project(parent: Path) -> Path:
     _new.add([BIAS_ACT], project)
     _new.add(KERNELS, project, kernel=True)
     edit(project, ROOT / "tests/mistakes/operators.diff")
+    _new.add([QUANTIZE], project, kernel=True)
+    edit(project, ROOT / "tests/mistakes/quantize.diff")
     return project
