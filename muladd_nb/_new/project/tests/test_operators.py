@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cases import GRADIENT_TOLERANCE, as_tuple, each, is_float, is_tensor, tensors
 
@@ -74,16 +75,25 @@ def test_the_fake_kernel_knows_the_result(case, device):
         assert fake == real, f"{case.name}: dtype, shape and strides of the fake result of {list(shape)}, {layout}"
 
 
+class Listens(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
 def test_out(case, device):
-    """Its result is written to `out`, which may be an argument."""
+    """Its result is written to `out`, which may be an argument, and the write is counted, whoever listens."""
     if not case.has_out:
         pytest.skip("it has no out")
-    args = case.sample(case.dtypes[-1], device)
-    x, expected = tensors(args)[0], case.call(*args)
-    for out in (torch.empty_like(x), x):
-        returned = case.function(*args, out=out)
-        assert returned is (None if case.writes else out)
-        assert torch.equal(out, expected)
+    for observer in (contextlib.nullcontext, Listens):
+        args = case.sample(case.dtypes[-1], device)
+        x, expected = tensors(args)[0], case.call(*args)
+        for out in (torch.empty_like(x), x):
+            version = out._version
+            with observer():
+                returned = case.function(*args, out=out)
+            assert returned is (None if case.writes else out)
+            assert torch.equal(out, expected)
+            assert out._version > version, f"{case.name}: the write into out is not counted"
 
 
 def refuses(case, message, function, *args, **options):
@@ -420,3 +430,17 @@ def test_autocast(case, device):
                 result = case.call(*these)
             actual, expected = (each(Tensor.double, y) for y in (result, case.expected(*args)))
             case.close(actual, expected, f"the result under autocast to {str(target)[6:]}", rtol=0.05, atol=0.05)
+
+
+def test_a_backward_pass_in_an_autocast_region(case, device):
+    """Is computed in the dtype of the forward pass, which was not in the region."""
+    if not case.differentiable or torch.float32 not in case.dtypes:
+        pytest.skip("it has no derivative in float32")
+    args = leaves(case, case.sample(torch.float32, device), case.differentiable)
+    inputs = [x for x in tensors(args) if x.requires_grad]
+    for how, function in (("", case.call), ("compiled ", torch.compile(case.call, backend="aot_eager"))):
+        y = scalar(tuple(y for y in as_tuple(function(*args)) if is_float(y)))
+        expected = torch.autograd.grad(y, inputs, retain_graph=True)
+        with torch.autocast(device, torch.bfloat16):
+            actual = torch.autograd.grad(y, inputs)
+        case.check(actual, expected, f"the {how}gradients of {' and '.join(case.differentiable)} in an autocast region")
