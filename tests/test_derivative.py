@@ -667,11 +667,10 @@ WRONG = {
 wrongs = {}
 with in_library():
     for _name, (_function, _) in WRONG.items():
-        _wrong, _vjp = f"wrong_{_name.replace(' ', '_')}", f"vjp_{_name.replace(' ', '_')}"
-        wrongs[_name] = (
-            define(f"{_wrong}(Tensor x) -> Tensor", torch.sin),
-            define(f"{_vjp}(Tensor x) -> Tensor", torch.sin),
-        )
+        wrongs[_name] = [
+            define(f"{kind}_{_name.replace(' ', '_')}(Tensor x) -> Tensor", torch.sin)
+            for kind in ("wrong", "vjp", "jvp")
+        ]
         layer.elementwise(wrongs[_name][0], {"x": _function})
         layer.derivative(
             wrongs[_name][1],
@@ -679,13 +678,19 @@ with in_library():
             vjp=lambda needs, saved, grad, function=_function: function(*saved),
             jvp=lambda saved, tangent: tangent,
         )
+        layer.derivative(
+            wrongs[_name][2],
+            save=lambda needs, inputs, results: inputs,
+            vjp=lambda needs, saved, grad: grad * saved[0].cos(),
+            jvp=lambda saved, tangent, function=_function: function(*saved),
+        )
 
 
 @pytest.mark.parametrize("mode", ["backward", "grad", "jvp", "dual", "vmap of jvp", "compiled"])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_partial_derivative_that_does_not_fit_is_refused(name, mode):
     """Where it is made, with the operator, the argument and the line."""
-    op, _ = wrongs[name]
+    op, *_ = wrongs[name]
     says = f"{op._schema.name[len('derivative_test::') :]}: the partial derivative for x.* must be .*{WRONG[name][1]}"
     with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
         MODES_OF_X[mode](op, x3)
@@ -693,11 +698,20 @@ def test_a_partial_derivative_that_does_not_fit_is_refused(name, mode):
 
 @pytest.mark.parametrize("name", [name for name in WRONG if name != "none"])
 def test_a_gradient_of_vjp_that_does_not_fit_is_refused(name):
-    _, op = wrongs[name]
+    _, op, _ = wrongs[name]
     says = (
         f"{op._schema.name[len('derivative_test::') :]}: the gradient of x that vjp returns must be .*{WRONG[name][1]}"
     )
     for mode in ("backward", "grad", "compiled"):
+        with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
+            MODES_OF_X[mode](op, x3)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_tangent_of_jvp_that_does_not_fit_is_refused(name):
+    *_, op = wrongs[name]
+    says = f"{op.overloadpacket.__name__}: the tangent that jvp returns must be .*{WRONG[name][1]}"
+    for mode in ("jvp", "dual", "vmap of jvp"):
         with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
             MODES_OF_X[mode](op, x3)
 

@@ -78,7 +78,7 @@ def in_backward() -> bool:
     return getattr(_backward, "is_running", False)
 
 
-def without_kernel(op: Any) -> Any:
+def define_uncast(op: Any) -> Any:
     """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
     declared, _, arguments = private.schema(op).partition("::")[2].partition("(")
     packet, _, overload = declared.partition(".")

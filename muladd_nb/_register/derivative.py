@@ -170,8 +170,9 @@ def derivative(
         of each result: zeros where a result was not used. None is for an argument that needs no gradient, and for one
         that has none: asking for that is then an error, in both modes.
     jvp
-        ``jvp(saved, *tangents)`` returns the tangent of each result, None for one of integers, from the tangent of each
-        argument: zeros where a tensor has none, None where it is no tensor. All that can be needed was saved.
+        ``jvp(saved, *tangents)`` returns the tangent of each result, of its shape and dtype, None for one of integers,
+        from the tangent of each argument: zeros where a tensor has none, None where it is no tensor. All that can be
+        needed was saved.
     node
         What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
 
@@ -214,8 +215,10 @@ def derivative(
                 # It was made where nothing is recorded: second derivatives would miss it.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         tensors = [x if isinstance(x, Tensor) else None for x in saved]
-        wanted = [(x.shape, x.dtype) if need else None for x, need in zip(inputs, needs, strict=True)]
-        return tensors, [*(None if isinstance(x, Tensor) else x for x in saved), wanted]
+        # What a gradient of each argument, and a tangent of each result, must be.
+        of_gradients = [(x.shape, x.dtype) if need else None for x, need in zip(inputs, needs, strict=True)]
+        of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
+        return tensors, [*(None if isinstance(x, Tensor) else x for x in saved), (of_gradients, of_tangents)]
 
     def joined(saved: tuple[Any, ...]) -> tuple[Any, ...]:
         *both, _ = saved
@@ -231,18 +234,23 @@ def derivative(
 
     def checked_vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
         gradients = gradients_of(needs, joined(saved), *grads)
-        for argument, wanted, gradient in zip(arguments, saved[-1], gradients, strict=True):
-            if wanted is None:
-                continue
-            if gradient is None:
+        for argument, wanted, gradient in zip(arguments, saved[-1][0], gradients, strict=True):
+            if wanted and gradient is None:
                 raise no_gradient(op, argument)
-            if not isinstance(gradient, Tensor) or (gradient.shape, gradient.dtype) != wanted:
-                shape, dtype = wanted
-                raise _not_this(op, f"the gradient of {argument} that vjp returns", vjp, shape, dtype, gradient)
+            if wanted:
+                _check_is(op, f"the gradient of {argument} that vjp returns", vjp, wanted, gradient)
         return gradients
 
-    def joined_jvp(saved: tuple[Any, ...], *tangents: Tensor) -> Any:
-        return jvp(joined(saved), *tangents)
+    def checked_jvp(saved: tuple[Any, ...], *tangents: Tensor) -> Any:
+        returned = jvp(joined(saved), *tangents)
+        of_results = returned if isinstance(returned, tuple) else (returned,)
+        if len(of_results) != len(results):
+            raise RuntimeError(f"{name(op)}: jvp must return {len(results)} tangents, got {len(of_results)}")
+        for place, (wanted, tangent) in enumerate(zip(saved[-1][1], of_results, strict=True)):
+            if wanted:
+                of_place = f" of result {place}" * (len(results) > 1)
+                _check_is(op, f"the tangent{of_place} that jvp returns", jvp, wanted, tangent)
+        return returned
 
     have_gradient: set[int] = set()  # the places of arguments for which vjp was seen to return one
 
@@ -260,7 +268,7 @@ def derivative(
         op,
         split_save,
         checked_vjp,
-        joined_jvp,
+        checked_jvp,
         node=node,
         materialize=True,
         check_tangent=check_tangent,
@@ -367,14 +375,17 @@ def no_gradient(
     return RuntimeError(f"{name(op)}: {what.format(argument)}; detach {argument}{alternative}")
 
 
-def _not_this(op: Any, what: str, function: Any, shape: Sequence[int], dtype: torch.dtype, got: Any) -> Exception:
-    """Return the error for what a function of the author's returned in place of a tensor of this shape and dtype."""
+def _check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], torch.dtype], got: Any) -> None:
+    """Raise ``RuntimeError`` or ``TypeError`` unless what the author's function returned has this shape and dtype."""
+    shape, dtype = wanted
+    if isinstance(got, Tensor) and got.shape == shape and got.dtype == dtype:
+        return
     code = inspect.unwrap(function).__code__
     expected = f"{name(op)}: {what} must be a tensor of shape {list(shape)} and dtype {dtype}"
     where = f"in {code.co_filename}, line {code.co_firstlineno}"
     if not isinstance(got, Tensor):
-        return TypeError(f"{expected}, got a {type(got).__name__}; it is made {where}")
-    return RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")
+        raise TypeError(f"{expected}, got a {type(got).__name__}; it is made {where}")
+    raise RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")
 
 
 def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -385,19 +396,17 @@ def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Cal
 
     def checked(x: Tensor, *read: Any) -> Any:
         factor = function(*read)
-        what = f"the partial derivative for {argument}, where it is no number,"
-        if not isinstance(factor, Tensor):
-            if isinstance(factor, _NUMBERS):
-                return factor
-            raise _not_this(op, what, function, x.shape, x.dtype, factor)
-        # A number of the schema is a float64 scalar where it changes between calls.
-        is_number = factor.dtype == torch.float64 and factor.dim() == 0
-        if factor.shape == x.shape and (factor.dtype == x.dtype or is_number):
+        if isinstance(factor, _NUMBERS) or (
+            isinstance(factor, Tensor) and factor.shape == x.shape and factor.dtype == x.dtype
+        ):
             return factor
         # It is of the elements that it reads, which may be fewer where the operator broadcasts.
         shape = torch.broadcast_shapes(*(y.shape for y in read if isinstance(y, Tensor)))
-        if factor.shape != shape or (factor.dtype != x.dtype and not is_number):
-            raise _not_this(op, what, function, shape, x.dtype, factor)
+        # A number of the schema is a float64 scalar where it changes between calls.
+        number = isinstance(factor, Tensor) and factor.dim() == 0 and factor.dtype == torch.float64
+        if not (number and shape == ()):
+            what = f"the partial derivative for {argument}, where it is no number,"
+            _check_is(op, what, function, (shape, x.dtype), factor)
         return factor
 
     return checked
@@ -419,7 +428,7 @@ def _register(
 ) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
 
-    ``order`` is that of the function's arguments, as places among the operator's.
+    ``order`` has the places of the operator's arguments in the order in which the function takes them.
     """
     arguments = private.arguments(op)
     names = [argument.name for argument in arguments]
@@ -438,7 +447,7 @@ def _register(
         )
 
     at_this_level = private.refusal(private.TRANSFORMS, name(op)) or private.record_at_this_level
-    uncast = autocast.without_kernel(op)
+    uncast = autocast.define_uncast(op)
     refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
     redispatch = private.redispatch(op) if positional == len(arguments) else by_keyword
 
