@@ -51,7 +51,11 @@ class Aten:
         dtype = torch.get_autocast_dtype("cpu")
         return function(*(x.to(dtype).float() for x in tensors)).to(dtype)  # rounded once, as ours are
 
-    public_muladd = muladd_tensor_c = muladd
+    def muladd_tensor_c(a, b, c):
+        torch.tensor(c)  # which torch itself refuses in some nestings
+        return Aten.muladd(a, b, c)
+
+    public_muladd = muladd
     public_muladd3, public_mul = muladd3, mul
 
 
