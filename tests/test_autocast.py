@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import muladd_nb
+from muladd_nb._register import autocast
+from muladd_nb._register.operator import FUNCTIONAL, Elementwise, Form
 
 ops = torch.ops.muladd_nb
 
@@ -105,3 +107,12 @@ def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, functio
             gradients += torch.autograd.grad(gradients[0].sum(), b)
     expected = (b, a, torch.ones(n, device=device))
     assert all(map(torch.equal, gradients, expected[: len(gradients)]))
+
+
+def test_an_operator_that_writes_into_an_input_is_not_cast():
+    library = torch.library.Library("autocast_test", "DEF")
+    library.define("scale_(Tensor(a!) x, float factor) -> Tensor(a!)")
+    op = torch.ops.autocast_test.scale_.default
+    form = Form("scale_(Tensor x, float factor)", FUNCTIONAL, op, (torch.float32,), Elementwise())
+    with pytest.raises(ValueError, match="scale_: x is written to, which autocast would do to a copy"):
+        autocast.register(form)

@@ -22,7 +22,19 @@ from .operator import Form
 
 
 def register(form: Form) -> None:
-    """Register the autocast kernels of an operator."""
+    """Register the autocast kernels of an operator.
+
+    Raises
+    ------
+    ValueError
+        If it writes into one of its inputs: what it wrote into a cast copy would be lost.
+    """
+    for argument in private.arguments(form.op):
+        if argument.alias_info is not None and argument.name in form.inputs:
+            raise ValueError(
+                f"{form.name}: {argument.name} is written to, which autocast would do to a copy; "
+                "leave autocast.register out"
+            )
     if any(dtype.is_floating_point for dtype in form.dtypes):
         for device_type in ("cpu", "cuda"):
             implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
