@@ -60,7 +60,7 @@ def writes():
         version = out._version
         call()
         assert_close(out, expected)
-        assert out._version == version + 1
+        assert out._version > version  # twice where it cannot be asked whether the kernel has counted its own
     with pytest.raises(RuntimeError, match="no gradient is recorded through out"):
         muladd_nb.mymul(a.requires_grad_(), b, out=out)
     with pytest.warns(UserWarning, match="no gradient is recorded through out"):
