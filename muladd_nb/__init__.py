@@ -11,9 +11,9 @@ if not step_aside():
 
     load()
 
-    from . import _operators, config, ops  # noqa: F401 (registers with the operators that load() defines)
+    from . import _operators, ops  # noqa: F401 (registers with the operators that load() defines)
     from ._build_info import VERSION as __version__
     from .info import build_info, library_path
     from .ops import myadd_out, mymul, mymuladd
 
-    __all__ = ["__version__", "build_info", "config", "library_path", "myadd_out", "mymul", "mymuladd", "ops"]
+    __all__ = ["__version__", "build_info", "library_path", "myadd_out", "mymul", "mymuladd", "ops"]

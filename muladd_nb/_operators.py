@@ -14,6 +14,7 @@ TABLE = {
         instead="write a * b + c",
         aten=torch.mul,
         flops=2,
+        fused=lambda ops, a, b, c: ops.fma(a, b, c),
     ),
     "mymuladd.Tensor(Tensor a, Tensor b, Tensor c)": Elementwise(
         partials={"a": lambda b: b, "b": lambda a: a, "c": lambda: 1},
@@ -21,6 +22,7 @@ TABLE = {
         node="MyMulAdd",
         aten=lambda a, b, c: torch.addcmul(c, a, b),
         flops=2,
+        fused=lambda ops, a, b, c: ops.fma(a, b, c),
         linear=({"a", "c"}, {"b", "c"}),
     ),
     "mymul(Tensor a, Tensor b)": Elementwise(
@@ -28,9 +30,10 @@ TABLE = {
         times="mymul",
         node="MyMul",
         aten=torch.mul,
+        fused=lambda ops, a, b: ops.mul(a, b),
         linear=({"a"}, {"b"}),
     ),
-    "myadd(Tensor a, Tensor b)": Elementwise(),
+    "myadd(Tensor a, Tensor b)": Elementwise(fused=lambda ops, a, b: ops.add(a, b)),
 }
 
 FORMS = register(TABLE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pkgutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -48,7 +49,9 @@ __all__ = [
     "has_kernel",
     "has_tangent",
     "in_modes_of_now",
+    "inductor",
     "is_traced",
+    "is_view",
     "jagged_like",
     "jagged_values",
     "lacking",
@@ -419,6 +422,12 @@ def results(op: Any) -> Any:
     return _schema(op).returns
 
 
+def is_view(op: Any) -> bool:
+    """Return whether the result of an operator is a view of an argument that it does not write into."""
+    aliases = [result.alias_info for result in results(op)] if hasattr(op, "_schema") else []
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
 def schema(op: Any) -> str:
     """Return the schema of an operator as text."""
     return str(_schema(op))
@@ -434,6 +443,28 @@ def _schema_of_fx(op: Any) -> Any:
 
     _, schemas = get_signature_for_torch_op(op, return_schemas=True)
     return schemas[0] if schemas else None
+
+
+# What operators are lowered with. Inductor takes seconds to import, and is not imported for them.
+_INDUCTOR = {
+    "config": "torch._inductor:config",
+    "kernel": "torch._inductor.lowering:fallback_handler",
+    "lowerings": "torch._inductor.lowering:lowerings",
+    "now": "torch._inductor.virtualized:V",
+    "ops": "torch._inductor.virtualized:ops",
+    "pointwise": "torch._inductor.ir:Pointwise.create",
+    "write": "torch._inductor.lowering:mutate_to",
+}
+
+
+def inductor() -> Any:
+    """Return what operators are lowered with, or None if Inductor was not imported, or lacks any of it."""
+    if "torch._inductor.lowering" not in sys.modules:
+        return None
+    try:
+        return SimpleNamespace(**{name: pkgutil.resolve_name(path) for name, path in _INDUCTOR.items()})
+    except (ImportError, AttributeError):
+        return None
 
 
 def jagged_like(nested: Any, values: Tensor) -> Tensor:

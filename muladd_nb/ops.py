@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from . import config
-from ._operators import DTYPES, FORMS
+from ._operators import FORMS
 from ._register.public import public
 
 __all__ = ["myadd_out", "mymul", "mymuladd"]
 
 
-def _fuses(a: Tensor, *others: Tensor | float) -> bool:
-    # What ATen would broadcast, promote or cast is left to the operator.
-    return (
-        config.fuse_when_compiling
-        and all((a.shape, a.dtype, a.device) == (x.shape, x.dtype, x.device) for x in others if isinstance(x, Tensor))
-        and a.dtype in DTYPES
-        and not torch.is_autocast_enabled(a.device.type)
-        and not any(isinstance(x, complex) for x in others)
-    )
-
-
-@public(FORMS, fused=lambda a, b, c: a * b + c if _fuses(a, b, c) else None)
+@public(FORMS)
 def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``a * b + c``, rounded once.
 
@@ -78,7 +65,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     """
 
 
-@public(FORMS, fused=lambda a, b: a * b if _fuses(a, b) else None)
+@public(FORMS)
 def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``a * b``, which the gradients of :func:`mymuladd` are made of.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from .. import _C
-from . import autocast, autograd, fake, flops, mutation, negative, nested, unsupported, vmap
+from . import autocast, autograd, fake, flops, lowering, mutation, negative, nested, unsupported, vmap
 from .operator import UNRECORDED, Elementwise, Form, declared
 
 __all__ = ["Elementwise", "register"]
@@ -17,8 +18,9 @@ _OF_UNRECORDED = (fake, autograd, autocast, negative, unsupported)
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
     """Register what the operators of ``table`` promise with every subsystem; return the forms that anyone may call."""
     forms = declared(_C.operators(), table)
-    for subsystem in (fake, autograd, mutation, vmap, autocast, flops, nested, negative, unsupported):
+    for subsystem in (fake, lowering, autograd, mutation, vmap, autocast, flops, nested, negative, unsupported):
         for form in forms:
             if not form.kind & UNRECORDED or subsystem in _OF_UNRECORDED:
                 subsystem.register(form)
+    lowering.tag_caches(Path(__file__).parent.parent)
     return [form for form in forms if not form.kind & UNRECORDED]

@@ -90,6 +90,9 @@ def in_backward() -> bool:
     return getattr(_backward, "is_running", False)
 
 
+uncast: dict[Any, Any] = {}  # what was defined, by the operator that it is the same as
+
+
 def define_uncast(op: Any) -> Any:
     """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
     declared, _, arguments = private.schema(op).partition("::")[2].partition("(")
@@ -104,4 +107,5 @@ def define_uncast(op: Any) -> Any:
     library.impl(qualified, private.leave_alone(call), "CompositeExplicitAutograd")
     library.impl(qualified, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(f"{library.ns}::{qualified}", call)
-    return getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")
+    uncast[op] = getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")
+    return uncast[op]

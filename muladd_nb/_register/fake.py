@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract
+from . import contract, lowering
 from .operator import FUNCTIONAL, OUT, Form
 
 
@@ -16,6 +16,7 @@ def register(form: Form) -> None:
     """Register the fake kernel of an operator: the contract's checks, and its result."""
 
     def fake(*args: Any, **kwargs: Any) -> Tensor | None:
+        lowering.register_waiting()
         contract.check_numbers(form, args)
         out = form.out(args, kwargs)
         contract.check(form, args, out)

@@ -39,6 +39,9 @@ class Elementwise:
         ``a * b + c``. Its node, in C++, records a small call three times faster than one in Python can.
     flops
         Floating point operations for each element; instructions do not count.
+    fused
+        Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument, in the
+        dtype that kernels compute in; returns the element of the result, with the kernel's bits.
     autocast
         What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
         region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
@@ -54,6 +57,7 @@ class Elementwise:
     instead: str | None = None
     aten: Callable[..., Tensor] | None = None
     flops: int = 1
+    fused: Callable[..., Any] | None = None
     autocast: Literal["cast", "float32", "leave"] = "cast"
     linear: tuple[set[str], ...] = ()
 

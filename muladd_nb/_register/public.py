@@ -40,7 +40,7 @@ def {name}{signature}:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Callable[[_Function], _Function]:
+def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
     """Return a decorator that makes the public function of an operator of one that has its signature, and no body.
 
     Its name is that of the operator. Where the operator has overloads, the first is called that takes tensors where
@@ -50,8 +50,6 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
     ----------
     forms
         All that were registered.
-    fused
-        Takes the arguments but ``out``, and returns what is compiled in place of the operator, or None.
 
     Raises
     ------
@@ -74,10 +72,6 @@ def public(forms: Sequence[Form], fused: Callable[..., Any] | None = None) -> Ca
 
         def otherwise(*args: Any) -> Any:
             *inputs, out = args
-            if fused is not None and out is None and is_compiling():
-                result = fused(*inputs)
-                if result is not None:
-                    return result
             for caller in callers:
                 numbers = [args[place] for place in caller.numbers.values()]
                 if len(callers) > 1 and not is_compiling():

@@ -1,0 +1,109 @@
+"""In what Inductor compiles, an operator whose row has ``fused`` is a part of the loop that its neighbours are in.
+
+It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
+where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, and where
+the compiler of C++ may contract a product and a sum. Of 16-bit elements Inductor rounds only what a loop stores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .. import _torch_private as private
+from . import autocast
+from ._library import namespace
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
+
+_LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
+
+_waiting: list[Form] = []  # until Inductor is imported
+_lowered_ops: set[Any] = set()
+
+
+def register(form: Form) -> None:
+    """Remember that an operator is to be lowered."""
+    if form.promises.fused is not None and not form.kind & OUT:
+        _waiting.append(form)
+
+
+def register_waiting() -> None:
+    """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
+    inductor = private.inductor() if _waiting else None
+    while inductor and _waiting:
+        form = _waiting.pop()
+        for op in {form.op, autocast.uncast.get(form.op, form.op)}:
+            inductor.lowerings[op] = _lowered(inductor, op, form)
+            _lowered_ops.add(op)
+
+
+def tag_caches(package: Path) -> None:
+    """Let the caches of compiled programs know the Python of a package: they know an operator by its name alone."""
+    files = sorted([*package.glob("*.py"), *package.glob("_register/*.py")])
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
+
+
+def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
+    ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
+    compute: Any = form.promises.fused
+    inputs, numbers = form.inputs.values(), form.numbers.values()
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        first = args[min(inputs)]
+        device, dtype = first.get_device(), first.get_dtype()
+        call = inductor.now.graph.current_node
+        if not (_keeps_bits(inductor.config, device) and _is_near_a_loop(call, form.out(call.args, call.kwargs))):
+            return call_kernel(*args, **kwargs)
+        wide = torch.float32 if dtype.itemsize == 2 else dtype  # what kernels compute in
+        load = {place: args[place].make_loader() for place in inputs}
+        if form.kind & TENSOR_NUMBERS:
+            load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
+
+        def element(index: Any) -> Any:
+            values = [
+                ops.to_dtype(load[place](index), wide) if place in load else ops.constant(args[place], wide)
+                for place in sorted([*inputs, *numbers])
+            ]
+            return ops.to_dtype(compute(ops, *values), dtype)
+
+        result = inductor.pointwise(device=device, dtype=dtype, inner_fn=element, ranges=first.get_size())
+        if form.kind & FUNCTIONAL:
+            return result
+        inductor.write(form.out(args, kwargs), result)
+        return None
+
+    return lowered
+
+
+def _everywhere(load: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda index: load([])
+
+
+def _keeps_bits(config: Any, device: torch.device) -> bool:
+    return (
+        device.type == "cpu"
+        and platform.machine() in {"x86_64", "AMD64"}
+        and config.cpu_backend == "cpp"
+        and config.cpp.enable_floating_point_contract_flag == "off"
+    )
+
+
+def _is_near_a_loop(call: Node, out: Any) -> bool:
+    """Return whether Inductor makes a loop of what gives the arguments of a call, or takes its result, past views."""
+    near, seen = [*call.all_input_nodes, *call.users, *(out.users if isinstance(out, Node) else ())], {call}
+    for node in near:
+        if node in seen or node.op != "call_function":
+            continue
+        seen.add(node)
+        if private.is_view(node.target):
+            near += [*node.all_input_nodes, *node.users]
+        elif node.target in _lowered_ops or not _LOOPS.isdisjoint(getattr(node.target, "tags", ())):
+            return True
+    return False
