@@ -32,7 +32,7 @@ SIDES = {
     "copy": "a copy on the device: it moves two arrays where we move three, so that 1.5 copies are the limit",
     "Triton": "a Triton kernel",
     "calls, compiled": "the same chain, compiled so that the operators stay calls of their kernels",
-    "a * b + c, compiled": "the same chain with PyTorch's operators in place of ours, compiled: each product is rounded",
+    "a * b + c, compiled": "the same chain with PyTorch's operators in place of ours: products are rounded",
     "median call": "ours with `MULADD_NB_HUGEPAGES=0`: the median of the first eleven calls of a process",
     "first call": "the same: the first of them",
     "all calls": "the same: all of them together",
