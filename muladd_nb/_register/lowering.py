@@ -36,11 +36,13 @@ def register(form: Form) -> None:
 def register_waiting() -> None:
     """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
     inductor = private.inductor() if _waiting else None
-    while inductor and _waiting:
-        form = _waiting.pop()
+    if inductor is None:
+        return
+    for form in _waiting:
         for op in {form.op, autocast.uncast.get(form.op, form.op)}:
             inductor.lowerings[op] = _lowered(inductor, op, form)
             _lowered_ops.add(op)
+    _waiting.clear()  # now, for another thread may be here, too
 
 
 def tag_caches(package: Path) -> None:
