@@ -12,7 +12,7 @@ import torch  # noqa: E402
 
 from operators import OPERATORS  # noqa: E402
 
-# Compiled programs are kept by the operators that they call: an edited derivative would not be seen.
+# What is tested is compiled now, whatever has changed: the caches know the Python of the package, and not its C++.
 torch.compiler.config.force_disable_caches = True
 
 CUDA = torch.cuda.is_available() and all(case.has_cuda for case in OPERATORS)
