@@ -1,7 +1,6 @@
 """The example without Python: a model compiled by AOTInductor, in a C++ program."""
 
 import os
-import platform
 import re
 import runpy
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import needs
+from conftest import fuses, needs
 
 import muladd_nb
 
@@ -66,7 +65,7 @@ def test_the_package_calls_the_operator_where_it_is_not_fused(example):
     """It is on x86 where it has a neighbour, the second of them."""
     with zipfile.ZipFile(example.package) as package:
         calls = "".join(package.read(name).decode() for name in package.namelist() if name.endswith(".json"))
-    fused = {"muladd_nb::mymuladd_out"} if platform.machine() == "x86_64" else set()
+    fused = {"muladd_nb::mymuladd_out"} if fuses("cpu") else set()
     assert set(re.findall(r"muladd_nb::\w+", calls)) == {"muladd_nb::mymuladd", "muladd_nb::mymuladd_out"} - fused
 
 

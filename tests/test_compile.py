@@ -1,12 +1,12 @@
 """torch.compile: one graph, no break, forward and backward, few recompilations, and writes in place."""
 
-import platform
 import re
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from conftest import fuses
 from forked import python
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
@@ -167,8 +167,6 @@ def test_a_compiled_c_that_changes_has_derivatives_and_batches(device):
             assert torch.equal(batched(a, b[0], c), torch.vmap(muladd_nb.mymuladd, (0, None, None))(a, b[0], c))
 
 
-# Before and after each operator is a negation, which rounds nothing. Before the last two are operators, whose 16-bit
-# results are not rounded inside of a loop.
 def every_form(a, b, c, number, row, out, other):
     a = -a
     ops.mymuladd_out(a, b, number, out)
@@ -198,16 +196,9 @@ def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtype, dy
         again = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
         results, codes = run_and_get_code(compiled, *given)
         expected = every_form(*again)
-        exact = -2 if dtype.itemsize == 2 else None
-        assert all(map(torch.equal, [given[-2], *results[:exact]], [again[-2], *expected[:exact]]))
-        torch.testing.assert_close(results, expected, rtol=2e-2, atol=2e-2)
-        assert torch.equal(given[-1], -results[-1])
+        assert all(map(torch.equal, [*given[-2:], *results], [*again[-2:], *expected]))
         assert [x.stride() for x in results] == [x.stride() for x in expected]
-        assert ("torch.ops.muladd_nb." not in "".join(codes)) == FUSES[device]
-
-
-# On a GPU no test has compared the bits.
-FUSES = {"cpu": platform.machine() == "x86_64", "cuda": False}
+        assert ("torch.ops.muladd_nb." not in "".join(codes)) == (fuses(device) and dtype.itemsize != 2)
 
 
 def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
@@ -222,7 +213,7 @@ def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
     for x, y in zip(actual, gradients(loss, *tensors), strict=True):
         assert torch.equal(x, y)
     assert len(codes) == 2  # forward and backward
-    assert ("torch.ops.muladd_nb." not in "".join(codes)) == FUSES[device]
+    assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device)
 
 
 NOT_FUSED = {
@@ -247,6 +238,20 @@ def test_the_kernel_is_called_where_there_is(device, why):
     assert "torch.ops.muladd_nb." in code
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a, b: (a.int(), b.int()), "a must be float16, bfloat16, float32 or float64, got int32"),
+        (lambda a, b: (a, b[0]), r"a and b must have the same shape, got \[5, 7\] and \[7\]"),
+    ],
+    ids=["dtype", "shape"],
+)
+def test_what_inductor_fuses_is_refused_as_the_operator_refuses_it(device, change, message):
+    a, b = change(torch.randn(5, 7, device=device), torch.randn(5, 7, device=device))
+    with pytest.raises(RuntimeError, match=f"mymuladd: {message}"):
+        torch.compile(lambda a, b: -muladd_nb.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
+
+
 CACHED = """
 import os
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = {folder!r}
@@ -266,7 +271,7 @@ assert ("torch.ops.muladd_nb." in code) == {called}
 
 @pytest.mark.whole
 def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_path):
-    for before, called in [(True, True), (False, not FUSES["cpu"])]:
+    for before, called in [(True, True), (False, not fuses("cpu"))]:
         code = CACHED.format(folder=str(tmp_path / "cache"), before=before, called=called)
         status, stderr = python(code, tmp_path / "stderr")
         assert status == 0, stderr

@@ -1,8 +1,8 @@
 """In what Inductor compiles, an operator whose row has ``fused`` is a part of the loop that its neighbours are in.
 
 It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
-where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, and where
-the compiler of C++ may contract a product and a sum. Of 16-bit elements Inductor rounds only what a loop stores.
+where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, where the
+compiler of C++ may contract a product and a sum, and for 16-bit elements, of which Inductor rounds only what a loop stores.
 """
 
 from __future__ import annotations
@@ -61,19 +61,22 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         first = args[min(inputs)]
         device, dtype = first.get_device(), first.get_dtype()
         call = inductor.now.graph.current_node
-        if not (_keeps_bits(inductor.config, device) and _is_near_a_loop(call, form.out(call.args, call.kwargs))):
+        if not (
+            _keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, form.out(call.args, call.kwargs))
+        ):
             return call_kernel(*args, **kwargs)
-        wide = torch.float32 if dtype.itemsize == 2 else dtype  # what kernels compute in
         load = {place: args[place].make_loader() for place in inputs}
         if form.kind & TENSOR_NUMBERS:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
 
         def element(index: Any) -> Any:
-            values = [
-                ops.to_dtype(load[place](index), wide) if place in load else ops.constant(args[place], wide)
-                for place in sorted([*inputs, *numbers])
-            ]
-            return ops.to_dtype(compute(ops, *values), dtype)
+            return compute(
+                ops,
+                *(
+                    ops.to_dtype(load[place](index), dtype) if place in load else ops.constant(args[place], dtype)
+                    for place in sorted([*inputs, *numbers])
+                ),
+            )
 
         result = inductor.pointwise(device=device, dtype=dtype, inner_fn=element, ranges=first.get_size())
         if form.kind & FUNCTIONAL:
@@ -88,10 +91,11 @@ def _everywhere(load: Callable[..., Any]) -> Callable[..., Any]:
     return lambda index: load([])
 
 
-def _keeps_bits(config: Any, device: torch.device) -> bool:
+def _keeps_bits(config: Any, device: torch.device, dtype: torch.dtype) -> bool:
     return (
         device.type == "cpu"
-        and platform.machine() in {"x86_64", "AMD64"}
+        and platform.machine() == "x86_64"
+        and dtype.itemsize != 2
         and config.cpu_backend == "cpp"
         and config.cpp.enable_floating_point_contract_flag == "off"
     )

@@ -40,8 +40,8 @@ class Elementwise:
     flops
         Floating point operations for each element; instructions do not count.
     fused
-        Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument, in the
-        dtype that kernels compute in; returns the element of the result, with the kernel's bits.
+        Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
+        that of the result, with the kernel's bits. Inductor is not asked to in 16 bits.
     autocast
         What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
         region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
