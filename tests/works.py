@@ -61,8 +61,8 @@ def writes():
         version = out._version
         call()
         assert_close(out, expected)
-        unknown = private.version(out) is None  # whether the kernel has counted its own: then it is counted twice
-        assert out._version == version + 1 + unknown
+        # Where it cannot be asked whether the kernel has counted its own, one more may be counted.
+        assert out._version - version in ({1} if private.version(out) is not None else {1, 2})
     with pytest.raises(RuntimeError, match="no gradient is recorded through out"):
         muladd_nb.mymul(a.requires_grad_(), b, out=out)
     with pytest.warns(UserWarning, match="no gradient is recorded through out"):

@@ -2,7 +2,7 @@
 
 It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
 where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, where the
-compiler of C++ may contract a product and a sum, and for 16-bit elements, of which Inductor rounds only what a loop stores.
+compiler of C++ may contract a product and a sum, and in 16 bits, where Inductor rounds only what a loop stores.
 """
 
 from __future__ import annotations
@@ -61,22 +61,19 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         first = args[min(inputs)]
         device, dtype = first.get_device(), first.get_dtype()
         call = inductor.now.graph.current_node
-        if not (
-            _keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, form.out(call.args, call.kwargs))
-        ):
+        out = form.out(call.args, call.kwargs)
+        if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
         load = {place: args[place].make_loader() for place in inputs}
         if form.kind & TENSOR_NUMBERS:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
 
         def element(index: Any) -> Any:
-            return compute(
-                ops,
-                *(
-                    ops.to_dtype(load[place](index), dtype) if place in load else ops.constant(args[place], dtype)
-                    for place in sorted([*inputs, *numbers])
-                ),
-            )
+            values = [
+                ops.to_dtype(load[place](index), dtype) if place in load else ops.constant(args[place], dtype)
+                for place in sorted([*inputs, *numbers])
+            ]
+            return compute(ops, *values)
 
         result = inductor.pointwise(device=device, dtype=dtype, inner_fn=element, ranges=first.get_size())
         if form.kind & FUNCTIONAL:
