@@ -15,31 +15,40 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
   }
 
   template <class... X>
-  ELEMENTWISE_FUNCTION C operator()(X... elements) const {
-    const C in_order[] = {elements...};
-    return call(in_order, std::make_index_sequence<sizeof...(kIsTensor)>{});
+  ELEMENTWISE_FUNCTION auto operator()(X... elements) const {
+    return call(std::make_index_sequence<sizeof...(kIsTensor)>{}, elements...);
   }
 
  private:
-  template <size_t... I>
-  ELEMENTWISE_FUNCTION C call(const C* elements, std::index_sequence<I...>) const {
+  template <size_t... I, class... X>
+  ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     static_assert(
-        std::is_invocable_v<F, decltype(argument<I>(elements))...>, "the functor must take what its declaration says");
-    return static_cast<C>(F{}(argument<I>(elements)...));
+        std::is_invocable_v<F, decltype(argument<I>(elements...))...>, "the functor must take what its declaration says");
+    return F{}(argument<I>(elements...)...);
   }
 
-  template <size_t I>
-  ELEMENTWISE_FUNCTION auto argument(const C* elements) const {
+  // The I-th argument: a number, or the element of a tensor, of which each tensor before has taken one.
+  template <size_t I, class... X>
+  ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr bool is_tensor[] = {kIsTensor...};
-    constexpr int tensors_before = [&] {
-      int n = 0;
+    constexpr size_t tensors_before = [&] {
+      size_t n = 0;
       for (size_t i = 0; i != I; i++) n += is_tensor[i];
       return n;
     }();
     if constexpr (is_tensor[I]) {
-      return elements[tensors_before];
+      return element<tensors_before>(elements...);
     } else {
       return numbers[I - tensors_before];
+    }
+  }
+
+  template <size_t place, class First, class... Rest>
+  ELEMENTWISE_FUNCTION static auto element(First first, Rest... rest) {
+    if constexpr (place == 0) {
+      return first;
+    } else {
+      return element<place - 1>(rest...);
     }
   }
 

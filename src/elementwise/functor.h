@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 // A functor is compiled once for each target, into a namespace of the target's: with the same name in all of them
 // the linker would keep one copy, and it might be one that the machine cannot run.
@@ -56,6 +57,23 @@ using number_t = std::conditional_t<std::is_floating_point_v<C>, C, double>;
 template <class... T>
 struct List {
   static constexpr size_t size = sizeof...(T);
+};
+
+// A list of T, n times.
+template <class T, size_t... I>
+List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
+template <class T, size_t n>
+using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
+
+// Several results of a functor: return Results<C, C>{sum, difference};
+template <class First, class... Rest>
+struct Results {
+  First first;
+  Results<Rest...> rest;
+};
+template <class Last>
+struct Results<Last> {
+  Last first;
 };
 
 using FloatingPoint = List<float16, bfloat16, float, double>;

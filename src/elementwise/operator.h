@@ -105,12 +105,18 @@ struct Literal {
   char text[N];
 };
 
-// What a kernel is made of: a functor, and which of its arguments are tensors.
+// What a kernel is made of: a functor, and which of its arguments are tensors. The kernels take from it the dtypes of the
+// results and of the inputs where the operator is called with T.
 template <class F, bool... kIsTensor>
 struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;
+  static constexpr int kResults = 1;
   static constexpr int kInputs = (0 + ... + kIsTensor);
   static constexpr int kNumbers = sizeof...(kIsTensor) - kInputs;
+  template <class T>
+  using Results = List<T>;
+  template <class T>
+  using Inputs = Repeated<T, kInputs>;
 };
 
 // An operator as the list of all has it.

@@ -8,10 +8,9 @@ namespace elementwise {
 struct Task {
   size_t kernel; // its place in the list of operators
   int32_t dtype;
-  int64_t element_bytes;
   const double* numbers; // the arguments that are no tensors
   const Plan& plan;
-  void* const* data; // of the output, then of the inputs
+  void* const* data; // of the results, then of the inputs
 };
 
 } // namespace elementwise

@@ -63,7 +63,7 @@ class Call {
       data_[0] = tensors_[0].mutable_data();
       Backend::on_fresh_output(data_[0], numel * bytes);
       for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
-      run(bytes);
+      run();
     }
     return std::move(tensors_[0]);
   }
@@ -82,7 +82,7 @@ class Call {
     for (int k = 1; k <= kInputs; k++)
       contract::check_apart_or_same(caller_, out, data_[0], operands_[k], data_[k], bytes);
     if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
-    if (out.numel() > 0) run(bytes);
+    if (out.numel() > 0) run();
     return std::move(tensors_[0]);
   }
 
@@ -137,12 +137,12 @@ class Call {
     return Tensor(out);
   }
 
-  void run(int64_t bytes) const {
+  void run() const {
     const Operand& out = operands_[0];
     const int64_t* strides[kMaxOperands];
     for (int k = 0; k <= kInputs; k++) strides[k] = operands_[k].strides;
     const Plan plan = make_plan(1 + kInputs, out.dim, out.sizes, strides);
-    Backend::launch(caller_, {op_.kernel, out.dtype, bytes, numbers_, plan, data_}, out.device_index);
+    Backend::launch(caller_, {op_.kernel, out.dtype, numbers_, plan, data_}, out.device_index);
   }
 
   const Description& op_;

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "elementwise/cpu/isa.h"
+#include "elementwise/cpu/run.h"
 #include "operators.h"
 #ifdef ELEMENTWISE_CUDA_ON_HOST
 #include "elementwise/cuda/launch.h"
@@ -227,15 +227,16 @@ void run(
     data.push_back(operand.elements.data() + layout.offset);
   }
   const Plan plan = make_plan(operands.size(), layout.sizes.size(), layout.sizes.data(), strides.data());
-  const Task task{op.kernel, kOrdinal<T>, sizeof(T), &c, plan, data.data()};
+  const Task task{op.kernel, kOrdinal<T>, &c, plan, data.data()};
 #ifdef ELEMENTWISE_CUDA_ON_HOST
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
   cuda::kernels[op.kernel](task, nullptr);
 #else
-  const cpu::Tiles tiles(plan);
-  const cpu::Work work{task, tiles, stream};
+  const cpu::Computer computer = cpu::isa().computers[op.kernel](kOrdinal<T>);
+  const cpu::Tiles tiles(plan, computer.bytes);
   const int64_t step = in_parts ? 1 : tiles.total;
-  for (int64_t tile = 0; tile < tiles.total; tile += step) cpu::isa().kernels[op.kernel](work, tile, tile + step);
+  for (int64_t tile = 0; tile < tiles.total; tile += step)
+    cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data.data()))(tile, tile + step);
 #endif
 
   std::vector<bool> written(operands[0].elements.size());

@@ -44,7 +44,7 @@ bool caller(const std::vector<float>& a, const std::vector<float>& b) {
     const double c = 0.5;
     void* const data[] = {out.data(), const_cast<float*>(a.data()), const_cast<float*>(b.data())};
     cpu::launch(
-        Task{0, kOrdinal<float>, sizeof(float), &c, plan, data},
+        Task{0, kOrdinal<float>, &c, plan, data},
         [](int64_t end, int64_t grain, const auto& body) { parallel_for(end, grain, body); });
     int64_t written = 0;
     for (const float x : out) written += x != -1;

@@ -20,10 +20,10 @@ Isa choose_isa() {
 #endif
   const Isa all[] = {
 #ifdef __x86_64__
-      {"avx512", avx512::kernels, v4},
-      {"avx2", avx2::kernels, v3},
+      {"avx512", avx512::computers, avx512::movers, v4},
+      {"avx2", avx2::computers, avx2::movers, v3},
 #endif
-      {"baseline", baseline::kernels, true},
+      {"baseline", baseline::computers, baseline::movers, true},
   };
   const char* const wanted = environment("SIMD");
   std::string known;

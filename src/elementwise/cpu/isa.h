@@ -7,7 +7,8 @@ namespace elementwise::cpu {
 
 struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
-  const Compute* kernels;
+  const Choose* computers;
+  const Mover* movers;
   bool runs_here;
 };
 

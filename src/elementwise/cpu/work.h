@@ -1,70 +1,58 @@
-// What a CPU kernel is, seen from the outside. Their bodies are in kernels.h, compiled once for each instruction
-// set; `Tiles` cuts the work and launch.h hands it out.
+// The two halves of the CPU's engine, as the code between them (run.h) sees them. What computes knows a functor and its
+// dtypes, and takes rows of adjacent elements; what moves elements knows their size and their strides, and no functor.
+// Both are compiled once for each instruction set.
 #pragma once
-
-#include <algorithm>
-#include <cstdint>
 
 #include "../task.h"
 
 namespace elementwise::cpu {
 
-// The two innermost dimensions are cut into tiles, which the threads share out.
-struct Tiles {
-  static constexpr int64_t kElements = 4096; // of a tile
-  static constexpr int64_t kAcross = 32;     // rows of one with an input that runs across it
-  static constexpr int64_t kShort = 32;      // rows shorter than this are computed together
-  static constexpr int64_t kNarrow = 16;     // and those of what is not adjacent either are packed
-
-  // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
-  static bool runs_across(const int64_t stride[2]) {
-    return stride[1] != 0 && stride[1] < stride[0];
-  }
-
-  explicit Tiles(const Plan& plan) {
-    size[0] = plan.dims > 0 ? plan.size[0] : 1;
-    size[1] = plan.dims > 1 ? plan.size[1] : 1;
-    bool across = false;
-    for (int k = 0; k < plan.operands && plan.dims > 1; k++) {
-      const int64_t stride[] = {plan.stride[0][k], plan.stride[1][k]};
-      across |= runs_across(stride);
-    }
-    apart = across || size[0] < kShort;
-    // A transposed input is read as many elements at a time in its own direction as there are rows, so that
-    // each of its cache lines is fetched once.
-    extent[0] = std::min(size[0], across ? kElements / std::min(size[1], kAcross) : kElements);
-    extent[1] = std::min(size[1], kElements / extent[0]);
-    count[0] = (size[0] + extent[0] - 1) / extent[0];
-    count[1] = (size[1] + extent[1] - 1) / extent[1];
-    total = count[0] * count[1];
-    for (int d = 2; d < plan.dims; d++) total *= plan.size[d];
-  }
-
-  int64_t size[2];
-  int64_t extent[2];
-  int64_t count[2];
-  int64_t total;
-  bool apart; // each is computed by itself, for its lines are to stay in the cache
+// Rows of adjacent elements of each operand, the results first.
+struct Rows {
+  int64_t count;
+  int64_t length;
+  void* data[kMaxOperands];
+  int64_t pitch[kMaxOperands]; // from one row to the next, in elements
 };
 
-struct Work {
-  const Task& task;
-  const Tiles& tiles;
-  bool stream; // write past the cache
+// A functor in one dtype.
+struct Computer {
+  // n adjacent elements of each operand.
+  using Row = void (*)(int64_t n, void* const* data, const double* numbers);
+  Row row;
+  Row stream; // the same, and writes past the cache
+  void (*short_rows)(const Rows& rows, const double* numbers);
+  int results;
+  const int* bytes; // of an element of each operand
 };
 
-// Computes the tiles from begin to end.
-using Compute = void (*)(const Work& work, int64_t begin, int64_t end);
+// The computer of an operator for a dtype.
+using Choose = Computer (*)(int32_t dtype);
 
-// The kernels for one instruction set, in the order of the list of operators.
+// What moves elements of one size.
+struct Mover {
+  // A row of n elements that are `step` elements apart on one side, and adjacent on the other.
+  using Row = void (*)(const void* from, int64_t step, int64_t n, void* to);
+  Row repeat, even, gather; // from where step is 0, 2, and anything
+  Row scatter, stream;      // to where it is anything, and to where it is 1, past the cache
+  // A box of n[0] x n[1] elements; where it is packed, stride[0] is 1 and stride[1] is n[0].
+  using Box = void (*)(const void* from, const int64_t stride[2], const int64_t n[2], void* to);
+  Box gather_box, scatter_box;
+};
+
+// For each instruction set: the computers in the order of the list of operators, and the movers of elements of 1, 2, 4
+// and 8 bytes.
 namespace avx512 {
-extern const Compute* const kernels;
-}
+extern const Choose* const computers;
+extern const Mover movers[4];
+} // namespace avx512
 namespace avx2 {
-extern const Compute* const kernels;
-}
+extern const Choose* const computers;
+extern const Mover movers[4];
+} // namespace avx2
 namespace baseline {
-extern const Compute* const kernels;
-}
+extern const Choose* const computers;
+extern const Mover movers[4];
+} // namespace baseline
 
 } // namespace elementwise::cpu

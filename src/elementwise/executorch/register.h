@@ -82,7 +82,7 @@ void check_and_launch(const Description& op, runtime::EValue** stack, std::index
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   };
-  cpu::launch({op.kernel, (*out_argument).dtype, bytes, numbers, plan, data}, parallel_for);
+  cpu::launch({op.kernel, (*out_argument).dtype, numbers, plan, data}, parallel_for);
 }
 
 template <class Operators, class Op>

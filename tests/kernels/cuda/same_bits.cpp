@@ -97,12 +97,12 @@ struct On {
 
   void cpu(const Plan& plan, void* const* data) const {
     elementwise::cpu::launch(
-        {kernel, kOrdinal<T>, sizeof(T), numbers, plan, data},
+        {kernel, kOrdinal<T>, numbers, plan, data},
         [](int64_t end, int64_t, const auto& body) { body(0, end); });
   }
 
   void cuda(const Plan& plan, void* const* data) const {
-    elementwise::cuda::kernels[kernel]({kernel, kOrdinal<T>, sizeof(T), numbers, plan, data}, nullptr);
+    elementwise::cuda::kernels[kernel]({kernel, kOrdinal<T>, numbers, plan, data}, nullptr);
   }
 
   void expect(bool equal, const char* what, const Layout& layout) const {

@@ -1,0 +1,195 @@
+// What moves: the elements of a box, between memory where they have strides and memory where they are packed, by their
+// size. Compiled once for each instruction set, as kernels.h is; nothing here is seen from the outside but `movers`.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "stream.h"
+#include "work.h"
+
+namespace elementwise::cpu::ELEMENTWISE_ISA {
+namespace {
+
+// Bytes of a vector.
+#if defined(__AVX2__)
+constexpr int kVector = 32;
+#else
+constexpr int kVector = 16;
+#endif
+
+// An element in memory, at any address: a tensor may begin between two of its elements.
+template <class T>
+struct __attribute__((packed)) Element {
+  T bits;
+};
+
+constexpr int64_t kShort = 8; // rows of fewer elements are moved together
+
+bool runs_across(const int64_t stride[2]) {
+  return stride[1] != 0 && stride[1] < stride[0];
+}
+
+// Calls body(place among the packed elements, offset in memory) for each element: in the order of memory, unless that
+// would make the inner loop a short one.
+template <class Body>
+void for_each_element(const int64_t stride[2], const int64_t n[2], const Body& body) {
+  if (n[0] < kShort || (runs_across(stride) && n[1] >= kShort)) {
+    for (int64_t i = 0; i < n[0]; i++)
+      for (int64_t j = 0; j < n[1]; j++) body(j * n[0] + i, i * stride[0] + j * stride[1]);
+  } else {
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t i = 0; i < n[0]; i++) body(j * n[0] + i, i * stride[0] + j * stride[1]);
+  }
+}
+
+// W x W elements, W to a vector: `from` has its rows `s` apart, and they become the columns of `to`, whose rows are `n`
+// apart. In each round the first half of the vectors is interleaved with the second.
+template <class T, int W, int... I>
+void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std::integer_sequence<int, I...>) {
+  typedef T Vector __attribute__((vector_size(W * sizeof(T))));
+  const auto interleave = [](Vector first, Vector second, auto from) {
+#ifdef __clang__
+    return __builtin_shufflevector(first, second, (I % 2 * W + I / 2 + from)...);
+#else // GCC has that one since 12
+    return __builtin_shuffle(first, second, Vector{(I % 2 * W + I / 2 + from)...});
+#endif
+  };
+  Vector x[W], y[W];
+#pragma GCC unroll 16
+  for (int k = 0; k < W; k++) std::memcpy(x + k, from + k * s, sizeof(Vector));
+#pragma GCC unroll 16
+  for (int rounds = W; rounds > 1; rounds /= 2) {
+#pragma GCC unroll 16
+    for (int k = 0; k < W / 2; k++) {
+      y[2 * k] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, 0>{});
+      y[2 * k + 1] = interleave(x[k], x[W / 2 + k], std::integral_constant<int, W / 2>{});
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < W; k++) x[k] = y[k];
+  }
+#pragma GCC unroll 16
+  for (int k = 0; k < W; k++) std::memcpy(to + k * n, x + k, sizeof(Vector));
+}
+
+// What is packed is read a vector at a time as soon as it is written. A processor waits where such a read finds several
+// shorter writes on their way to the cache, so a row is written in whole vectors; the last one goes over some of the one
+// before.
+
+// Every other one of 2 W elements, from the first or the second on.
+template <class T, int first, int... I>
+void every_other(const Element<T>* from, Element<T>* to, std::integer_sequence<int, I...>) {
+  typedef T Vector __attribute__((vector_size(sizeof...(I) * sizeof(T))));
+  Vector low, high;
+  std::memcpy(&low, from, sizeof(Vector));
+  std::memcpy(&high, from + sizeof...(I), sizeof(Vector));
+#ifdef __clang__
+  const Vector result = __builtin_shufflevector(low, high, (2 * I + first)...);
+#else
+  const Vector result = __builtin_shuffle(low, high, Vector{(2 * I + first)...});
+#endif
+  std::memcpy(to, &result, sizeof(Vector));
+}
+
+template <class T, int... I>
+void every(const Element<T>* from, int64_t step, Element<T>* to, std::integer_sequence<int, I...>) {
+  typedef T Vector __attribute__((vector_size(sizeof...(I) * sizeof(T))));
+  const Vector result = {from[I * step].bits...};
+  std::memcpy(to, &result, sizeof(Vector));
+}
+
+template <class T>
+void repeat(const void* memory, int64_t, int64_t n, void* packed) {
+  const T bits = static_cast<const Element<T>*>(memory)->bits;
+  auto* const to = static_cast<Element<T>*>(packed);
+  for (int64_t k = 0; k < n; k++) to[k].bits = bits;
+}
+
+// Bytes from what is gathered to what is asked for, which comes while this is computed (benchmarks/strided.py).
+constexpr int64_t kAhead = 2048;
+
+template <class T>
+void even(const void* memory, int64_t, int64_t n, void* packed) {
+  constexpr int64_t W = kVector / sizeof(T);
+  constexpr std::make_integer_sequence<int, W> lanes;
+  const auto* const from = static_cast<const Element<T>*>(memory);
+  auto* const to = static_cast<Element<T>*>(packed);
+  int64_t k = 0;
+#pragma GCC unroll 4
+  for (; k + W < n; k += W) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from + 2 * k) + kAhead);
+    every_other<T, 0>(from + 2 * k, to + k, lanes);
+  }
+  if (n > W) { // the element after the last one may be outside of the tensor, the one before is not
+    every_other<T, 1>(from + 2 * (n - W) - 1, to + n - W, lanes);
+  } else {
+    for (; k < n; k++) to[k].bits = from[2 * k].bits;
+  }
+}
+
+template <class T>
+void gather(const void* memory, int64_t step, int64_t n, void* packed) {
+  constexpr int64_t W = kVector / sizeof(T);
+  constexpr std::make_integer_sequence<int, W> lanes;
+  const auto* const from = static_cast<const Element<T>*>(memory);
+  auto* const to = static_cast<Element<T>*>(packed);
+  int64_t k = 0;
+  for (; k + W <= n; k += W) every<T>(from + k * step, step, to + k, lanes);
+  if (k < n && n > W) every<T>(from + (n - W) * step, step, to + n - W, lanes);
+  if (n < W)
+    for (; k < n; k++) to[k].bits = from[k * step].bits;
+}
+
+template <class T>
+void scatter(const void* packed, int64_t step, int64_t n, void* memory) {
+  const auto* const from = static_cast<const Element<T>*>(packed);
+  auto* to = static_cast<Element<T>*>(memory);
+  for (int64_t k = 0; k < n; k++, to += step) to->bits = from[k].bits;
+}
+
+// Aligned where a piece begins with a line.
+template <class T>
+void stream(const void* packed, int64_t, int64_t n, void* memory) {
+  const int64_t bytes = n * sizeof(T);
+  const int64_t lines = reinterpret_cast<uintptr_t>(memory) % kLine == 0 ? bytes / kLine * kLine : 0;
+  const auto* const from = static_cast<const char*>(packed);
+  auto* const to = static_cast<char*>(memory);
+  for (int64_t k = 0; k < lines; k += kLine) write_past_cache<kLine>(from + k, to + k);
+  if (lines < bytes) std::memcpy(to + lines, from + lines, bytes - lines);
+}
+
+template <class T>
+void gather_box(const void* memory, const int64_t stride[2], const int64_t n[2], void* packed) {
+  constexpr int W = std::min<int>(8, kVector / sizeof(T));
+  const auto* const from = static_cast<const Element<T>*>(memory);
+  auto* const to = static_cast<Element<T>*>(packed);
+  if (W > 2 && stride[1] == 1 && n[0] >= W && n[1] >= W) {
+    const int64_t whole[] = {n[0] - n[0] % W, n[1] - n[1] % W};
+    for (int64_t i = 0; i < whole[0]; i += W)
+      for (int64_t j = 0; j < whole[1]; j += W)
+        transpose<T, W>(
+            from + i * stride[0] + j, stride[0], to + j * n[0] + i, n[0], std::make_integer_sequence<int, W>{});
+    for (int64_t j = 0; j < n[1]; j++)
+      for (int64_t i = j < whole[1] ? whole[0] : 0; i < n[0]; i++) to[j * n[0] + i].bits = from[i * stride[0] + j].bits;
+  } else if (n[0] < kShort || runs_across(stride)) {
+    for_each_element(stride, n, [&](int64_t at, int64_t place) { to[at].bits = from[place].bits; });
+  } else {
+    const auto row = stride[0] == 0 ? repeat<T> : stride[0] == 2 ? even<T> : gather<T>;
+    for (int64_t j = 0; j < n[1]; j++) row(from + j * stride[1], stride[0], n[0], to + j * n[0]);
+  }
+}
+
+template <class T>
+void scatter_box(const void* packed, const int64_t stride[2], const int64_t n[2], void* memory) {
+  const auto* const from = static_cast<const Element<T>*>(packed);
+  auto* const to = static_cast<Element<T>*>(memory);
+  for_each_element(stride, n, [&](int64_t at, int64_t place) { to[place].bits = from[at].bits; });
+}
+
+template <class T>
+constexpr Mover kMover{repeat<T>, even<T>, gather<T>, scatter<T>, stream<T>, gather_box<T>, scatter_box<T>};
+
+} // namespace
+
+const Mover movers[] = {kMover<uint8_t>, kMover<uint16_t>, kMover<uint32_t>, kMover<uint64_t>};
+
+} // namespace elementwise::cpu::ELEMENTWISE_ISA

@@ -1,0 +1,152 @@
+// Goes over the tiles of a call: computes the rows that are adjacent elements where they are, and has the others moved.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+
+#include "isa.h"
+#include "tiles.h"
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+namespace elementwise::cpu {
+
+// One thread's part.
+class Run {
+ public:
+  Run(const Task& task, const Computer& computer, const Tiles& tiles, bool stream)
+      : task_(task),
+        computer_(computer),
+        tiles_(tiles),
+        stream_(stream),
+        operands_(task.plan.operands) {
+    for (int k = 0; k < operands_; k++)
+      mover_[k] = &isa().movers[std::countr_zero(static_cast<unsigned>(computer.bytes[k]))];
+  }
+
+  // Computes the tiles from `begin` to `end`.
+  void operator()(int64_t begin, int64_t end) {
+    Walk walk(task_.plan, tiles_, begin, end);
+    for (Box box; walk.next(box);) {
+      std::byte* at[kMaxOperands];
+      for (int k = 0; k < operands_; k++)
+        at[k] = static_cast<std::byte*>(task_.data[k]) + box.offset[k] * computer_.bytes[k];
+      if (tiles_.moves == Moves::pieces) {
+        for (int64_t j = 0; j < box.n[1]; j++) {
+          row_in_pieces(box.n[0], at);
+          for (int k = 0; k < operands_; k++) at[k] += tiles_.stride[k][1] * computer_.bytes[k];
+        }
+      } else {
+        tile(box.n, at);
+      }
+    }
+#ifdef __SSE2__
+    if (stream_) _mm_sfence(); // streamed lines are seen by other threads from here on
+#endif
+  }
+
+ private:
+  // What is moved of a tile is packed as a whole.
+  void tile(const int64_t n[2], std::byte* const* at) {
+    Rows rows{n[1], n[0], {}, {}};
+    bool one_row = tiles_.moves == Moves::tiles;
+    for (int k = 0; k < operands_; k++) {
+      rows.data[k] = at[k];
+      rows.pitch[k] = tiles_.stride[k][1];
+      if (tiles_.moved[k]) {
+        rows.data[k] = packed(k, Tiles::kBytes);
+        rows.pitch[k] = n[0];
+        if (k >= computer_.results) mover_[k]->gather_box(at[k], tiles_.stride[k], n, rows.data[k]);
+      }
+      one_row &= rows.pitch[k] == n[0];
+    }
+    void* data[kMaxOperands];
+    if (one_row) {
+      std::copy_n(rows.data, operands_, data);
+      row(n[0] * n[1], data);
+    } else if (n[0] < Tiles::kShort && n[1] > 1 && !stream_) {
+      computer_.short_rows(rows, task_.numbers);
+    } else {
+      for (int64_t j = 0; j < n[1]; j++) {
+        for (int k = 0; k < operands_; k++)
+          data[k] = static_cast<std::byte*>(rows.data[k]) + j * rows.pitch[k] * computer_.bytes[k];
+        row(n[0], data);
+      }
+    }
+    for (int k = 0; k < computer_.results; k++)
+      if (tiles_.moved[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
+  }
+
+  // Adjacent elements. Past the cache go whole lines of results, which need not be read before they are overwritten.
+  void row(int64_t n, void** data) {
+    if (stream_) {
+      const int64_t before = std::min(n, Tiles::before_line(data[0], computer_.bytes[0]));
+      if (before > 0) {
+        computer_.row(before, data, task_.numbers);
+        advance(data, before);
+      }
+      const int64_t lines = (n - before) / Tiles::kLine * Tiles::kLine; // so many elements are lines, whatever their size
+      computer_.stream(lines, data, task_.numbers);
+      n -= before + lines;
+      if (n == 0) return;
+      advance(data, lines);
+    }
+    computer_.row(n, data, task_.numbers);
+  }
+
+  void advance(void** data, int64_t n) const {
+    for (int k = 0; k < operands_; k++) data[k] = static_cast<std::byte*>(data[k]) + n * computer_.bytes[k];
+  }
+
+  // Pieces are so short that what is moved is still in the nearest cache when it is computed. Where results are written
+  // past the cache, all pieces but the first begin with a line of it.
+  void row_in_pieces(int64_t left, std::byte* const* begin) {
+    const int64_t most = stream_ ? Tiles::kStreamedPiece : Tiles::kPiece;
+    const int64_t before = stream_ ? Tiles::before_line(begin[0], computer_.bytes[0]) : 0;
+    std::byte* at[kMaxOperands];
+    void* data[kMaxOperands];
+    Mover::Row move[kMaxOperands]; // null where nothing is to do for a piece
+    for (int k = 0; k < operands_; k++) {
+      const int64_t step = tiles_.stride[k][0];
+      const Mover& mover = *mover_[k];
+      const bool is_result = k < computer_.results, moves = tiles_.moved[k] || (is_result && stream_);
+      at[k] = begin[k];
+      data[k] = moves ? packed(k, most * sizeof(double)) : at[k];
+      move[k] = !moves      ? nullptr
+                : is_result ? (stream_ ? mover.stream : mover.scatter)
+                : step == 0 ? nullptr // one element, which is repeated once for all pieces
+                : step == 2 ? mover.even
+                            : mover.gather;
+      if (step == 0) mover.repeat(at[k], 0, std::min(left, most), data[k]);
+    }
+    for (int64_t n = std::min(left, before > 0 ? before : most); n > 0; n = std::min(left, most)) {
+      for (int k = computer_.results; k < operands_; k++)
+        if (move[k]) move[k](at[k], tiles_.stride[k][0], n, data[k]);
+      computer_.row(n, data, task_.numbers);
+      for (int k = 0; k < computer_.results; k++)
+        if (move[k]) move[k](data[k], tiles_.stride[k][0], n, at[k]);
+      for (int k = 0; k < operands_; k++) {
+        at[k] += n * tiles_.stride[k][0] * computer_.bytes[k];
+        if (!tiles_.moved[k] && !move[k]) data[k] = at[k];
+      }
+      left -= n;
+    }
+  }
+
+  // Where an operand is packed, `bytes` of it: apart from the others, so that they do not share sets of the cache.
+  void* packed(int operand, int64_t bytes) {
+    return memory_ + operand * (bytes + Tiles::kLine);
+  }
+
+  const Task& task_;
+  const Computer& computer_;
+  const Tiles& tiles_;
+  const bool stream_;
+  const int operands_;
+  const Mover* mover_[kMaxOperands];
+  alignas(Tiles::kLine) std::byte memory_[kMaxOperands * (Tiles::kBytes + Tiles::kLine)];
+};
+
+} // namespace elementwise::cpu

@@ -1,0 +1,31 @@
+// Writing past the cache: a line that is overwritten as a whole need not be read first.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+namespace elementwise::cpu::ELEMENTWISE_ISA {
+namespace {
+
+constexpr int64_t kLine = 64; // bytes of a cache line
+
+// kBytes of whole lines; both are aligned.
+template <int64_t kBytes>
+[[gnu::always_inline]] inline void write_past_cache(const void* from, void* to) {
+#if defined(__AVX__)
+  for (int64_t k = 0; k < kBytes / 32; k++)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + k, _mm256_load_si256(static_cast<const __m256i*>(from) + k));
+#elif defined(__SSE2__)
+  for (int64_t k = 0; k < kBytes / 16; k++)
+    _mm_stream_si128(static_cast<__m128i*>(to) + k, _mm_load_si128(static_cast<const __m128i*>(from) + k));
+#else
+  std::memcpy(to, from, kBytes);
+#endif
+}
+
+} // namespace
+} // namespace elementwise::cpu::ELEMENTWISE_ISA

@@ -1,0 +1,140 @@
+// How a call goes over its elements: which operands are moved, and in what tiles. It is decided once for each call.
+#pragma once
+
+#include <algorithm>
+
+#include "work.h"
+
+namespace elementwise::cpu {
+
+// How operands that are not rows of adjacent elements are moved.
+enum class Moves {
+  nothing,
+  pieces, // of one row after the other
+  tiles,  // as a whole, because they run across the rows, or because rows are short
+};
+
+// The two innermost dimensions are cut into tiles, which the threads share out. The sizes are measured
+// (benchmarks/strided.py).
+struct Tiles {
+  static constexpr int64_t kLine = 64;           // bytes of a cache line
+  static constexpr int64_t kElements = 4096;     // of a tile
+  static constexpr int64_t kBytes = 32 * 1024;   // of a tile of a moved operand, at most
+  static constexpr int64_t kRowsBytes = 4096;    // and of one that is several rows, none of them narrow
+  static constexpr int64_t kAcross = 32;         // rows of a tile with an operand that runs across it
+  static constexpr int64_t kShort = 256;         // rows of fewer elements are computed together
+  static constexpr int64_t kNarrow = 16;         // and of fewer than these, if any is moved, packed as one
+  static constexpr int64_t kPiece = 512;         // elements of a piece
+  static constexpr int64_t kStreamedPiece = 64;  // and where memory is slower than what is computed
+
+  // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
+  static bool runs_across(const int64_t stride[2]) {
+    return stride[1] != 0 && stride[1] < stride[0];
+  }
+
+  // Elements before the first whole line.
+  static int64_t before_line(const void* at, int64_t element_bytes) {
+    return -reinterpret_cast<uintptr_t>(at) % kLine / element_bytes;
+  }
+
+  Tiles(const Plan& plan, const int* element_bytes) {
+    for (int d = 0; d < 2; d++) {
+      size[d] = d < plan.dims ? plan.size[d] : 1;
+      for (int k = 0; k < plan.operands; k++) stride[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
+    }
+    bool across = false, any_moved = false;
+    int64_t widest = 1;
+    for (int k = 0; k < plan.operands; k++) {
+      moved[k] = stride[k][0] != 1;
+      any_moved |= moved[k];
+      across |= size[1] > 1 && runs_across(stride[k]);
+      widest = std::max<int64_t>(widest, element_bytes[k]);
+      bytes += element_bytes[k] * plan.numel();
+    }
+    const bool several = any_moved && size[1] > 1;
+    const bool narrow = several && size[0] < kNarrow, short_rows = several && size[0] <= kPiece / 2;
+    for (int k = 0; k < plan.operands && narrow; k++) moved[k] |= stride[k][1] != size[0];
+    moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
+    int64_t elements = kElements;
+    if (moves == Moves::tiles) elements = std::min(elements, (across || narrow ? kBytes : kRowsBytes) / widest);
+    // A transposed input is read as many elements at a time in its own direction as there are rows, so that each of its
+    // cache lines is fetched once.
+    extent[0] = std::min(size[0], across ? elements / std::min(size[1], kAcross) : elements);
+    extent[1] = std::min(size[1], elements / extent[0]);
+    for (int d = 0; d < 2; d++) count[d] = (size[d] + extent[d] - 1) / extent[d];
+    total = count[0] * count[1];
+    for (int d = 2; d < plan.dims; d++) total *= plan.size[d];
+    apart = moves == Moves::tiles || size[0] < kShort;
+  }
+
+  // Whether results can be written past the cache.
+  bool can_stream(const Computer& computer, void* const* data) const {
+    bool can = size[0] >= kAcross;
+    for (int k = 0; k < computer.results; k++)
+      can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
+    return can;
+  }
+
+  Moves moves;
+  bool moved[kMaxOperands];
+  int64_t size[2];
+  int64_t stride[kMaxOperands][2];
+  int64_t extent[2];
+  int64_t count[2];
+  int64_t total;
+  int64_t bytes = 0; // of all operands
+  bool apart;        // each is computed by itself, for its elements are to stay in the cache
+};
+
+// A part of the two innermost dimensions, and where it begins in each operand.
+struct Box {
+  int64_t n[2];
+  int64_t offset[kMaxOperands];
+};
+
+// Goes over the tiles from `begin` to `end`. They are counted like an odometer: the digits are a tile's place in the two
+// inner dimensions and its index in each outer one. Tiles that follow each other and are not apart are one box.
+class Walk {
+ public:
+  Walk(const Plan& plan, const Tiles& tiles, int64_t begin, int64_t end)
+      : plan_(plan), tiles_(tiles), along_(tiles.count[0] == 1), left_(end - begin) {
+    for (int d = 0; d < digits(); d++) {
+      digit_[d] = begin % base(d);
+      begin /= base(d);
+    }
+  }
+
+  bool next(Box& box) {
+    if (left_ <= 0) return false;
+    const int64_t step = tiles_.apart ? 1 : std::min(left_, tiles_.count[along_] - digit_[along_]);
+    int64_t first[2];
+    for (int d = 0; d < 2; d++) {
+      first[d] = digit_[d] * tiles_.extent[d];
+      box.n[d] = std::min((d == along_ ? step : 1) * tiles_.extent[d], tiles_.size[d] - first[d]);
+    }
+    for (int k = 0; k < plan_.operands; k++) {
+      box.offset[k] = first[0] * tiles_.stride[k][0] + first[1] * tiles_.stride[k][1];
+      for (int d = 2; d < plan_.dims; d++) box.offset[k] += digit_[d] * plan_.stride[d][k];
+    }
+    left_ -= step;
+    digit_[along_] += step - 1;
+    for (int d = 0; d < digits() && ++digit_[d] == base(d); d++) digit_[d] = 0;
+    return true;
+  }
+
+ private:
+  int digits() const {
+    return std::max(plan_.dims, 2);
+  }
+  int64_t base(int d) const {
+    return d < 2 ? tiles_.count[d] : plan_.size[d];
+  }
+
+  const Plan& plan_;
+  const Tiles& tiles_;
+  const int along_; // the dimension in which tiles follow each other
+  int64_t left_;
+  int64_t digit_[kMaxDims] = {};
+};
+
+} // namespace elementwise::cpu
