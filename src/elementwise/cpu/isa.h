@@ -3,12 +3,19 @@
 
 #include "work.h"
 
+#ifdef __x86_64__
+#define ELEMENTWISE_EACH_ISA(prefix) prefix##avx512, prefix##avx2, prefix##baseline
+#else
+#define ELEMENTWISE_EACH_ISA(prefix) prefix##baseline
+#endif
+
 namespace elementwise::cpu {
 
 struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
   const Compute* kernels;
   bool runs_here;
+  int place = 0; // in a list of what there is for each
 };
 
 // The best one this machine runs, or the one that the environment variable <LIBRARY>_SIMD names. Throws
