@@ -161,9 +161,9 @@ import hashlib, torch, my_ops
 print(my_ops.level(torch.tensor(1000.0)).item())
 torch.manual_seed(0)
 x = torch.randn(64, 301, dtype=torch.float64)
-every = torch.arange(-(2**15), 2**15).to(torch.int16)
+every = [torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype) for dtype in (torch.float16, torch.bfloat16)]
 results = [my_ops.row_logsumexp(x.to(dtype)) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
-results += [my_ops.level(every.view(dtype)) for dtype in (torch.float16, torch.bfloat16)]
+results += [my_ops.level(x[x != 1000]) for x in every]
 print(*(hashlib.sha256(bytes(y.view(torch.uint8).tolist())).hexdigest() for y in results))
 """
 

@@ -3,7 +3,8 @@
 //
 //   ELEMENTWISE_KERNEL(my_ops, row_norm, RowNorm)
 //
-// makes of the functor RowNorm its loop for an instruction set, or what finds these loops, and row_norm_on_cuda.
+// makes the loop over the functor RowNorm for an instruction set; else it declares these loops and row_norm_on_cuda, of
+// which elementwise::launch calls one.
 #pragma once
 
 #ifdef ELEMENTWISE_ISA
