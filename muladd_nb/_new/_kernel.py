@@ -11,7 +11,7 @@ import re
 
 from . import _format, _operator
 from ._operator import Files, product
-from ._schema import Schema
+from ._schema import Schema, functor_name
 
 _TEMPLATES = importlib.resources.files(__package__) / "kernel"
 _CPP = {"Tensor": "Tensor", "float": "double", "int": "int64_t", "bool": "bool"}
@@ -51,38 +51,27 @@ def _results(schema: Schema, name: str) -> list[str]:
 
 def _cpp(schema: Schema) -> dict[str, str]:
     tensors, outs = schema.tensors, _results(schema, "out")
-    first = tensors[0]
-
-    def each(of_tensor: str, of_number: str, of_out: str = "") -> str:
-        """Return a list of something for each argument, and each result."""
-        texts = [(of_tensor if x.is_tensor else of_number).format(x.name, _CPP[x.type]) for x in schema.arguments]
-        return ", ".join(texts + [of_out.format(out) for out in outs if of_out])
-
     value = " * ".join(f"static_cast<C>({x.name}{'[i]' * x.is_tensor})" for x in schema.arguments)
-    data = [f"    const T* const {x}_data = static_cast<const T*>({x}.const_data_ptr());" for x in tensors]
-    data += [f"    T* const {out}_data = static_cast<T*>({out}.mutable_data_ptr());" for out in outs]
+    members = [f"const T* {x.name}" if x.is_tensor else f"{_CPP[x.type]} {x.name}" for x in schema.arguments]
+    given = [f".{x.name} = {x.name}{'.const_data_ptr()' * x.is_tensor}" for x in schema.arguments]
     return {
         "name": schema.name,
+        "functor": functor_name(schema.name),
         "schema": schema.text,
         "declaration": f"{schema.name}({', '.join(f'Tensor {x}' for x in tensors)})",
-        "parameters_of_elements": each("const T* {}", "{1} {0}", "T* {}"),
-        "parameters_of_pointers": each("const void* {}", "{1} {0}", "void* {}"),
-        "parameters": each("Tensor {}", "{1} {0}"),
-        "elements": "\n".join(f"  {out}[i] = static_cast<T>({value});" for out in outs),
+        "parameters": ", ".join(f"{_CPP[x.type]} {x.name}" for x in schema.arguments),
+        "members": "\n".join(f"  {member};" for member in [*members, *(f"T* {out}" for out in outs)]),
+        "elements": "\n".join(f"    {out}[i] = static_cast<T>({value});" for out in outs),
         "operands": ", ".join(f'{{"{x}", {x}}}' for x in tensors),
         "contiguous": "\n".join(f"  {x} = torch::stable::contiguous({x});" for x in tensors),
         "allocate": "\n".join(
-            f"  Tensor {out} = elementwise::empty(kOperator, {first}, {first}.sizes());" for out in outs
+            f"  Tensor {out} = elementwise::empty(kOperator, {tensors[0]}, {tensors[0]}.sizes());" for out in outs
         ),
-        "data": "\n".join(data),
-        "first": first,
+        "given": "\n".join(f"      {x}," for x in [*given, *(f".{out} = {out}.mutable_data_ptr()" for out in outs)]),
+        "first": tensors[0],
         "first_out": outs[0],
         "returned": outs[0] if len(outs) == 1 else f"{{{', '.join(outs)}}}",
         "result": "Tensor" if len(outs) == 1 else f"std::tuple<{', '.join(['Tensor'] * len(outs))}>",
-        "names": each("{}", "{}", "{}"),
-        "pointers": each("{}.const_data_ptr()", "{}", "{}.mutable_data_ptr()"),
-        "arguments": each("{}_data", "{}", "{}_data"),
-        "cast_names": each("static_cast<const T*>({})", "{}", "static_cast<T*>({})"),
     }
 
 

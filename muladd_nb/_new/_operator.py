@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from . import _format
-from ._schema import Schema
+from ._schema import Schema, functor_name
 
 _EXAMPLES = {"Tensor": "tensor()", "float": "either(1.5, 0.5)", "int": "either(2, -1)", "bool": "either(True, False)"}
 
@@ -26,10 +26,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
         If there is one of its name, or a file has no place for it any more.
     """
     operator = schema.declaration.partition("(")[0]
-    functor = "".join(map(str.capitalize, operator.split("_")))
+    functor = functor_name(operator)
     refuse_another(files, schema, package)
-    if re.search(rf"\bstruct {functor}\b", files["src/functors.h"]):
-        raise ValueError(f"src/functors.h has a functor {functor} already, which would be that of {schema.name}")
     forms = "functional | writing | out" if schema.results else "writing"
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
@@ -42,7 +40,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
 
 
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
-    """Raise ``ValueError`` if there is an operator already that has a name of this one."""
+    """Raise ``ValueError`` if there is an operator or a functor already that has a name of this one."""
     names = {schema.name, f"{schema.name}_out"} if schema.results else {schema.name}
     rows = re.findall(r'Operator<\s*"(\w+)\(', files["src/operators.h"])
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
@@ -51,6 +49,10 @@ def refuse_another(files: Files, schema: Schema, package: str) -> None:
         names.add(schema.declaration.partition("(")[0])
     if taken := sorted(names & there):
         raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
+    functor = functor_name(schema.declaration.partition("(")[0])
+    for path, text in files.items():
+        if path.startswith("src/") and "/elementwise/" not in path and re.search(rf"\bstruct {functor}\b", text):
+            raise ValueError(f"{path} has a functor {functor} already, which would be that of {schema.name}")
 
 
 def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = True) -> None:

@@ -29,10 +29,9 @@ _USED = {
     "operator": {"C", "FORMS", "Operator", "Operators", "Tensor", "c", "forms", "operators", "ops", "public", "torch"},
     "argument": {"C", "Tensor", "errno", "out", "result", "torch"},
     "argument of a kernel": {
-        "Any", "Elementwise", "Form", "T", "autocast", "batch_first", "begin", "blockDim", "blockIdx", "contract",
-        "derivative", "dtype", "element", "end", "error", "grad", "gridDim", "i", "in_dims", "info", "int32_t",
-        "int64_t", "kGrain", "kOperator", "kThreads", "kernel", "n", "needs", "run", "saved", "step", "stream",
-        "tangent", "tangents", "threadIdx", "unsupported",
+        "Any", "Elementwise", "Form", "T", "autocast", "batch_first", "contract", "derivative", "grad", "i",
+        "in_dims", "info", "int64_t", "kOperator", "kernel", "needs", "run", "saved", "tangent", "tangents",
+        "unsupported",
     },
 }  # fmt: skip
 
@@ -82,6 +81,11 @@ class Schema:
         return [argument.name for argument in self.arguments if argument.is_tensor]
 
 
+def functor_name(operator: str) -> str:
+    """Return what C++ calls the functor of an operator: ``RowNorm`` for ``row_norm``."""
+    return "".join(map(str.capitalize, operator.split("_")))
+
+
 def read(text: str, *, kernel: bool) -> Schema:
     """Read the schema of an operator, element-wise or with a kernel of its own.
 
@@ -119,7 +123,7 @@ def read(text: str, *, kernel: bool) -> Schema:
     for argument in arguments:
         _check_argument(argument, refuse, kernel=kernel)
     names = [argument.name for argument in arguments]
-    made = [f"{parsed.name}_at", f"{parsed.name}_on_cuda"] + [f"{x}_{of}" for x in names for of in ("data", "tangent")]
+    made = [functor_name(parsed.name)] + [f"{x}_tangent" for x in names]
     made += [f"{of}{i}" for i in range(len(parsed.returns)) for of in ("grad", "out")]
     for i, name in enumerate(names):
         if name in names[:i] or (kernel and name in made):

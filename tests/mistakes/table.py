@@ -12,12 +12,12 @@ TABLE = [
     ("running_sum", "python/my_ops/_running_sum.py", "dim + 1 if dim >= 0 else dim", "dim"),
     # C++ counts a dimension from the wrong end.
     ("running_sum", "src/running_sum.cpp", "if (dim < 0) dim += dims;", "dim = dim < 0 ? dim + dims : dims - 1 - dim;"),
-    # Every thread does what the first has to do.
-    ("row_logsumexp", "src/row_logsumexp.cpp", "i = begin; i < end;", "i = 0; i < end - begin;"),
+    # The last row is forgotten.
+    ("row_logsumexp", "src/row_logsumexp.cpp", "out.numel(), kernel", "out.numel() - 1, kernel"),
     # A CUDA kernel stops after its first step.
     ("row_logsumexp", "src/row_logsumexp.cu", "i < n; i += step)", "i < n; i += n)"),
-    # A launch hands over two arguments in the wrong order.
-    ("rms_norm", "src/rms_norm.cu", "static_cast<const T*>(x),\n        static_cast<const T*>(weight)", "static_cast<const T*>(weight),\n        static_cast<const T*>(x)"),
+    # Every block does what the first has to do.
+    ("rms_norm", "src/rms_norm.cu", "int64_t{blockIdx.x} * blockDim.x + threadIdx.x", "threadIdx.x"),
     # stylegan3's activation: its derivative does not know that it clamps.
     ("bias_act", "python/my_ops/_operators.py", "one * slope) * inside", "one * slope)"),
     # The partial derivative of another function, and one with another argument of the same value in the first call.
@@ -34,7 +34,7 @@ TABLE = [
     # It checks one of its tensors, and not the other.
     ("rms_norm", "src/rms_norm.cpp", '  elementwise::check_beside(kOperator, {"x", x}, {"weight", weight}, elementwise::FloatingPoint{});\n', ""),
     # It adds in 16 bits.
-    ("rms_norm", "src/rms_norm.h", "  C squares = 0;", "  T squares = 0;"),
+    ("rms_norm", "src/rms_norm.h", "C squares = 0;", "T squares{};"),
     # A bound belongs to the other side.
     ("bias_act", "python/my_ops/_operators.py", "y.abs() <= clamp", "y.abs() < clamp"),
     # Infinities.

@@ -5,19 +5,19 @@ namespace my_ops {
 namespace {
 
 template <class T>
-__global__ void kernel(@parameters_of_elements@, int64_t n) {
+__global__ void kernel(@functor@<T> element, int64_t n) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) @name@_at(i, @names@);
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) element(i);
 }
 
 } // namespace
 
-elementwise::cuda::Error @name@_on_cuda(int32_t dtype, @parameters_of_pointers@, int64_t n, void* stream) {
+// Launches it for the n elements of what it is given, and returns what is wrong, if anything is.
+elementwise::cuda::Error @name@_on_cuda(int32_t dtype, const void* given, int64_t n, void* stream) {
   constexpr int kThreads = 256;
   elementwise::cuda::Error error;
-  elementwise::with_element(dtype, [&](auto element) {
-    using T = decltype(element);
-    error = elementwise::cuda::start(kernel<T>, (n + kThreads - 1) / kThreads, kThreads, stream, @cast_names@, n);
+  elementwise::with_kernel<@functor@>(dtype, given, [&]<class T>(const @functor@<T>& element) {
+    error = elementwise::cuda::start(kernel<T>, (n + kThreads - 1) / kThreads, kThreads, stream, element, n);
   });
   return error;
 }

@@ -33,11 +33,11 @@ To bits_as(From from) {
 template <class T>
 struct To {};
 
-float widen(bfloat16 x) {
+inline float widen(bfloat16 x) {
   return bits_as<float>(uint32_t{x.bits} << 16);
 }
 
-bfloat16 narrow(float x, To<bfloat16>) {
+inline bfloat16 narrow(float x, To<bfloat16>) {
   const uint32_t bits = bits_as<uint32_t>(x);
   const uint32_t high = bits >> 16;
   const uint32_t rounded = (bits + (0x7fff + (high & 1))) >> 16;
@@ -46,21 +46,21 @@ bfloat16 narrow(float x, To<bfloat16>) {
 
 #if defined(__F16C__)
 
-float widen(float16 x) {
+inline float widen(float16 x) {
   return _cvtsh_ss(x.bits);
 }
 
-float16 narrow(float x, To<float16>) {
+inline float16 narrow(float x, To<float16>) {
   return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)};
 }
 
 #elif defined(__ARM_FP16_FORMAT_IEEE)
 
-float widen(float16 x) {
+inline float widen(float16 x) {
   return static_cast<float>(bits_as<__fp16>(x.bits));
 }
 
-float16 narrow(float x, To<float16>) {
+inline float16 narrow(float x, To<float16>) {
   return {bits_as<uint16_t>(static_cast<__fp16>(x))};
 }
 
@@ -68,7 +68,7 @@ float16 narrow(float x, To<float16>) {
 
 // No float operation here sees or makes a subnormal that matters, so that a thread that flushes them to zero
 // gets the same bits as F16C gives.
-float widen(float16 x) {
+inline float widen(float16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const uint32_t magnitude = x.bits & 0x7fffu;
   if (magnitude >= 0x7c00) { // infinity and NaN
@@ -80,7 +80,7 @@ float widen(float16 x) {
   return bits_as<float>(sign | bits_as<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f));
 }
 
-float16 narrow(float x, To<float16>) {
+inline float16 narrow(float x, To<float16>) {
   const uint32_t bits = bits_as<uint32_t>(x);
   const uint32_t sign = (bits >> 16) & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;

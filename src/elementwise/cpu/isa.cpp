@@ -18,7 +18,7 @@ Isa choose_isa() {
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
 #endif
-  const Isa all[] = {
+  Isa all[] = {
 #ifdef __x86_64__
       {"avx512", avx512::computers, avx512::movers, v4},
       {"avx2", avx2::computers, avx2::movers, v3},
@@ -27,7 +27,8 @@ Isa choose_isa() {
   };
   const char* const wanted = environment("SIMD");
   std::string known;
-  for (const Isa& isa : all) {
+  for (int place = 0; Isa& isa : all) {
+    isa.place = place++;
     if (!isa.runs_here) continue;
     if (!wanted || !*wanted || std::strcmp(wanted, isa.name) == 0) return isa;
     known += known.empty() ? isa.name : std::string(", ") + isa.name;

@@ -3,6 +3,12 @@
 
 #include "work.h"
 
+#ifdef __x86_64__
+#define ELEMENTWISE_EACH_ISA(prefix) prefix##avx512, prefix##avx2, prefix##baseline
+#else
+#define ELEMENTWISE_EACH_ISA(prefix) prefix##baseline
+#endif
+
 namespace elementwise::cpu {
 
 struct Isa {
@@ -10,6 +16,7 @@ struct Isa {
   const Choose* computers;
   const Mover* movers;
   bool runs_here;
+  int place = 0; // in a list of what there is for each
 };
 
 // The best one this machine runs, or the one that the environment variable <LIBRARY>_SIMD names. Throws

@@ -1,14 +1,46 @@
-// The type of an element, for a kernel that is not element-wise: torch's own, which convert to float and back on the
-// host and on the device. And on the device, what starts such a kernel.
+// The type of an element, for a kernel that is not element-wise: it converts to float and back, on the host and on the
+// device. And on the device, what starts such a kernel.
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
+#ifdef ELEMENTWISE_ISA
+#include "../cpu/convert.h"
+
+namespace elementwise::cpu::ELEMENTWISE_ISA {
+namespace {
+
+// torch's own types are functions that every instruction set would compile by the same name.
+template <class Storage>
+struct Converted : Storage {
+  Converted() = default;
+  explicit Converted(float x) : Storage(narrow(x, To<Storage>{})) {}
+  explicit operator float() const {
+    return widen(static_cast<const Storage&>(*this));
+  }
+};
+
+using Half = Converted<float16>;
+using BFloat16 = Converted<bfloat16>;
+
+} // namespace
+} // namespace elementwise::cpu::ELEMENTWISE_ISA
+
+namespace elementwise {
+using cpu::ELEMENTWISE_ISA::Half, cpu::ELEMENTWISE_ISA::BFloat16;
+}
+#else
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 
-#include <type_traits>
-
 #include "../cuda/start.h"
 #include "../functor.h"
+
+namespace elementwise {
+using torch::headeronly::Half, torch::headeronly::BFloat16;
+}
+#endif
 
 namespace elementwise {
 
@@ -16,18 +48,18 @@ namespace elementwise {
 template <class T>
 using computed_t = std::conditional_t<sizeof(T) == 2, float, T>;
 
-// Calls body(T{}) with the type that has this ordinal. `Dtypes` has no other one.
-template <class Body>
-void with_element(int32_t ordinal, const Body& body) {
+// Calls body(Kernel<T>) with the type that has this ordinal. `Dtypes` has no other one. `given` is a Kernel<void>: the
+// same but for what its pointers point to.
+template <template <class> class Kernel, class Body>
+void with_kernel(int32_t ordinal, const void* given, const Body& body) {
   with_dtype(FloatingPoint{}, ordinal, [&](auto storage) {
     using S = decltype(storage);
-    if constexpr (std::is_same_v<S, float16>) {
-      body(torch::headeronly::Half{});
-    } else if constexpr (std::is_same_v<S, bfloat16>) {
-      body(torch::headeronly::BFloat16{});
-    } else {
-      body(S{});
-    }
+    using T = std::conditional_t<
+        std::is_same_v<S, float16>, Half, std::conditional_t<std::is_same_v<S, bfloat16>, BFloat16, S>>;
+    static_assert(std::is_trivially_copyable_v<Kernel<T>> && sizeof(Kernel<T>) == sizeof(Kernel<void>));
+    Kernel<T> kernel;
+    std::memcpy(&kernel, given, sizeof(kernel));
+    body(kernel);
   });
 }
 

@@ -1,74 +1,39 @@
-// What an operator that is not element-wise takes from here: the checks of the contract, memory for a result, and where
-// its kernel runs.
+// What becomes of a kernel that is not element-wise. Its file is compiled once for each instruction set of the CPU, and
+// once more for the rest that it holds.
+//
+//   ELEMENTWISE_KERNEL(my_ops, row_norm, RowNorm)
+//
+// makes the loop over the functor RowNorm for an instruction set; else it declares these loops and row_norm_on_cuda, of
+// which elementwise::launch calls one.
 #pragma once
 
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <optional>
-#include <vector>
-
-#include "../contract.h"
-#include "../copies.h"
-#include "../tensor.h"
+#ifdef ELEMENTWISE_ISA
 #include "element.h"
 
-#if defined(ELEMENTWISE_CUDA) && !defined(ELEMENTWISE_CUDA_ON_HOST) // the test of CUDA kernels has its own
-#include "../cuda/backend.h"
+// ELEMENTWISE_ISA has become the name of an instruction set where the last of these is reached.
+#define ELEMENTWISE_KERNEL(library, name, Kernel) ELEMENTWISE_KERNEL_ON(ELEMENTWISE_ISA, library, name, Kernel)
+#define ELEMENTWISE_KERNEL_ON(isa, ...) ELEMENTWISE_LOOP(isa, __VA_ARGS__)
+#define ELEMENTWISE_LOOP(isa, library, name, Kernel)                                   \
+  namespace library {                                                                  \
+  void name##_on_##isa(int32_t dtype, const void* given, int64_t begin, int64_t end) { \
+    elementwise::with_kernel<Kernel>(dtype, given, [&](const auto& kernel) {           \
+      for (int64_t i = begin; i < end; i++) kernel(i);                                 \
+    });                                                                                \
+  }                                                                                    \
+  }
+#else
+#include "torch.h"
 
-namespace elementwise::cuda {
-
-inline bool runs(const torch::stable::Tensor& x) {
-  return x.is_cuda();
-}
-
-} // namespace elementwise::cuda
+#define ELEMENTWISE_KERNEL(library, name, Kernel)                              \
+  namespace library {                                                          \
+  elementwise::OnCpu ELEMENTWISE_EACH_ISA(name##_on_);                         \
+  elementwise::OnCuda name##_on_cuda;                                          \
+  inline elementwise::OnCpu* on_cpu(const Kernel<void>&) {                     \
+    constexpr elementwise::OnCpu* each[] = {ELEMENTWISE_EACH_ISA(name##_on_)}; \
+    return each[elementwise::cpu::isa().place];                                \
+  }                                                                            \
+  inline elementwise::OnCuda* on_cuda(const Kernel<void>&) {                   \
+    return name##_on_cuda;                                                     \
+  }                                                                            \
+  }
 #endif
-
-namespace elementwise {
-
-// A tensor by its name in the schema.
-struct Named {
-  std::string_view name;
-  const torch::stable::Tensor& tensor;
-
-  Operand operand(const contract::Caller& op) const {
-    if (!tensor.defined()) contract::fail_none(op, name);
-    return elementwise::operand(name, tensor.get());
-  }
-};
-
-// Refuses None, tensors that are not floating-point, those that are not of the dtype, device and shape of the first,
-// and elements past the end of a storage.
-inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
-  std::vector<Operand> operands;
-  for (const Named& x : tensors) operands.push_back(x.operand(op));
-  contract::check_inputs(op, ValuesOf<FloatingPoint>::dtypes, operands.data(), operands.size());
-}
-
-// Refuses the same of a tensor whose shape is not that of `first`, and whose dtype is one of a list: a weight, an
-// index. What its shape and its values must be, only the operator knows.
-template <class... Dtypes>
-void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
-  const Operand x = other.operand(op);
-  contract::check_inputs(op, ValuesOf<List<Dtypes...>>::dtypes, &x, 1);
-  contract::check_same_device(op, first.operand(op), x);
-}
-
-// Returns a new tensor on the device of `like`, and of its dtype if there is no other.
-inline torch::stable::Tensor empty(
-    const contract::Caller& op, const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes,
-    std::optional<torch::headeronly::ScalarType> dtype = std::nullopt) {
-  try {
-    return torch::stable::new_empty(like, sizes, dtype);
-  } catch (const std::exception&) {
-    Operand result = operand("out", like.get());
-    if (dtype) result.dtype = static_cast<int32_t>(*dtype);
-    result.dim = static_cast<int64_t>(sizes.size());
-    result.sizes = sizes.data();
-    contract::fail_to_allocate(op, result);
-  }
-}
-
-} // namespace elementwise
