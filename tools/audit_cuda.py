@@ -36,8 +36,8 @@ REGISTERS = 64  # with 256 threads to a block, half of the threads that a multip
 PROMISED = {"MulAdd": ["FMA"], "Mul": ["MUL"], "Add": ["ADD"], "TwoOperations": ["ADD", "MUL"]}  # for an element
 BYTES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
 NAME = re.compile(
-    r"cuda::(adjacent|strided)<(?:elementwise::)?(\w+), elementwise::Bound<\w+, elementwise::Kernel<"
-    r"[\w:]+::(\w+), ([a-z, ]+)> >, (unsigned int|long)?"
+    r"cuda::(adjacent|strided)<(?:(unsigned int|long), )?elementwise::Bound<\w+, elementwise::Kernel<[\w:]+::(\w+), "
+    r"([a-z, ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
 )
 
 
@@ -133,7 +133,7 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
     for (mangled, text), name in zip(sections, plain.stdout.splitlines(), strict=True):
         found = NAME.search(name)
         assert found, name
-        form, dtype, functor, tensors, index = found.groups()
+        form, index, functor, tensors, dtype = found.groups()
         bits = {None: "", "unsigned int": ", 32 bits", "long": ", 64 bits"}[index if form == "strided" else None]
         instructions = Counter(re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z][\w.]*)", text))
         kernels.append(

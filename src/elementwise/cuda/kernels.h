@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "../bound.h"
@@ -36,55 +37,111 @@ __device__ T narrow(compute_t<T> x) {
   }
 }
 
+// Writes the result of a functor, or its several results.
+template <class C, class T>
+__device__ void store(const C& result, T& to) {
+  to = narrow<T>(static_cast<compute_t<T>>(result));
+}
+template <class... C, class T, class... Rest>
+__device__ void store(const Results<C...>& results, T& to, Rest&... rest) {
+  store(results.first, to);
+  if constexpr (sizeof...(Rest) > 0) store(results.rest, rest...);
+}
+
 constexpr int kThreads = 256;
 
-template <class T>
-struct alignas(16) Vector { // one 128-bit load or store
-  static constexpr int kSize = 16 / sizeof(T);
-  T lane[kSize];
+template <class T, int n>
+struct alignas(n * sizeof(T)) Vector { // one load or store
+  T lane[n];
 };
 
-template <class T, int kInputs>
-struct Pointers {
-  T* out;
-  const T* in[kInputs];
+// Something of a type of its own for each of several operands.
+template <size_t place, class V>
+struct Item {
+  V value;
+};
+template <class Places, class... V>
+struct Items;
+template <size_t... I, class... V>
+struct Items<std::index_sequence<I...>, V...> : Item<I, V>... {};
+
+template <size_t place, class V>
+__device__ V& get(Item<place, V>& item) {
+  return item.value;
+}
+
+// The results and the inputs of a call: where they are, and what is done with one vector or one element of each.
+template <class R, class X, class J, class K>
+struct Operands;
+template <class... R, class... X, size_t... J, size_t... K>
+struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_sequence<K...>> {
+  static constexpr int kResults = sizeof...(R), kCount = kResults + sizeof...(X);
+  // Elements of a vector: 128 bits of the widest type, and fewer bits of the others.
+  static constexpr int kSize = 16 / std::max({sizeof(R)..., sizeof(X)...});
+  // Vectors of each input that a thread loads before it computes. More of them take more than 64 registers, and fewer
+  // threads fit on a multiprocessor, for nothing: with these its 1,024 and more threads have 48 KiB and more on their
+  // way, if all types are as wide.
+  static constexpr int kInFlight = sizeof...(X) <= 2 ? 2 : 1;
+  using Inputs = Items<std::index_sequence<K...>, Vector<X, kSize>...>;
+
+  Items<std::index_sequence<J...>, R*...> out;
+  Items<std::index_sequence<K...>, const X*...> in;
+
+  explicit Operands(void* const* data)
+      : out{{static_cast<R*>(data[J])}...}, in{{static_cast<const X*>(data[kResults + K])}...} {}
+
+  static bool aligned(void* const* data) {
+    const auto fits = [](const void* at, size_t bytes) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; };
+    return (fits(data[J], sizeof(Vector<R, kSize>)) && ...) && (fits(data[kResults + K], sizeof(Vector<X, kSize>)) && ...);
+  }
+
+  // The i-th vector of each input.
+  __device__ void load(int64_t i, Inputs& x) {
+    ((get<K>(x) = reinterpret_cast<const Vector<X, kSize>*>(get<K>(in))[i]), ...);
+  }
+
+  template <class F>
+  __device__ void compute(int64_t i, const F& f, Inputs& x) {
+    Items<std::index_sequence<J...>, Vector<R, kSize>...> result;
+#pragma unroll
+    for (int lane = 0; lane < kSize; lane++)
+      store(f(widen(get<K>(x).lane[lane])...), get<J>(result).lane[lane]...);
+    ((reinterpret_cast<Vector<R, kSize>*>(get<J>(out))[i] = get<J>(result)), ...);
+  }
+
+  // One element of each operand.
+  template <class F, class Index>
+  __device__ void compute_one(const Index (&offset)[kCount], const F& f) {
+    store(f(widen(get<K>(in)[offset[kResults + K]])...), get<J>(out)[offset[J]]...);
+  }
 };
 
-// Vectors of each input that a thread loads before it computes. More of them take more than 64 registers, and fewer
-// threads fit on a multiprocessor, for nothing: with these its 1,024 and more threads have 48 KiB and more on their
-// way.
-template <int kInputs>
-constexpr int kInFlight = kInputs <= 2 ? 2 : 1;
-
-// The n elements of each operand lie side by side and all pointers are multiples of 16 bytes.
-template <class T, class F, size_t... K>
-__global__ void __launch_bounds__(kThreads)
-    adjacent(Pointers<T, sizeof...(K)> data, F f, int64_t n, std::index_sequence<K...>) {
-  using V = Vector<T>;
-  constexpr int kLoads = kInFlight<sizeof...(K)>;
-  const int64_t vectors = n / V::kSize;
+// The n elements of each operand lie side by side, and all pointers are aligned for their vectors.
+template <class F, class Operands>
+__global__ void __launch_bounds__(kThreads) adjacent(Operands data, F f, int64_t n) {
+  constexpr int kLoads = Operands::kInFlight, kSize = Operands::kSize;
+  const int64_t vectors = n / kSize;
   const int64_t step = int64_t{gridDim.x} * kThreads * kLoads;
 #pragma unroll 1 // to unroll it, the compiler divides, to know how often each thread comes here
   for (int64_t base = int64_t{blockIdx.x} * kThreads * kLoads + threadIdx.x; base < vectors; base += step) {
-    V x[kLoads][sizeof...(K)];
+    typename Operands::Inputs x[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       const int64_t i = base + k * kThreads;
-      if (i < vectors) ((x[k][K] = reinterpret_cast<const V*>(data.in[K])[i]), ...);
+      if (i < vectors) data.load(i, x[k]);
     }
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       const int64_t i = base + k * kThreads;
-      if (i < vectors) {
-        V result;
-#pragma unroll
-        for (int lane = 0; lane < V::kSize; lane++) result.lane[lane] = narrow<T>(f(widen(x[k][K].lane[lane])...));
-        reinterpret_cast<V*>(data.out)[i] = result;
-      }
+      if (i < vectors) data.compute(i, f, x[k]);
     }
   }
-  const int64_t i = vectors * V::kSize + threadIdx.x; // the tail, in the first block
-  if (blockIdx.x == 0 && i < n) data.out[i] = narrow<T>(f(widen(data.in[K][i])...));
+  const int64_t i = vectors * kSize + threadIdx.x; // the tail, in the first block
+  if (blockIdx.x == 0 && i < n) {
+    int64_t offset[Operands::kCount];
+    for (int64_t& each : offset) each = i;
+    data.compute_one(offset, f);
+  }
 }
 
 // Divides numbers below 2^31 by one known before, without a division, which takes twenty instructions: multiplied by
@@ -128,39 +185,34 @@ struct DevicePlan {
   Index stride[kDims][kOperands];
 };
 
-template <class T, class F, class Index, size_t... K>
-__global__ void __launch_bounds__(kThreads) strided(
-    Pointers<T, sizeof...(K)> data, F f, int64_t n, const __grid_constant__ DevicePlan<Index, 1 + sizeof...(K)> plan,
-    std::index_sequence<K...>) {
-  constexpr int kOperands = 1 + sizeof...(K);
+template <class Index, class F, class Operands>
+__global__ void __launch_bounds__(kThreads)
+    strided(Operands data, F f, int64_t n, const __grid_constant__ DevicePlan<Index, Operands::kCount> plan) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
 #pragma unroll 1 // as above
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += step) {
-    Index rest = static_cast<Index>(i), offset[kOperands] = {};
+    Index rest = static_cast<Index>(i), offset[Operands::kCount] = {};
     for (int d = 0; d < plan.dims; d++) {
       const Index quotient = d + 1 < plan.dims ? plan.size[d].quotient(rest) : 0;
       const Index index = rest - quotient * static_cast<Index>(plan.size[d].by);
       rest = quotient;
 #pragma unroll
-      for (int k = 0; k < kOperands; k++) offset[k] += index * plan.stride[d][k];
+      for (int k = 0; k < Operands::kCount; k++) offset[k] += index * plan.stride[d][k];
     }
-    data.out[offset[0]] = narrow<T>(f(widen(data.in[K][offset[1 + K]])...));
+    data.compute_one(offset, f);
   }
 }
 
-template <class Index, class T, class F, size_t... K>
-Error launch_strided(
-    const Plan& plan, const Pointers<T, sizeof...(K)>& data, const F& f, int64_t n, void* stream,
-    std::index_sequence<K...> inputs) {
-  constexpr int kOperands = 1 + sizeof...(K);
-  DevicePlan<Index, kOperands> on_device;
+template <class Index, class F, class Operands>
+Error launch_strided(const Plan& plan, const Operands& data, const F& f, int64_t n, void* stream) {
+  DevicePlan<Index, Operands::kCount> on_device;
   on_device.dims = plan.dims;
   for (int d = 0; d < plan.dims; d++) {
     on_device.size[d] = Divisor<Index>(plan.size[d]);
-    for (int k = 0; k < kOperands; k++) on_device.stride[d][k] = static_cast<Index>(plan.stride[d][k]);
+    for (int k = 0; k < Operands::kCount; k++) on_device.stride[d][k] = static_cast<Index>(plan.stride[d][k]);
   }
   const int64_t blocks = (n + kThreads - 1) / kThreads;
-  return start(strided<T, F, Index, K...>, blocks, kThreads, stream, data, f, n, on_device, inputs);
+  return start(strided<Index, F, Operands>, blocks, kThreads, stream, data, f, n, on_device);
 }
 
 inline bool fits_32_bits(const Plan& plan, int64_t n) {
@@ -173,18 +225,17 @@ inline bool fits_32_bits(const Plan& plan, int64_t n) {
   return fits;
 }
 
-template <class T, class F, size_t... K>
-Error launch_one(const Plan& plan, void* const* operands, const F& f, void* stream, std::index_sequence<K...> inputs) {
-  const Pointers<T, sizeof...(K)> data{static_cast<T*>(operands[0]), {static_cast<const T*>(operands[1 + K])...}};
+template <class Operands, class F>
+Error launch_one(const Task& task, const F& f, void* stream) {
+  const Plan& plan = task.plan;
+  const Operands data(task.data);
   const int64_t n = plan.numel();
-  const uintptr_t bits =
-      (reinterpret_cast<uintptr_t>(operands[0]) | ... | reinterpret_cast<uintptr_t>(operands[1 + K]));
-  if (plan.contiguous() && bits % 16 == 0) {
-    const int64_t per_block = int64_t{kThreads} * kInFlight<sizeof...(K)> * Vector<T>::kSize;
-    return start(adjacent<T, F, K...>, (n + per_block - 1) / per_block, kThreads, stream, data, f, n, inputs);
+  if (plan.contiguous() && Operands::aligned(task.data)) {
+    constexpr int64_t kPerBlock = int64_t{kThreads} * Operands::kInFlight * Operands::kSize;
+    return start(adjacent<F, Operands>, (n + kPerBlock - 1) / kPerBlock, kThreads, stream, data, f, n);
   }
-  if (fits_32_bits(plan, n)) return launch_strided<uint32_t>(plan, data, f, n, stream, inputs);
-  return launch_strided<int64_t>(plan, data, f, n, stream, inputs);
+  if (fits_32_bits(plan, n)) return launch_strided<uint32_t>(plan, data, f, n, stream);
+  return launch_strided<int64_t>(plan, data, f, n, stream);
 }
 
 template <class Kernel>
@@ -192,8 +243,10 @@ Error launch(const Task& task, void* stream) {
   Error error;
   with_dtype(typename Kernel::Dtypes{}, task.dtype, [&](auto storage) {
     using T = decltype(storage);
-    const Bound<compute_t<T>, Kernel> f(task.numbers);
-    error = launch_one<T>(task.plan, task.data, f, stream, std::make_index_sequence<Kernel::kInputs>{});
+    using All = Operands<
+        typename Kernel::template Results<T>, typename Kernel::template Inputs<T>,
+        std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
+    error = launch_one<All>(task, Bound<compute_t<T>, Kernel>(task.numbers), stream);
   });
   return error;
 }
