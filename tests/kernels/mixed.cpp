@@ -77,7 +77,10 @@ void run(
   const int64_t* stride_of[kOperands];
   for (int k = 0; k < kOperands; k++) {
     int64_t n = layout.offset[k] + 1;
-    for (int d = 0; d < 2; d++) n += layout.stride[k][d] * (layout.size[d] - 1), strides[k][1 - d] = layout.stride[k][d];
+    for (int d = 0; d < 2; d++) {
+      n += layout.stride[k][d] * (layout.size[d] - 1);
+      strides[k][1 - d] = layout.stride[k][d];
+    }
     stride_of[k] = strides[k];
     memory[k].assign(n * bytes[k], 0x5a);
     data[k] = memory[k].data() + layout.offset[k] * bytes[k];
@@ -99,7 +102,8 @@ void run(
     for (int64_t i = 0; i < layout.size[0]; i++) {
       const auto at = [&](size_t k) { return i * layout.stride[k][0] + j * layout.stride[k][1]; };
       plain_store(
-          f(widen(static_cast<const X*>(data[kResults + K])[at(kResults + K)])...), static_cast<R*>(want[J]) + at(J)...);
+          f(widen(static_cast<const X*>(data[kResults + K])[at(kResults + K)])...),
+          static_cast<R*>(want[J]) + at(J)...);
     }
 
   const Plan plan = make_plan(kOperands, 2, sizes, stride_of);

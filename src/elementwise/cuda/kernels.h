@@ -92,7 +92,8 @@ struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
 
   static bool aligned(void* const* data) {
     const auto fits = [](const void* at, size_t bytes) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; };
-    return (fits(data[J], sizeof(Vector<R, kSize>)) && ...) && (fits(data[kResults + K], sizeof(Vector<X, kSize>)) && ...);
+    return (fits(data[J], sizeof(Vector<R, kSize>)) && ...) &&
+           (fits(data[kResults + K], sizeof(Vector<X, kSize>)) && ...);
   }
 
   // The i-th vector of each input.
@@ -104,8 +105,7 @@ struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   __device__ void compute(int64_t i, const F& f, Inputs& x) {
     Items<std::index_sequence<J...>, Vector<R, kSize>...> result;
 #pragma unroll
-    for (int lane = 0; lane < kSize; lane++)
-      store(f(widen(get<K>(x).lane[lane])...), get<J>(result).lane[lane]...);
+    for (int lane = 0; lane < kSize; lane++) store(f(widen(get<K>(x).lane[lane])...), get<J>(result).lane[lane]...);
     ((reinterpret_cast<Vector<R, kSize>*>(get<J>(out))[i] = get<J>(result)), ...);
   }
 
