@@ -1,7 +1,7 @@
 """Print what an operator costs for each instruction set: kilobytes of machine code, and seconds of compilation.
 
 Every operator pays this again for every instruction set, so it bounds how many operators, dtypes and instruction sets a
-package can afford. A list of one operator of two tensors and four dtypes is compiled, and a list of three, with the flags
+package can afford. A list of one operator of two tensors and four dtypes is compiled, and one of three, with the flags
 of the build; half the difference is what one operator costs, without what all of them share. The seconds are a
 processor's, so that other work on the machine counts for little.
 """
