@@ -1,0 +1,71 @@
+"""Print what an operator costs for each instruction set: kilobytes of machine code, and seconds of compilation.
+
+Every operator pays this again for every instruction set, so it bounds how many operators, dtypes and instruction sets a
+package can afford. A list of one operator of two tensors and four dtypes is compiled, and one of three, with the flags
+of the build; half the difference is what one operator costs, without what all of them share. The seconds are a
+processor's, so that other work on the machine counts for little.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+KILOBYTES, SECONDS = 10, 0.5  # at most; the seconds depend on the machine, and are compared by eye
+
+LIST = """
+#include "elementwise/elementwise.h"
+%s
+using Operators = elementwise::List<%s>;
+ELEMENTWISE_OPERATORS(cost, Operators)
+"""
+# Each has a constant of its own: GCC makes one of functions that are equal.
+FUNCTOR = "struct F%d { template <class C> C operator()(C a, C b) const { return a * b + C(%d.5); } };"
+OPERATOR = 'elementwise::Operator<"f%d(Tensor a, Tensor b)", F%d, elementwise::out>'
+
+
+def measure(compiler: list[str], folder: Path, operators: int) -> tuple[int, float]:
+    """Return how many bytes of code a list of operators is, and the median of how long three compilations take."""
+    functors = "\n".join(FUNCTOR % (k, k) for k in range(operators))
+    (folder / "list.cpp").write_text(LIST % (functors, ", ".join(OPERATOR % (k, k) for k in range(operators))))
+    times = []
+    for _ in range(3):
+        before = os.times()
+        subprocess.run([*compiler, "-o", "list.o", "-c", "list.cpp"], cwd=folder, check=True)
+        after = os.times()
+        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    sections = subprocess.run(["size", "-A", "list.o"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"^\.text\S* +(\d+)", sections, re.MULTILINE))), statistics.median(times)
+
+
+def main() -> int:
+    """Configure the kernels alone, measure, print, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent, help="of the sources")
+    parser.add_argument("--check", action="store_true", help=f"fail if any is more than {KILOBYTES} KB")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
+        subprocess.run(["meson", "setup", *options, name, arguments.root], stdout=subprocess.DEVNULL, check=True)
+        most = 0.0
+        print(f"instruction set      KB ({KILOBYTES})  seconds ({SECONDS})")
+        for entry in json.loads(Path(name, "compile_commands.json").read_text()):
+            command = shlex.split(entry["command"])
+            isa = [option.partition("=")[2] for option in command if option.startswith("-DELEMENTWISE_ISA=")]
+            if not isa or Path(entry["file"]).name != "operators.cpp":
+                continue
+            compiler = [*command[: command.index("-MD")], f"-I{arguments.root.resolve() / 'src'}"]
+            (one, alone), (three, together) = (measure(compiler, Path(name), count) for count in (1, 3))
+            most = max(most, kilobytes := (three - one) / 2 / 1000)
+            print(f"{isa[0]:15} {kilobytes:12.1f} {(together - alone) / 2:14.2f}", flush=True)
+    return int(arguments.check and not 0 < most <= KILOBYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
