@@ -1,6 +1,8 @@
 """torch.compile: one graph, no break, forward and backward, few recompilations, and writes in place."""
 
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -324,6 +326,28 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ(dtyp
         assert len(codes) == 2
         assert "torch.ops.compile_test." not in "".join(codes)
     assert torch.equal(torch.compile(op, backend="aot_eager")(*tensors, 1.5), op(*tensors, 1.5))
+
+
+FIRST = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+from test_compile import defined, run_and_get_code
+
+op = defined("op", "Tensor x", lambda x: 2 * x, formula=lambda x: 2 * x, fused="formula")
+assert "torch._inductor.lowering" not in sys.modules
+result, (code,) = run_and_get_code(torch.compile(lambda x: op(x), fullgraph=True), torch.ones(40))
+assert torch.equal(result, torch.full((40,), 2.0))
+assert "torch.ops.compile_test." not in code
+"""
+
+
+@pytest.mark.whole
+def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
+    """In a process that has not imported Inductor."""
+    code = FIRST.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 FORMULA = """

@@ -10,8 +10,10 @@ With ``fused="formula"`` the bits may be others, and Inductor has the formula in
 from __future__ import annotations
 
 import hashlib
+import importlib
 import platform
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +42,21 @@ def register(form: Form) -> None:
 
 def register_waiting() -> None:
     """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
+    if torch.compiler.is_compiling() and any(form.promises.fused == "formula" for form in _waiting):
+        # Once Inductor has a program it copies its decompositions. A new thread has none of the modes of the tracing.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(importlib.import_module, "torch._inductor.lowering").result()
     inductor = private.inductor() if _waiting else None
     if inductor is None:
         return
     for form in _waiting:
         for op in {form.op, autocast.uncast.get(form.op, form.op)}:
             if form.promises.fused == "formula":
-                # The second is a copy, which Inductor made if it has compiled before.
+                # The second is a copy, which Inductor made if it has compiled before. A program that it has already,
+                # as one that was exported elsewhere, calls the kernel.
                 for table in (inductor.decompositions, inductor.decompositions_in_use()):
                     table[op] = _decomposed(form)
+                inductor.lowerings[op] = inductor.kernel(op, add_to_fallback_set=False)
             else:
                 inductor.lowerings[op] = _lowered(inductor, op, form)
                 _lowered_ops.add(op)
