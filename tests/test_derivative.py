@@ -569,6 +569,18 @@ def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
         op(x3, y3.clone().requires_grad_())
 
 
+def test_a_formula_has_no_derivative_on_jagged_tensors():
+    x = torch.nested.nested_tensor_from_jagged(torch.ones(5, 2), torch.tensor([0, 2, 5])).requires_grad_()
+
+    def of_values(cls, op, types, args, kwargs=None):
+        return torch.nested.nested_tensor_from_jagged(op(*(y._values for y in args)), args[0].offsets())
+
+    torch.library.register_torch_dispatch("derivative_test::mixed", type(x), of_values, lib=library)
+    result = ops.mixed(x, x.detach())
+    with pytest.raises(RuntimeError, match="mixed: on jagged nested tensors the formula has no derivative; call"):
+        torch.autograd.grad(result.values().sum(), x)
+
+
 @pytest.mark.parametrize(("op", "partials", "error", "sentence"), PARTIALS.values(), ids=PARTIALS)
 def test_what_cannot_work_is_refused_when_registered(op, partials, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):

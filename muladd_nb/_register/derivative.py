@@ -143,6 +143,11 @@ def elementwise(
                 # 1 of a type that is not symbolic is no factor
                 gradients[place] = grad if type(factor) is int and factor == 1 else product(grad, factor)
             if wanted_by_formula:
+                if grad.layout is torch.jagged:  # which torch.func does not differentiate
+                    raise RuntimeError(
+                        f"{name(op)}: on jagged nested tensors the formula has no derivative; call the operator on "
+                        "their values(), or give it partial derivatives"
+                    )
                 given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
                 for place, gradient in _pull(compute, given, wanted_by_formula, grad):
                     gradients[place] = gradient
