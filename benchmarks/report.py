@@ -174,6 +174,18 @@ def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
     yield numbers(rows)
 
 
+def by_chain(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "::::{grid} 1 1 2 2\n:gutter: 2\n"
+    for place, chain in enumerate(dict.fromkeys(row["work"] for row in rows)):
+        chosen = [row for row in rows if row["work"] == chain]
+        what = (
+            f"How many times faster {chain} is with the operator fused than each alternative, by the number of elements"
+        )
+        yield f"\n:::{{grid-item}}\n**{chain}**\n\n"
+        yield draw(stem.with_name(f"{stem.name}-{place}"), lines, chosen, what, (4.6, 3.6)) + "\n:::\n"
+    yield f"::::\n\n{numbers(rows)}"
+
+
 def generated(rows: Rows, stem: Path) -> Iterator[str]:
     yield "The operator of {doc}`ship/index`. Eager is `x / (1 + x.abs() / limit)`, and what is compiled, too.\n"
     yield from by_size(rows, stem)
@@ -187,7 +199,7 @@ SECTIONS = {
     "throughput": ("By size", by_size),
     "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
-    "fusion": ("Compiled chains with our operators fused into them, float32", as_table),
+    "fusion": ("Compiled chains with our operators fused into them, float32", by_chain),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
     "fresh_pages": ("Huge pages in new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),

@@ -448,6 +448,8 @@ def _schema_of_fx(op: Any) -> Any:
 # What operators are lowered with. Inductor takes seconds to import, and is not imported for them.
 _INDUCTOR = {
     "config": "torch._inductor:config",
+    "decompositions": "torch._inductor.decomposition:decompositions",
+    "decompositions_in_use": "torch._inductor.decomposition:select_decomp_table",
     "kernel": "torch._inductor.lowering:fallback_handler",
     "lowerings": "torch._inductor.lowering:lowerings",
     "now": "torch._inductor.virtualized:V",

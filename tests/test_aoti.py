@@ -139,6 +139,30 @@ def test_what_is_wrong_is_named(example, program, tmp_path):
         assert says(package, rows(first, wrong), LIBRARY) == f"{at}, line 2: expected a number, got '{cell}'"
 
 
+@pytest.mark.skipif(not fuses("cpu"), reason="AOTInductor fuses nothing on this processor")
+def test_a_package_whose_operators_are_all_fused_needs_no_library(example, program, tmp_path):
+    """The example with a neighbour for the operator that has none."""
+    module, package = runpy.run_path(str(EXAMPLE / "export.py")), tmp_path / "fused.pt2"
+
+    class Fused(module["Classifier"]):
+        def forward(self, scans):
+            x = muladd_nb.mymuladd(scans, self.scale.expand_as(scans), -1.0).tanh()
+            features, gain = self.features(x).relu(), self.gain(x)
+            return self.classes(muladd_nb.mymuladd(features, gain, 0.1, out=features).relu())
+
+    model = Fused().eval()
+    with torch.no_grad():
+        exported = torch.export.export(model, (example.scans,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+        probability, digit = model(example.scans).softmax(1).max(1)
+    columns = {"aot_inductor.metadata": {"columns": str(module["PIXELS"])}}
+    torch._inductor.aoti_compile_and_package(exported, package_path=str(package), inductor_configs=columns)
+    ran = run(program, package, example.package.with_suffix(".csv"))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    predicted = np.loadtxt(ran.stdout.splitlines(), ndmin=2)
+    np.testing.assert_array_equal(predicted[:, 0], digit)
+    np.testing.assert_allclose(predicted[:, 1], probability, rtol=1e-4)
+
+
 def test_it_says_how_it_is_called(program):
     ran = run(program)
     assert (ran.returncode, ran.stderr) == (2, "usage: predict PACKAGE ROWS [LIBRARY...]\n")

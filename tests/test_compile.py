@@ -1,7 +1,11 @@
 """torch.compile: one graph, no break, forward and backward, few recompilations, and writes in place."""
 
 import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +16,8 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
-from muladd_nb._register import lowering
+from muladd_nb._register import Elementwise, autocast, autograd, derivative, lowering
+from muladd_nb._register.operator import FUNCTIONAL, Form
 
 ops = torch.ops.muladd_nb
 
@@ -250,6 +255,131 @@ def test_what_inductor_fuses_is_refused_as_the_operator_refuses_it(device, chang
     a, b = change(torch.randn(5, 7, device=device), torch.randn(5, 7, device=device))
     with pytest.raises(RuntimeError, match=f"mymuladd: {message}"):
         torch.compile(lambda a, b: -muladd_nb.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
+
+
+# ---- Operators of rows of its own
+
+library = torch.library.Library("compile_test", "DEF")
+
+
+def defined(name, parameters, kernel, **promises):
+    """Return an operator of float32 that has no form but this one."""
+    library.define(f"{name}({parameters}) -> Tensor")
+    library.impl(name, kernel, "CPU")
+    op = getattr(torch.ops.compile_test, name).default
+
+    def fake(x, *_):
+        lowering.register_waiting()
+        return torch.empty_like(x)
+
+    torch.library.register_fake(op.name(), fake, lib=library)
+    form = Form(f"{name}({parameters})", FUNCTIONAL, op, (torch.float32,), Elementwise(**promises))
+    with mock.patch.object(derivative, "implement", library.impl), mock.patch.object(autocast, "library", library):
+        autograd.register(form)
+    lowering.register(form)
+    return op
+
+
+NUMBERS = {
+    "left": (lambda ops, x: 1 / (1 + ops.abs(x)), lambda x: 1 / (1 + x.abs())),
+    "right": (lambda ops, x: ops.maximum(x - 2, 0.1) * 0.1, lambda x: (x - 2).clamp_min(0.1) * 0.1),
+    "of a comparison": (lambda ops, x: ops.where(x > 0.5, -x, 0.1), lambda x: torch.where(x > 0.5, -x, 0.1)),
+    "of fma": (lambda ops, x: ops.fma(x, x, 1), lambda x: torch.addcmul(torch.ones_like(x), x, x)),
+    "of bits": (lambda ops, x: 2**5 ^ ((x << 1) & 6 | 1), lambda x: 2**5 ^ ((x << 1) & 6 | 1)),
+    "alone": (lambda ops, x: 0.1, lambda x: torch.full_like(x, 0.1)),
+}
+
+
+@pytest.mark.parametrize("where", NUMBERS)
+def test_numbers_of_python_are_constants_of_what_is_fused(where):
+    fused, kernel = NUMBERS[where]
+    op = defined(f"numbers_{where.replace(' ', '_')}", "Tensor x", kernel, fused=fused)
+    for dtype in (torch.int32,) if where == "of bits" else (torch.float32, torch.float64):
+        x = (3 * torch.randn(40)).to(dtype)
+        result, (code,) = run_and_get_code(torch.compile(lambda x: -op(x), fullgraph=True), x)
+        assert torch.equal(result, -op(x))
+        assert ("torch.ops.compile_test." not in code) == fuses("cpu")
+
+
+def softclip(x, y, limit):
+    return x * y / (1 + x.abs() / limit)
+
+
+def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ(dtype):
+    """Alone and with a neighbour, forward and backward, as it compiles the formula itself; nothing else does."""
+    op = defined(
+        f"softclip_{dtype}".replace(".", "_"),
+        "Tensor x, Tensor y, float limit",
+        lambda *args: softclip(*(x.double() if isinstance(x, torch.Tensor) else x for x in args)).to(dtype),
+        formula=softclip,
+        fused="formula",
+    )
+
+    def gradients(function, *args):
+        return torch.autograd.grad(function(*args), args, torch.ones(40, 7, dtype=dtype))
+
+    tensors = [torch.randn(40, 7, dtype=dtype, requires_grad=True) for _ in range(2)]
+    for around in (lambda f: lambda x, y: f(x, y, 1.5), lambda f: lambda x, y: f(x.sin(), y, 1.5).cos()):
+        actual, codes = run_and_get_code(gradients, torch.compile(around(op), fullgraph=True), *tensors)
+        for expected in (gradients(f, *tensors) for f in (around(op), torch.compile(around(softclip), fullgraph=True))):
+            torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+        assert len(codes) == 2
+        assert "torch.ops.compile_test." not in "".join(codes)
+    assert torch.equal(torch.compile(op, backend="aot_eager")(*tensors, 1.5), op(*tensors, 1.5))
+
+
+FIRST = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+from test_compile import defined
+
+op = defined("op", "Tensor x", lambda x: 2 * x, formula=lambda x: 3 * x, fused="formula")  # to tell them apart
+compiled = torch.compile(lambda x: op(x), fullgraph=True)
+assert "torch._inductor.lowering" not in sys.modules
+torch.compiler.config.force_disable_caches = True
+assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
+"""
+
+
+@pytest.mark.whole
+def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
+    """In a process that has not imported Inductor."""
+    code = FIRST.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+FORMULA = """
+import os, sys
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = {folder!r}
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+import torch
+from test_compile import defined, lowering
+
+torch.compiler.config.cache_key_tag = ""
+lowering.tag_caches(Path({package!r}))
+op = defined("op", "Tensor x", lambda x: {factor} * x, formula=lambda x: {factor} * x, fused="formula")
+x = torch.ones(40, requires_grad=True)
+y = torch.compile(lambda x: op(x), fullgraph=True)(x)
+assert torch.equal(y, torch.full((40,), {factor}))
+assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.full((40,), {factor}))
+"""
+
+
+@pytest.mark.whole
+def test_the_caches_of_compiled_programs_know_the_formula(tmp_path):
+    for factor in (2.0, 3.0):
+        (tmp_path / "_operators.py").write_text(f"formula=lambda x: {factor} * x")
+        folders = {"folder": str(tmp_path / "cache"), "tests": str(Path(__file__).parent), "package": str(tmp_path)}
+        status, stderr = python(FORMULA.format(**folders, factor=factor), tmp_path / "stderr")
+        assert status == 0, stderr
+
+
+def test_a_formula_that_is_not_there_cannot_be_compiled():
+    with pytest.raises(ValueError, match='fused="formula" is to compile a formula, and there is none'):
+        Elementwise(fused="formula")
 
 
 CACHED = """

@@ -83,6 +83,14 @@ class Aten:
         return x.clone() if weight is None else x * weight
 
     @staticmethod
+    def clipped(x, y, limit):
+        return x * y.sigmoid() / (1 + x.abs() / limit)
+
+    @staticmethod
+    def mixed(x, y):
+        return x.square() * y
+
+    @staticmethod
     def logsumexp(x):
         return x.logsumexp(-1)
 
@@ -102,6 +110,8 @@ scaled = define("scaled(Tensor x, *, float scale=1.0, bool negate=False) -> Tens
 shifted = define("shifted(Tensor x, Tensor bits) -> Tensor", Aten.shifted)
 exponential = define("exponential(Tensor x) -> Tensor", Aten.exponential)
 weighted = define("weighted(Tensor x, Tensor? weight=None, int[] dims=[0]) -> Tensor", Aten.weighted)
+clipped = define("clipped(Tensor x, Tensor y, float limit) -> Tensor", Aten.clipped)
+mixed = define("mixed(Tensor x, Tensor y) -> Tensor", Aten.mixed)
 logsumexp = define("logsumexp(Tensor x) -> Tensor", Aten.logsumexp)
 sort = define("sorted(Tensor x) -> (Tensor values, Tensor indices)", Aten.sorted)
 sincos = define("sincos(Tensor x) -> (Tensor, Tensor)", Aten.sincos)
@@ -121,6 +131,8 @@ with in_library():
     )
     layer.elementwise(exponential, {"x": lambda result: result})
     layer.elementwise(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x})
+    layer.elementwise(clipped, {}, formula=Aten.clipped)
+    layer.elementwise(mixed, {"y": lambda x: x * x}, formula=Aten.mixed)
     layer.derivative(
         logsumexp,
         save=lambda needs, inputs, results: (*inputs, *results),
@@ -166,7 +178,12 @@ ALIKE = [
     lambda m, x, y: m.sorted(x * y)[0],
     lambda m, x, y: m.sincos(x)[0] * m.sincos(y)[1],
 ]
-OTHERS = [lambda m, x, y: m.logsumexp(x) + y, lambda m, x, y: m.softplus(x, 1.5, 20.0) * y]
+OTHERS = [
+    lambda m, x, y: m.logsumexp(x) + y,
+    lambda m, x, y: m.softplus(x, 1.5, 20.0) * y,
+    lambda m, x, y: m.clipped(x, y, 1.5),
+    lambda m, x, y: m.mixed(x, y),
+]
 
 
 def dual(f, x):
@@ -268,6 +285,8 @@ CALLS = {
     "shifted": (lambda m, x, y: m.shifted(x * y, torch.tensor([1, 0, -2]))),
     "exponential": (lambda m, x, y: m.exponential(x * y)),
     "weighted": (lambda m, x, y: m.weighted(m.weighted(x), m.weighted(y, x))),
+    "clipped": (lambda m, x, y: m.clipped(x * y, y, 1.5)),
+    "mixed": (lambda m, x, y: m.mixed(x, m.mixed(y, x))),
     "logsumexp": (lambda m, x, y: m.logsumexp(x * y)),
     "sorted": (lambda m, x, y: m.sorted(x * y)[0]),
     "sin": (lambda m, x, y: m.sincos(x * y)[0]),  # the cosine is not used
@@ -309,6 +328,8 @@ OPCHECKS = {
     "exponential": (exponential, (x3,), {}),
     "weighted": (weighted, (x3, y3), {}),
     "weighted by none": (weighted, (x3,), {}),
+    "clipped": (clipped, (x3, y3, 1.5), {}),
+    "mixed": (mixed, (x3, y3), {}),
     "logsumexp": (logsumexp, (x3,), {}),
     "sorted": (sort, (x3,), {}),
     "sincos": (sincos, (x3,), {}),
@@ -341,7 +362,7 @@ def test_compiled_by_inductor():
 
 
 @pytest.mark.parametrize("transform", [grad, jacrev, jacfwd, lambda f: lambda x: jvp(f, (x,), (x,))[1]])
-@pytest.mark.parametrize("name", ["power", "logsumexp", "sin"])
+@pytest.mark.parametrize("name", ["power", "clipped", "logsumexp", "sin"])
 def test_compiled_transform(name, transform):
     def f(m):
         return transform(lambda x: CALLS[name](m, x, y3).sum())
@@ -526,6 +547,40 @@ PARTIALS = {
 }
 
 
+FORMULAS = {
+    "unknown name": (lambda z: z, ValueError, "power: the formula reads z; there are"),
+    "result": (lambda result: result, ValueError, "power: the formula reads result; there are"),
+    "default": (lambda x, exponent=2: x, TypeError, "power: the formula must take plain parameters, got exponent=2"),
+    "no function": (torch.pow, TypeError, "power: the formula must be a Python function, got <"),
+}
+
+
+@pytest.mark.parametrize(("formula", "error", "sentence"), FORMULAS.values(), ids=FORMULAS)
+def test_a_formula_that_cannot_work_is_refused_when_registered(formula, error, sentence):
+    with in_library(), pytest.raises(error, match=sentence):
+        layer.elementwise(power, {}, formula=formula)
+
+
+def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
+    op = define("reads_one(Tensor x, Tensor y) -> Tensor", lambda x, y: x.clone())
+    with in_library():
+        layer.elementwise(op, {}, formula=lambda x: x)
+    with pytest.raises(RuntimeError, match="reads_one: y has no gradient, but requires one; detach y"):
+        op(x3, y3.clone().requires_grad_())
+
+
+def test_a_formula_has_no_derivative_on_jagged_tensors():
+    x = torch.nested.nested_tensor_from_jagged(torch.ones(5, 2), torch.tensor([0, 2, 5])).requires_grad_()
+
+    def of_values(cls, op, types, args, kwargs=None):
+        return torch.nested.nested_tensor_from_jagged(op(*(y._values for y in args)), args[0].offsets())
+
+    torch.library.register_torch_dispatch("derivative_test::mixed", type(x), of_values, lib=library)
+    result = ops.mixed(x, x.detach())
+    with pytest.raises(RuntimeError, match="mixed: on jagged nested tensors the formula has no derivative; call"):
+        torch.autograd.grad(result.values().sum(), x)
+
+
 @pytest.mark.parametrize(("op", "partials", "error", "sentence"), PARTIALS.values(), ids=PARTIALS)
 def test_what_cannot_work_is_refused_when_registered(op, partials, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
@@ -669,8 +724,9 @@ with in_library():
     for _name, (_function, _) in WRONG.items():
         wrongs[_name] = [
             define(f"{kind}_{_name.replace(' ', '_')}(Tensor x) -> Tensor", torch.sin)
-            for kind in ("wrong", "vjp", "jvp")
+            for kind in ("wrong", "vjp", "jvp", "formula")
         ]
+        layer.elementwise(wrongs[_name][3], {}, formula=_function)
         layer.elementwise(wrongs[_name][0], {"x": _function})
         layer.derivative(
             wrongs[_name][1],
@@ -696,9 +752,18 @@ def test_a_partial_derivative_that_does_not_fit_is_refused(name, mode):
         MODES_OF_X[mode](op, x3)
 
 
+@pytest.mark.parametrize("mode", ["backward", "grad", "jvp", "dual", "vmap of jvp", "jvp of grad", "compiled"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_formula_that_does_not_fit_is_refused(name, mode):
+    op = wrongs[name][3]
+    says = f"{op.overloadpacket.__name__}: the result of the formula must be .*{WRONG[name][1]}"
+    with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
+        MODES_OF_X[mode](op, x3)
+
+
 @pytest.mark.parametrize("name", [name for name in WRONG if name != "none"])
 def test_a_gradient_of_vjp_that_does_not_fit_is_refused(name):
-    _, op, _ = wrongs[name]
+    op = wrongs[name][1]
     says = (
         f"{op._schema.name[len('derivative_test::') :]}: the gradient of x that vjp returns must be .*{WRONG[name][1]}"
     )
@@ -709,7 +774,7 @@ def test_a_gradient_of_vjp_that_does_not_fit_is_refused(name):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_tangent_of_jvp_that_does_not_fit_is_refused(name):
-    *_, op = wrongs[name]
+    op = wrongs[name][2]
     says = f"{op.overloadpacket.__name__}: the tangent that jvp returns must be .*{WRONG[name][1]}"
     for mode in ("jvp", "dual", "vmap of jvp"):
         with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
@@ -746,14 +811,29 @@ with in_library():
 torch.library.register_autocast("derivative_test::cube", "cpu", torch.bfloat16, lib=library)
 
 
+formed = define("formed(Tensor x) -> Tensor", lambda x: x * x * x)
+with in_library():
+    layer.elementwise(formed, {}, formula=lambda x: (x[:, None] @ x[None]).diagonal() * x)
+torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16, lib=library)
+
+
+def test_a_derivative_by_a_formula_is_computed_in_the_dtype_of_the_operator():
+    """Only the first: that of a product of matrices has itself a derivative of ATen, which knows no better."""
+    derivatives_are_computed_in_the_dtype_of(ops.formed, None, 1)
+
+
 @pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_derivative_is_computed_in_the_dtype_of_the_operator(backend, times):
     """Also where ``vjp`` calls the operator itself, and of the derivative's own derivative."""
+    derivatives_are_computed_in_the_dtype_of(ops.cube, backend, times)
+
+
+def derivatives_are_computed_in_the_dtype_of(cube, backend, times):
     x = torch.tensor([1.001, 2.002], requires_grad=True)
     gradients = []
     for region in (nullcontext(), torch.autocast("cpu")):
-        f = ops.cube if backend is None else torch.compile(ops.cube, backend=backend)
+        f = cube if backend is None else torch.compile(cube, backend=backend)
         y = f(x)
         with region:
             for _ in range(times if backend in (None, "eager") else 1):  # a compiled one has no second derivative
@@ -761,7 +841,5 @@ def test_a_derivative_is_computed_in_the_dtype_of_the_operator(backend, times):
         gradients.append(y)
     assert torch.equal(*gradients)
     with forward_ad.dual_level(), torch.autocast("cpu"):
-        tangent = forward_ad.unpack_dual(
-            ops.cube(forward_ad.make_dual(x.detach().double(), x.detach().double()))
-        ).tangent
+        tangent = forward_ad.unpack_dual(cube(forward_ad.make_dual(x.detach().double(), x.detach().double()))).tangent
     torch.testing.assert_close(tangent, 3 * x.detach().double() ** 3)

@@ -27,6 +27,7 @@ def register(form: Form) -> None:
     derivative.elementwise(
         form.op,
         promises.partials,
+        formula=promises.formula,
         times=times,
         node=promises.node,
         instead=promises.instead,

@@ -11,13 +11,14 @@ backend's kernel, so the values under a transform are bit for bit those outside 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial, reduce
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import _torch_private as private
 from . import autocast
@@ -33,6 +34,7 @@ def elementwise(
     op: Any,
     partials: Mapping[str, Callable[..., Any]],
     *,
+    formula: Callable[..., Tensor] | None = None,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
     instead: str | None = None,
@@ -50,6 +52,9 @@ def elementwise(
         function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
         returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
         operators.
+    formula
+        The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
+        differentiated for the tensors among them that are not among ``partials``.
     times
         What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
     node
@@ -83,7 +88,13 @@ def elementwise(
             raise ValueError(f"{name(op)}: no partial derivative for {argument}; its tensors are {tensors}")
     # What the partial derivatives read, as places among the arguments, the result and None; tensors are saved first.
     places = {"result": len(arguments)} | {argument: place for place, argument in enumerate(arguments)}
-    reads = {argument: _reads(op, argument, function, places) for argument, function in partials.items()}
+    reads = {
+        argument: _reads(op, f"the partial derivative for {argument}", function, places)
+        for argument, function in partials.items()
+    }
+    compute, of_formula = checked_formula(op, formula) if formula else (None, [])
+    by_formula = [places[x] for x in tensors if x not in partials and places[x] in of_formula]
+    reads |= {arguments[place]: of_formula for place in by_formula}
     read = sorted({place for of_one in reads.values() for place in of_one})
     holds_tensor = [*(argument in tensors for argument in arguments), True]
     saved_tensors = [place for place in read if holds_tensor[place]]
@@ -103,13 +114,14 @@ def elementwise(
         )
         for argument, function in partials.items()
     ]
+    pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
 
     @cache  # a call has no time to find this out
     def plan(needs: tuple[bool, ...]) -> Any:
-        """Return what picks the tensors to save, and the terms of the gradients that are wanted."""
-        read = {place for argument in partials if needs[places[argument]] for place in reads[argument]}
+        """Return what picks the tensors to save, and the terms, and other places, of the gradients that are wanted."""
+        read = {place for argument in reads if needs[places[argument]] for place in reads[argument]}
         pick = _picker([place if place in read else len(arguments) + 1 for place in saved_tensors])
-        return pick, [term for term in terms if needs[term[0]]]
+        return pick, [term for term in terms if needs[term[0]]], [place for place in by_formula if needs[place]]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
@@ -123,12 +135,22 @@ def elementwise(
         gradients: list[Tensor | None] = [None] * len(arguments)
         if grad is not None:
             is_complex = grad.is_complex()
-            for place, function, pick in plan(needs)[1]:
+            _, wanted, wanted_by_formula = plan(needs)
+            for place, function, pick in wanted:
                 factor = function(grad, *pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
                 # 1 of a type that is not symbolic is no factor
                 gradients[place] = grad if type(factor) is int and factor == 1 else product(grad, factor)
+            if wanted_by_formula:
+                if grad.layout is torch.jagged:  # which torch.func does not differentiate
+                    raise RuntimeError(
+                        f"{name(op)}: on jagged nested tensors the formula has no derivative; call the operator on "
+                        "their values(), or give it partial derivatives"
+                    )
+                given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
+                for place, gradient in _pull(compute, given, wanted_by_formula, grad):
+                    gradients[place] = gradient
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Tensor:
@@ -137,11 +159,15 @@ def elementwise(
             tangent = tangents[place]
             if tangent is not None:
                 products.append(product(tangent, function(tangent, *pick(saved))))
+        of_tensors = {place: tangents[place] for place in by_formula if tangents[place] is not None}
+        if of_tensors:
+            given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
+            products.append(_push(compute, given, of_tensors))
         return reduce(torch.add, products)
 
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
-    without = [argument for argument in tensors if argument not in partials]
+    without = [argument for argument in tensors if argument not in reads]
     _register(op, save, vjp, jvp, node=node, without=without, instead=instead, order=order, shortened=shortened)
 
 
@@ -339,19 +365,19 @@ def _check_takes(op: Any, what: str, function: Any, parameters: Sequence[str]) -
         raise TypeError(message) from None
 
 
-def _reads(op: Any, argument: str, function: Any, places: Mapping[str, int]) -> list[int]:
-    """Return the places of what a partial derivative reads."""
+def _reads(op: Any, what: str, function: Any, places: Mapping[str, int]) -> list[int]:
+    """Return the places of what a function of the author reads."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        message = f"{name(op)}: the partial derivative for {argument} must be a Python function, got {function!r}"
+        message = f"{name(op)}: {what} must be a Python function, got {function!r}"
         raise TypeError(message) from None
     for parameter in parameters:
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
-            message = f"{name(op)}: the partial derivative for {argument} must take plain parameters, got {parameter}"
+            message = f"{name(op)}: {what} must take plain parameters, got {parameter}"
             raise TypeError(message)
         if parameter.name not in places:
-            message = f"{name(op)}: the partial derivative for {argument} reads {parameter.name}; there are {[*places]}"
+            message = f"{name(op)}: {what} reads {parameter.name}; there are {[*places]}"
             raise ValueError(message)
     return [places[parameter.name] for parameter in parameters]
 
@@ -410,6 +436,43 @@ def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Cal
         return factor
 
     return checked
+
+
+def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., Tensor], list[int]]:
+    """Return a formula that takes a tensor like its result first, and the places of the arguments that it reads.
+
+    It raises where its result is not like that.
+    """
+    places = {argument: place for place, argument in enumerate(private.argument_names(op))}
+
+    def checked(like: Tensor, *read: Any) -> Tensor:
+        result: Tensor = formula(*read)
+        _check_is(op, "the result of the formula", formula, (like.shape, like.dtype), result)
+        return result
+
+    return checked, _reads(op, "the formula", formula, places)
+
+
+def _pull(
+    compute: Callable[..., Tensor], given: Mapping[int, Any], wanted: Sequence[int], grad: Tensor
+) -> Iterable[tuple[int, Tensor]]:
+    """Return the gradients of what a formula was given at these places."""
+    # What was saved at a level that torch.func.vjp has left since is dead: only operators, as of a view, take it.
+    alive = {place: x.view_as(x) if isinstance(x, Tensor) else x for place, x in given.items()}
+
+    def of_wanted(*xs: Tensor) -> Tensor:
+        return compute(grad, *(alive | dict(zip(wanted, xs, strict=True))).values())
+
+    return zip(wanted, torch.func.vjp(of_wanted, *map(alive.get, wanted))[1](grad), strict=True)
+
+
+def _push(compute: Callable[..., Tensor], given: Mapping[int, Any], tangents: Mapping[int, Tensor]) -> Tensor:
+    """Return the tangent of a formula."""
+    # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
+    duals = {place: forward_ad.make_dual(given[place], tangent, level=0) for place, tangent in tangents.items()}
+    like = next(iter(tangents.values()))
+    tangent: Tensor | None = forward_ad.unpack_dual(compute(like, *{**given, **duals}.values()), level=0).tangent
+    return torch.zeros_like(like) if tangent is None else tangent
 
 
 def _register(

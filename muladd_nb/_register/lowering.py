@@ -3,13 +3,17 @@
 It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
 where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, where the
 compiler of C++ may contract a product and a sum, and in 16 bits, where Inductor rounds only what a loop stores.
+
+With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import platform
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,8 @@ from torch.fx import Node
 from .. import _torch_private as private
 from . import autocast
 from ._library import namespace
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
+from .derivative import checked_formula
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form
 
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
 
@@ -29,19 +34,32 @@ _lowered_ops: set[Any] = set()
 
 def register(form: Form) -> None:
     """Remember that an operator is to be lowered."""
-    if form.promises.fused is not None and not form.kind & OUT:
+    fused = form.promises.fused
+    # Nothing that Inductor decomposes may write.
+    if fused is not None and (form.kind & FUNCTIONAL or (form.kind & WRITING and fused != "formula")):
         _waiting.append(form)
 
 
 def register_waiting() -> None:
     """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
+    if torch.compiler.is_compiling() and any(form.promises.fused == "formula" for form in _waiting):
+        # Once Inductor has a program it copies its decompositions. A new thread has none of the modes of the tracing.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(importlib.import_module, "torch._inductor.lowering").result()
     inductor = private.inductor() if _waiting else None
     if inductor is None:
         return
     for form in _waiting:
         for op in {form.op, autocast.uncast.get(form.op, form.op)}:
-            inductor.lowerings[op] = _lowered(inductor, op, form)
-            _lowered_ops.add(op)
+            if form.promises.fused == "formula":
+                # The second is a copy, which Inductor made if it has compiled before. A program that it has already,
+                # as one that was exported elsewhere, calls the kernel.
+                for table in (inductor.decompositions, inductor.decompositions_in_use()):
+                    table[op] = _decomposed(form)
+                inductor.lowerings[op] = inductor.kernel(op, add_to_fallback_set=False)
+            else:
+                inductor.lowerings[op] = _lowered(inductor, op, form)
+                _lowered_ops.add(op)
     _waiting.clear()  # now, for another thread may be here, too
 
 
@@ -50,6 +68,12 @@ def tag_caches(package: Path) -> None:
     files = sorted([*package.glob("*.py"), *package.glob("_register/*.py")])
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
+
+
+def _decomposed(form: Form) -> Callable[..., Any]:
+    formula: Any = form.promises.formula
+    compute, reads = checked_formula(form.op, formula)
+    return lambda *args, **_: compute(args[min(form.inputs.values())], *(args[place] for place in reads))
 
 
 def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
@@ -73,7 +97,8 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
                 ops.to_dtype(load[place](index), dtype) if place in load else ops.constant(args[place], dtype)
                 for place in sorted([*inputs, *numbers])
             ]
-            return compute(ops, *values)
+            own = _Operations(ops, dtype)
+            return own.unwrapped(compute(own, *(_Element(own, value) for value in values)))
 
         result = inductor.pointwise(device=device, dtype=dtype, inner_fn=element, ranges=first.get_size())
         if form.kind & FUNCTIONAL:
@@ -82,6 +107,39 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         return None
 
     return lowered
+
+
+class _Operations:
+    """Inductor's operations on elements of a dtype. A number of Python is one, too, which Inductor has no rule for."""
+
+    def __init__(self, ops: Any, dtype: torch.dtype) -> None:
+        self._ops, self._dtype = ops, dtype
+
+    def __getattr__(self, name: str) -> Callable[..., _Element]:
+        operation = getattr(self._ops, name)
+        return lambda *args, **kwargs: _Element(self, operation(*map(self.unwrapped, args), **kwargs))
+
+    def unwrapped(self, x: Any) -> Any:
+        is_number = type(x) in (int, float)
+        return x.value if isinstance(x, _Element) else self._ops.constant(x, self._dtype) if is_number else x
+
+
+class _Element:
+    """What these operations take, and make. Python's operators are among them."""
+
+    def __init__(self, operations: _Operations, value: Any) -> None:
+        self.operations, self.value = operations, value
+
+
+_OPERATORS = {
+    "neg": "neg", "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "mod": "mod", "pow": "pow",
+    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne", "invert": "bitwise_not",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+for _python, _name in _OPERATORS.items():
+    setattr(_Element, f"__{_python}__", lambda *args, _name=_name: getattr(args[0].operations, _name)(*args))
+    setattr(_Element, f"__r{_python}__", lambda x, y, _name=_name: getattr(x.operations, _name)(y, x))
 
 
 def _everywhere(load: Callable[..., Any]) -> Callable[..., Any]:

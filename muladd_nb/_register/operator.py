@@ -25,6 +25,10 @@ class Elementwise:
     partials
         The partial derivative of the result with respect to each tensor that has one, as
         :func:`derivative.elementwise` takes them.
+    formula
+        The result in torch's operators, none of which writes: a function whose parameters name the arguments. It gives
+        the derivatives that are not among ``partials``, and the tests what to expect. A number that changes between
+        calls of a compiled program comes as a float64 tensor of shape [].
     times
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
     node
@@ -41,7 +45,8 @@ class Elementwise:
         Floating point operations for each element; instructions do not count.
     fused
         Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
-        that of the result, with the kernel's bits. Inductor is not asked to in 16 bits.
+        that of the result, with the kernel's bits. Inductor is not asked to in 16 bits. Or ``"formula"``: Inductor
+        compiles the formula in place of the operator, on every device and in every dtype, and its bits may differ.
     autocast
         What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
         region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
@@ -51,19 +56,22 @@ class Elementwise:
     """
 
     partials: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    formula: Callable[..., Tensor] | None = None
     times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
     differentiable: bool = True
     node: str | None = None
     instead: str | None = None
     aten: Callable[..., Tensor] | None = None
     flops: int = 1
-    fused: Callable[..., Any] | None = None
+    fused: Callable[..., Any] | Literal["formula"] | None = None
     autocast: Literal["cast", "float32", "leave"] = "cast"
     linear: tuple[set[str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.partials and not self.differentiable:
             raise ValueError(f"what is not differentiable has no partial derivatives, got some for {[*self.partials]}")
+        if self.fused == "formula" and self.formula is None:
+            raise ValueError('fused="formula" is to compile a formula, and there is none')
 
 
 @dataclasses.dataclass(frozen=True)

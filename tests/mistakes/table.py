@@ -20,9 +20,9 @@ TABLE = [
     ("rms_norm", "src/rms_norm.cu", "int64_t{blockIdx.x} * blockDim.x + threadIdx.x", "threadIdx.x"),
     # stylegan3's activation: its derivative does not know that it clamps.
     ("bias_act", "python/my_ops/_operators.py", "one * slope) * inside", "one * slope)"),
-    # The partial derivative of another function, and one with another argument of the same value in the first call.
+    # The partial derivative of another function, and a formula with another argument of the same value in the first call.
     ("softclip", "python/my_ops/_operators.py", ") ** -2", ") ** -1"),
-    ("blend", "python/my_ops/_operators.py", '"y": lambda z, q: q * z', '"y": lambda z, p: p * z'),
+    ("blend", "python/my_ops/_operators.py", "formula=lambda x, y, z, p, q: p", "formula=lambda x, y, z, p, q: q"),
     # The two modes differ.
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(x_tangent * _softmax(*saved)).sum(1)", "x_tangent.sum(1)"),
     # The fake result has other strides, another shape, or another dtype.

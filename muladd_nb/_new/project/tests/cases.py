@@ -33,13 +33,14 @@ class Case:
     ----------
     function
         The public function.
-    reference
-        The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode.
     arguments
         Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
         makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
         or of others; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
         index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``.
+    reference
+        The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode. By
+        default it is the formula of the table.
     shapes
         Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
         which must be large enough for several.
@@ -56,8 +57,8 @@ class Case:
     """
 
     function: Callable[..., Any]
-    reference: Callable[..., Any]
     arguments: Callable[..., tuple[Any, ...]]
+    reference: Callable[..., Any] | None = None
     shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
     differentiable: Sequence[str] | None = None
     results: Sequence[torch.dtype] = ()
@@ -76,6 +77,12 @@ class Case:
         self.has_cuda = has_kernel(self.ops[0], "CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
+        formula = self.forms[0].promises.formula if self.is_elementwise else None
+        if self.reference is None:
+            if formula is None:
+                raise ValueError(f"{self.name}: there must be a reference here, or a formula in the table")
+            read = inspect.signature(formula).parameters
+            self.reference = lambda *args: formula(**{x: dict(zip(self.names, args, strict=True))[x] for x in read})
         either = _Either({})
         self._sample(either, self.dtypes[-1], "cpu", self.shapes[0], ())
         alternatives = [{place: i} for place, n in enumerate(either.counts) for i in range(1, n)]
@@ -84,6 +91,8 @@ class Case:
         if self.differentiable is None:
             args = self.sample(self.dtypes[-1])
             partials = self.forms[0].promises.partials if self.is_elementwise else self.names
+            if formula and self.forms[0].promises.differentiable:
+                partials = inspect.signature(formula).parameters
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
             self.differentiable = [name for name in self.differentiable if name in partials and not self.writes]
 
