@@ -23,7 +23,8 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
   template <size_t... I, class... X>
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     static_assert(
-        std::is_invocable_v<F, decltype(argument<I>(elements...))...>, "the functor must take what its declaration says");
+        std::is_invocable_v<F, decltype(argument<I>(elements...))...>,
+        "the functor must take what its declaration says");
     return F{}(argument<I>(elements...)...);
   }
 

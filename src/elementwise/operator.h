@@ -105,8 +105,8 @@ struct Literal {
   char text[N];
 };
 
-// What a kernel is made of: a functor, and which of its arguments are tensors. The kernels take from it the dtypes of the
-// results and of the inputs where the operator is called with T.
+// What a kernel is made of: a functor, and which of its arguments are tensors. The kernels take from it the dtypes of
+// the results and of the inputs where the operator is called with T.
 template <class F, bool... kIsTensor>
 struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;

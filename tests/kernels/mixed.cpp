@@ -1,5 +1,7 @@
 // Operands of several dtypes and several results, on the CPU or on CUDA's kernels, against a plain loop over the
 // elements: the same bytes in all memory of the results, in many layouts, whole and in parts.
+#include "mixed.h"
+
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -9,7 +11,6 @@
 #include "elementwise/bound.h"
 #include "elementwise/cpu/convert.h"
 #include "elementwise/cpu/run.h"
-#include "mixed.h"
 #ifdef ELEMENTWISE_CUDA_ON_HOST
 #include "elementwise/cuda/launch.h"
 #endif
@@ -33,8 +34,8 @@ Layout random_layout(const int64_t size[2], int operands, int results) {
   Layout layout{{size[0], size[1]}, {}, {}};
   const bool all_adjacent = random_bits() % 4 == 0;
   for (int k = 0; k < operands; k++) {
-    const int64_t kinds[][2] = {{1, size[0]}, {1, size[0] + 3}, {2, 2 * size[0]}, {3, 3 * size[0] + 1}, {size[1], 1},
-                                {0, 1},       {1, 0},           {0, 0}};
+    const int64_t kinds[][2] = {{1, size[0]}, {1, size[0] + 3}, {2, 2 * size[0]}, {3, 3 * size[0] + 1},
+                                {size[1], 1}, {0, 1},           {1, 0},           {0, 0}};
     const int kind = all_adjacent ? 0 : random_bits() % (k < results ? 5 : 8);
     for (int d = 0; d < 2; d++) layout.stride[k][d] = kinds[kind][d];
     layout.offset[k] = random_bits() % 3 == 0 ? random_bits() % 8 : 0;

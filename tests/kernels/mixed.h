@@ -66,11 +66,11 @@ using ELEMENTWISE_TARGET::Operators;
 
 // The numbers of a kernel made by hand are those of the one that it is made of.
 namespace elementwise {
-#define MIXED_BOUND(Name, ...)                                                                \
-  template <class C>                                                                          \
-  struct Bound<C, mixed::ELEMENTWISE_TARGET::Name##Kernel>                                    \
-      : Bound<C, Kernel<mixed::ELEMENTWISE_TARGET::Name, __VA_ARGS__>> {                      \
-    using Bound<C, Kernel<mixed::ELEMENTWISE_TARGET::Name, __VA_ARGS__>>::Bound;              \
+#define MIXED_BOUND(Name, ...)                                                   \
+  template <class C>                                                             \
+  struct Bound<C, mixed::ELEMENTWISE_TARGET::Name##Kernel>                       \
+      : Bound<C, Kernel<mixed::ELEMENTWISE_TARGET::Name, __VA_ARGS__>> {         \
+    using Bound<C, Kernel<mixed::ELEMENTWISE_TARGET::Name, __VA_ARGS__>>::Bound; \
   };
 MIXED_BOUND(Keep, true, true, false)
 MIXED_BOUND(Quantize, true, false)

@@ -43,9 +43,9 @@ bool caller(const std::vector<float>& a, const std::vector<float>& b) {
     const Plan plan = make_plan(3, layout.sizes.size(), layout.sizes.data(), strides);
     const double c = 0.5;
     void* const data[] = {out.data(), const_cast<float*>(a.data()), const_cast<float*>(b.data())};
-    cpu::launch(
-        Task{0, kOrdinal<float>, &c, plan, data},
-        [](int64_t end, int64_t grain, const auto& body) { parallel_for(end, grain, body); });
+    cpu::launch(Task{0, kOrdinal<float>, &c, plan, data}, [](int64_t end, int64_t grain, const auto& body) {
+      parallel_for(end, grain, body);
+    });
     int64_t written = 0;
     for (const float x : out) written += x != -1;
     right = right && written == plan.numel() && out[0] == std::fma(a[0], b[0], 0.5f);

@@ -1,7 +1,7 @@
-// What computes: a functor over rows of adjacent elements, compiled once for each instruction set. ELEMENTWISE_ISA names
-// the namespace, and the build passes the matching -march. Everything has internal linkage or a name with the instruction
-// set in it, and of the standard library only what is inlined is used, so that no function compiled here for AVX-512 can
-// be the one the linker keeps for a machine without it.
+// What computes: a functor over rows of adjacent elements, compiled once for each instruction set. ELEMENTWISE_ISA
+// names the namespace, and the build passes the matching -march. Everything has internal linkage or a name with the
+// instruction set in it, and of the standard library only what is inlined is used, so that no function compiled here
+// for AVX-512 can be the one the linker keeps for a machine without it.
 #pragma once
 
 #include <algorithm>
@@ -159,8 +159,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   // The whole vectors of each row; of what is left half a vector of each, and so on.
   template <int64_t kWidth, bool kWhole>
   [[gnu::always_inline]] static inline void widths(
-      int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in,
-      Pitch<R>... out_pitch, Pitch<X>... in_pitch) {
+      int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in, Pitch<R>... out_pitch,
+      Pitch<X>... in_pitch) {
     const int64_t end = kWhole ? length - length % kWidth : i + kWidth;
     if (i < end && end <= length) {
       const auto all_rows = [&](Element<R>*... to, const Element<X>*... from) {

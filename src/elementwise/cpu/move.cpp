@@ -72,8 +72,8 @@ void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std
 }
 
 // What is packed is read a vector at a time as soon as it is written. A processor waits where such a read finds several
-// shorter writes on their way to the cache, so a row is written in whole vectors; the last one goes over some of the one
-// before.
+// shorter writes on their way to the cache, so a row is written in whole vectors; the last one goes over some of the
+// one before.
 
 // Every other one of 2 W elements, from the first or the second on.
 template <class T, int first, int... I>

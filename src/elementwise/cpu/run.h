@@ -17,11 +17,7 @@ namespace elementwise::cpu {
 class Run {
  public:
   Run(const Task& task, const Computer& computer, const Tiles& tiles, bool stream)
-      : task_(task),
-        computer_(computer),
-        tiles_(tiles),
-        stream_(stream),
-        operands_(task.plan.operands) {
+      : task_(task), computer_(computer), tiles_(tiles), stream_(stream), operands_(task.plan.operands) {
     for (int k = 0; k < operands_; k++)
       mover_[k] = &isa().movers[std::countr_zero(static_cast<unsigned>(computer.bytes[k]))];
   }
@@ -87,7 +83,8 @@ class Run {
         computer_.row(before, data, task_.numbers);
         advance(data, before);
       }
-      const int64_t lines = (n - before) / Tiles::kLine * Tiles::kLine; // so many elements are lines, whatever their size
+      const int64_t lines =
+          (n - before) / Tiles::kLine * Tiles::kLine; // so many elements are lines, whatever their size
       computer_.stream(lines, data, task_.numbers);
       n -= before + lines;
       if (n == 0) return;

@@ -17,15 +17,15 @@ enum class Moves {
 // The two innermost dimensions are cut into tiles, which the threads share out. The sizes are measured
 // (benchmarks/strided.py).
 struct Tiles {
-  static constexpr int64_t kLine = 64;           // bytes of a cache line
-  static constexpr int64_t kElements = 4096;     // of a tile
-  static constexpr int64_t kBytes = 32 * 1024;   // of a tile of a moved operand, at most
-  static constexpr int64_t kRowsBytes = 4096;    // and of one that is several rows, none of them narrow
-  static constexpr int64_t kAcross = 32;         // rows of a tile with an operand that runs across it
-  static constexpr int64_t kShort = 256;         // rows of fewer elements are computed together
-  static constexpr int64_t kNarrow = 16;         // and of fewer than these, if any is moved, packed as one
-  static constexpr int64_t kPiece = 512;         // elements of a piece
-  static constexpr int64_t kStreamedPiece = 64;  // and where memory is slower than what is computed
+  static constexpr int64_t kLine = 64;          // bytes of a cache line
+  static constexpr int64_t kElements = 4096;    // of a tile
+  static constexpr int64_t kBytes = 32 * 1024;  // of a tile of a moved operand, at most
+  static constexpr int64_t kRowsBytes = 4096;   // and of one that is several rows, none of them narrow
+  static constexpr int64_t kAcross = 32;        // rows of a tile with an operand that runs across it
+  static constexpr int64_t kShort = 256;        // rows of fewer elements are computed together
+  static constexpr int64_t kNarrow = 16;        // and of fewer than these, if any is moved, packed as one
+  static constexpr int64_t kPiece = 512;        // elements of a piece
+  static constexpr int64_t kStreamedPiece = 64; // and where memory is slower than what is computed
 
   // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
   static bool runs_across(const int64_t stride[2]) {
@@ -92,8 +92,8 @@ struct Box {
   int64_t offset[kMaxOperands];
 };
 
-// Goes over the tiles from `begin` to `end`. They are counted like an odometer: the digits are a tile's place in the two
-// inner dimensions and its index in each outer one. Tiles that follow each other and are not apart are one box.
+// Goes over the tiles from `begin` to `end`. They are counted like an odometer: the digits are a tile's place in the
+// two inner dimensions and its index in each outer one. Tiles that follow each other and are not apart are one box.
 class Walk {
  public:
   Walk(const Plan& plan, const Tiles& tiles, int64_t begin, int64_t end)

@@ -97,8 +97,7 @@ struct On {
 
   void cpu(const Plan& plan, void* const* data) const {
     elementwise::cpu::launch(
-        {kernel, kOrdinal<T>, numbers, plan, data},
-        [](int64_t end, int64_t, const auto& body) { body(0, end); });
+        {kernel, kOrdinal<T>, numbers, plan, data}, [](int64_t end, int64_t, const auto& body) { body(0, end); });
   }
 
   void cuda(const Plan& plan, void* const* data) const {
