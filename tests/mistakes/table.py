@@ -34,7 +34,7 @@ TABLE = [
     # It checks one of its tensors, and not the other.
     ("rms_norm", "src/rms_norm.cpp", '  elementwise::check_beside(kOperator, {"x", x}, {"weight", weight}, elementwise::FloatingPoint{});\n', ""),
     # It adds in 16 bits.
-    ("rms_norm", "src/rms_norm.h", "C squares = 0;", "T squares{};"),
+    ("rms_norm", "src/rms_norm.h", "squares += static_cast<C>(row[j]) * static_cast<C>(row[j]);", "squares = static_cast<C>(static_cast<T>(squares + static_cast<C>(row[j]) * static_cast<C>(row[j])));"),
     # A bound belongs to the other side.
     ("bias_act", "python/my_ops/_operators.py", "y.abs() <= clamp", "y.abs() < clamp"),
     # Infinities.
