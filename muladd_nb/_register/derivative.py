@@ -92,7 +92,10 @@ def elementwise(
         argument: _reads(op, f"the partial derivative for {argument}", function, places)
         for argument, function in partials.items()
     }
-    compute, of_formula = checked_formula(op, formula) if formula else (None, [])
+    compute: Any = None
+    of_formula: list[int] = []
+    if formula is not None:
+        compute, of_formula = checked_formula(op, formula)
     by_formula = [places[x] for x in tensors if x not in partials and places[x] in of_formula]
     reads |= {arguments[place]: of_formula for place in by_formula}
     read = sorted({place for of_one in reads.values() for place in of_one})
@@ -159,7 +162,7 @@ def elementwise(
             tangent = tangents[place]
             if tangent is not None:
                 products.append(product(tangent, function(tangent, *pick(saved))))
-        of_tensors = {place: tangents[place] for place in by_formula if tangents[place] is not None}
+        of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
         if of_tensors:
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
             products.append(_push(compute, given, of_tensors))

@@ -166,7 +166,7 @@ bool covers(const Plan& plan, const Tiles& tiles, const Places& want, int64_t cu
 
 void can_stream() {
   const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
-  const Layout layout{{2, 32}, {{32, 1}, {40, 1}, {40, 1}}};
+  const Layout layout{{2, 64}, {{64, 1}, {80, 1}, {80, 1}}};
   const int bytes[] = {4, 4, 4};
   const Tiles tiles(layout.plan(), bytes);
   // The addresses of the first two operands, and how many of them are results.

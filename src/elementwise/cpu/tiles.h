@@ -69,7 +69,7 @@ struct Tiles {
 
   // Whether results can be written past the cache.
   bool can_stream(const Computer& computer, void* const* data) const {
-    bool can = size[0] >= kAcross;
+    bool can = size[0] >= kStreamedPiece;
     for (int k = 0; k < computer.results; k++)
       can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
     return can;
