@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "elementwise/operator.h"
+#include "elementwise/bound.h"
 
 namespace mixed::ELEMENTWISE_TARGET {
 

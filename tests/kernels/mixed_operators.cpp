@@ -1,4 +1,3 @@
-#include "elementwise/bound.h"
 #include "mixed.h"
 // The kernels come after the operators, whose numbers they bind.
 #include "elementwise/elementwise.h"
