@@ -1,5 +1,5 @@
-// An element in memory, and what is computed with: 16-bit types become float and back, with the instructions of the set
-// that is compiled for. They are rounded to nearest even; a NaN stays a (quiet) NaN.
+// What is stored, and what is computed with: 16-bit types become float and back, with the instructions of the set that
+// is compiled for. They are rounded to nearest even; a NaN stays a (quiet) NaN.
 #pragma once
 
 #include <cmath>
@@ -13,14 +13,6 @@
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
-
-// An element in memory, at any address: a tensor may begin between two of its elements.
-template <class T>
-struct __attribute__((packed)) Element {
-  T value;
-};
-
-// ---- 16-bit types <-> float.
 
 template <class To, class From>
 To bits_as(From from) {

@@ -8,18 +8,10 @@
 
 #include "../bound.h"
 #include "convert.h"
-#include "stream.h"
-#include "work.h"
+#include "vectors.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
-
-// Bytes of a vector: with AVX-512 too, see meson.build.
-#if defined(__AVX2__)
-constexpr int kVector = 32;
-#else
-constexpr int kVector = 16;
-#endif
 
 // Writes the result of a functor, or its several results.
 template <class T, class C>

@@ -4,27 +4,14 @@
 #include <cstring>
 #include <utility>
 
-#include "stream.h"
-#include "work.h"
+#include "vectors.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Bytes of a vector.
-#if defined(__AVX2__)
-constexpr int kVector = 32;
-#else
-constexpr int kVector = 16;
-#endif
-
-// An element in memory, at any address: a tensor may begin between two of its elements.
-template <class T>
-struct __attribute__((packed)) Element {
-  T bits;
-};
-
 constexpr int64_t kShort = 8; // rows of fewer elements are moved together
 
+// As Tiles says it, which is compiled without an instruction set.
 bool runs_across(const int64_t stride[2]) {
   return stride[1] != 0 && stride[1] < stride[0];
 }
@@ -93,15 +80,15 @@ void every_other(const Element<T>* from, Element<T>* to, std::integer_sequence<i
 template <class T, int... I>
 void every(const Element<T>* from, int64_t step, Element<T>* to, std::integer_sequence<int, I...>) {
   typedef T Vector __attribute__((vector_size(sizeof...(I) * sizeof(T))));
-  const Vector result = {from[I * step].bits...};
+  const Vector result = {from[I * step].value...};
   std::memcpy(to, &result, sizeof(Vector));
 }
 
 template <class T>
 void repeat(const void* memory, int64_t, int64_t n, void* packed) {
-  const T bits = static_cast<const Element<T>*>(memory)->bits;
+  const T bits = static_cast<const Element<T>*>(memory)->value;
   auto* const to = static_cast<Element<T>*>(packed);
-  for (int64_t k = 0; k < n; k++) to[k].bits = bits;
+  for (int64_t k = 0; k < n; k++) to[k].value = bits;
 }
 
 // Bytes from what is gathered to what is asked for, which comes while this is computed (benchmarks/strided.py).
@@ -122,7 +109,7 @@ void even(const void* memory, int64_t, int64_t n, void* packed) {
   if (n > W) { // the element after the last one may be outside of the tensor, the one before is not
     every_other<T, 1>(from + 2 * (n - W) - 1, to + n - W, lanes);
   } else {
-    for (; k < n; k++) to[k].bits = from[2 * k].bits;
+    for (; k < n; k++) to[k].value = from[2 * k].value;
   }
 }
 
@@ -136,14 +123,14 @@ void gather(const void* memory, int64_t step, int64_t n, void* packed) {
   for (; k + W <= n; k += W) every<T>(from + k * step, step, to + k, lanes);
   if (k < n && n > W) every<T>(from + (n - W) * step, step, to + n - W, lanes);
   if (n < W)
-    for (; k < n; k++) to[k].bits = from[k * step].bits;
+    for (; k < n; k++) to[k].value = from[k * step].value;
 }
 
 template <class T>
 void scatter(const void* packed, int64_t step, int64_t n, void* memory) {
   const auto* const from = static_cast<const Element<T>*>(packed);
   auto* to = static_cast<Element<T>*>(memory);
-  for (int64_t k = 0; k < n; k++, to += step) to->bits = from[k].bits;
+  for (int64_t k = 0; k < n; k++, to += step) to->value = from[k].value;
 }
 
 // Aligned where a piece begins with a line.
@@ -169,9 +156,10 @@ void gather_box(const void* memory, const int64_t stride[2], const int64_t n[2],
         transpose<T, W>(
             from + i * stride[0] + j, stride[0], to + j * n[0] + i, n[0], std::make_integer_sequence<int, W>{});
     for (int64_t j = 0; j < n[1]; j++)
-      for (int64_t i = j < whole[1] ? whole[0] : 0; i < n[0]; i++) to[j * n[0] + i].bits = from[i * stride[0] + j].bits;
+      for (int64_t i = j < whole[1] ? whole[0] : 0; i < n[0]; i++)
+        to[j * n[0] + i].value = from[i * stride[0] + j].value;
   } else if (n[0] < kShort || runs_across(stride)) {
-    for_each_element(stride, n, [&](int64_t at, int64_t place) { to[at].bits = from[place].bits; });
+    for_each_element(stride, n, [&](int64_t at, int64_t place) { to[at].value = from[place].value; });
   } else {
     const auto row = stride[0] == 0 ? repeat<T> : stride[0] == 2 ? even<T> : gather<T>;
     for (int64_t j = 0; j < n[1]; j++) row(from + j * stride[1], stride[0], n[0], to + j * n[0]);
@@ -182,7 +170,7 @@ template <class T>
 void scatter_box(const void* packed, const int64_t stride[2], const int64_t n[2], void* memory) {
   const auto* const from = static_cast<const Element<T>*>(packed);
   auto* const to = static_cast<Element<T>*>(memory);
-  for_each_element(stride, n, [&](int64_t at, int64_t place) { to[place].bits = from[at].bits; });
+  for_each_element(stride, n, [&](int64_t at, int64_t place) { to[place].value = from[at].value; });
 }
 
 template <class T>

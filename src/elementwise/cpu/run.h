@@ -83,8 +83,7 @@ class Run {
         computer_.row(before, data, task_.numbers);
         advance(data, before);
       }
-      const int64_t lines =
-          (n - before) / Tiles::kLine * Tiles::kLine; // so many elements are lines, whatever their size
+      const int64_t lines = (n - before) / kLine * kLine; // so many elements are lines, whatever their size
       computer_.stream(lines, data, task_.numbers);
       n -= before + lines;
       if (n == 0) return;
@@ -134,7 +133,7 @@ class Run {
 
   // Where an operand is packed, `bytes` of it: apart from the others, so that they do not share sets of the cache.
   void* packed(int operand, int64_t bytes) {
-    return memory_ + operand * (bytes + Tiles::kLine);
+    return memory_ + operand * (bytes + kLine);
   }
 
   const Task& task_;
@@ -143,7 +142,7 @@ class Run {
   const bool stream_;
   const int operands_;
   const Mover* mover_[kMaxOperands];
-  alignas(Tiles::kLine) std::byte memory_[kMaxOperands * (Tiles::kBytes + Tiles::kLine)];
+  alignas(kLine) std::byte memory_[kMaxOperands * (Tiles::kBytes + kLine)];
 };
 
 } // namespace elementwise::cpu

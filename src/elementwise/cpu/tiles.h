@@ -17,7 +17,6 @@ enum class Moves {
 // The two innermost dimensions are cut into tiles, which the threads share out. The sizes are measured
 // (benchmarks/strided.py).
 struct Tiles {
-  static constexpr int64_t kLine = 64;          // bytes of a cache line
   static constexpr int64_t kElements = 4096;    // of a tile
   static constexpr int64_t kBytes = 32 * 1024;  // of a tile of a moved operand, at most
   static constexpr int64_t kRowsBytes = 4096;   // and of one that is several rows, none of them narrow

@@ -7,6 +7,8 @@
 
 namespace elementwise::cpu {
 
+constexpr int64_t kLine = 64; // bytes of a cache line
+
 // Rows of adjacent elements of each operand, the results first.
 struct Rows {
   int64_t count;

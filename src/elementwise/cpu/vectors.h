@@ -1,8 +1,10 @@
-// Writing past the cache: a line that is overwritten as a whole need not be read first.
+// Memory, as what computes and what moves see it: elements, vectors, and lines that are written past the cache.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+
+#include "work.h"
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -11,9 +13,21 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-constexpr int64_t kLine = 64; // bytes of a cache line
+// Bytes of a vector: with AVX-512 too, see meson.build.
+#if defined(__AVX2__)
+constexpr int kVector = 32;
+#else
+constexpr int kVector = 16;
+#endif
 
-// kBytes of whole lines; both are aligned.
+// An element in memory, at any address: a tensor may begin between two of its elements.
+template <class T>
+struct __attribute__((packed)) Element {
+  T value;
+};
+
+// Writes kBytes of whole lines past the cache: a line that is overwritten as a whole need not be read first. Both are
+// aligned.
 template <int64_t kBytes>
 [[gnu::always_inline]] inline void write_past_cache(const void* from, void* to) {
 #if defined(__AVX__)
