@@ -1,0 +1,153 @@
+// What the functions of math.h are made of: operations that IEEE 754 specifies, the bits of a number, and numbers of two
+// words, high + low, whose low word holds what the high one has lost to rounding. Nothing here branches: a condition
+// chooses between two values that are there already, so that the compiler can do the elements of a vector at once.
+//
+// The algorithms of two words: T. J. Dekker, A floating-point technique for extending the available precision (1971);
+// with fma: M. Joldes, J.-M. Muller, V. Popescu, Tight and rigorous error bounds for basic building blocks of
+// double-word arithmetic (2017).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "../functor.h"
+
+// Inlined always: a call that is left would keep the loop around it from being vectorised. And never one function for
+// several instruction sets, see functor.h.
+#if defined(__CUDACC__)
+#define ELEMENTWISE_MATH __host__ __device__ __forceinline__
+#else
+#define ELEMENTWISE_MATH [[gnu::always_inline]] inline
+#endif
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace math {
+
+template <class C>
+constexpr bool kFloat = std::is_same_v<C, float>;
+
+// The integer with the bits of a float or double.
+template <class C>
+using bits_t = std::conditional_t<kFloat<C>, uint32_t, uint64_t>;
+
+template <class C>
+constexpr int kMantissa = std::numeric_limits<C>::digits - 1; // bits of it that are stored: 23 or 52
+template <class C>
+constexpr int kBias = std::numeric_limits<C>::max_exponent - 1; // 127 or 1023
+template <class C>
+constexpr bits_t<C> kSign = bits_t<C>{1} << (8 * sizeof(C) - 1);
+
+template <class C>
+ELEMENTWISE_MATH bits_t<C> bits(C x) {
+  bits_t<C> to;
+  std::memcpy(&to, &x, sizeof(to));
+  return to;
+}
+
+template <class C>
+ELEMENTWISE_MATH C number(bits_t<C> x) {
+  C to;
+  std::memcpy(&to, &x, sizeof(to));
+  return to;
+}
+
+// The magnitude of one and the sign of the other.
+template <class C>
+ELEMENTWISE_MATH C with_sign(C magnitude, C sign) {
+  return number<C>((bits(magnitude) & ~kSign<C>) | (bits(sign) & kSign<C>));
+}
+
+template <class C>
+ELEMENTWISE_MATH C magnitude(C x) {
+  return number<C>(bits(x) & ~kSign<C>);
+}
+
+// `yes` where the condition holds, else `no`, by their bits. Of `condition ? yes : no` with a constant GCC makes two
+// branches, folds the constant into each, and computes both for every vector.
+template <class C>
+ELEMENTWISE_MATH C choose(bool condition, C yes, C no) {
+  const bits_t<C> mask = -bits_t<C>{condition};
+  return number<C>((bits(yes) & mask) | (bits(no) & ~mask));
+}
+
+// Added to a number of less than 2^21 (float) or 2^50 (double), it leaves the nearest integer, ties to even, in the low
+// bits; less itself, it is that integer as a number.
+template <class C>
+constexpr C kRound = kFloat<C> ? C(0x1.8p23) : C(0x1.8p52);
+
+// An integer as a number, and as the bits that it has in kRound + n: n mod 2^22 or 2^51.
+template <class C>
+struct Nearest {
+  C value;
+  bits_t<C> integer; // two's complement
+};
+
+template <class C>
+ELEMENTWISE_MATH Nearest<C> nearest(C x) {
+  const C shifted = x + kRound<C>;
+  return {shifted - kRound<C>, bits(shifted) - bits(kRound<C>)};
+}
+
+// 2^n, where that is a normal number.
+template <class C>
+ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
+  return number<C>((n + kBias<C>) << kMantissa<C>);
+}
+
+// x * 2^n, rounded once, where 2^(n/2) is a normal number, whatever the result is.
+template <class C>
+ELEMENTWISE_MATH C scale(C x, bits_t<C> n) {
+  constexpr bits_t<C> kEven = bits_t<C>{1} << 12; // makes it positive: shifts of signed 64-bit integers are slow
+  const bits_t<C> half = ((n + kEven) >> 1) - kEven / 2;
+  return x * power_of_two<C>(half) * power_of_two<C>(n - half);
+}
+
+// c[0] + c[1] x + c[2] x^2 + ... by Estrin's scheme: neighbours are joined, c[0] + c[1] x and so on, which leaves a
+// polynomial in x^2 of half as many coefficients. By Horner's rule each step would wait for the one before.
+template <class C, size_t n, size_t... I>
+ELEMENTWISE_MATH C polynomial(C x, const C (&c)[n], std::index_sequence<I...>) {
+  if constexpr (n == 1) {
+    return c[0];
+  } else {
+    const C joined[] = {(2 * I + 1 < n ? std::fma(c[(2 * I + 1) % n], x, c[2 * I]) : c[2 * I])...};
+    return polynomial(x * x, joined, std::make_index_sequence<(sizeof...(I) + 1) / 2>{});
+  }
+}
+template <class C, size_t n>
+ELEMENTWISE_MATH C polynomial(C x, const std::type_identity_t<C> (&c)[n]) {
+  return polynomial(x, c, std::make_index_sequence<(n + 1) / 2>{});
+}
+
+// high + low; |low| is at most half a unit in the last place of high.
+template <class C>
+struct Words {
+  C high, low;
+};
+
+// a + b, exactly; |a| >= |b|, or a is 0.
+template <class C>
+ELEMENTWISE_MATH Words<C> sum_of_ordered(C a, C b) {
+  const C high = a + b;
+  return {high, b - (high - a)};
+}
+
+// a + b, exactly.
+template <class C>
+ELEMENTWISE_MATH Words<C> sum(C a, C b) {
+  const C high = a + b;
+  const C of_b = high - a;
+  return {high, (a - (high - of_b)) + (b - of_b)};
+}
+
+// a * b, exactly, where nothing underflows.
+template <class C>
+ELEMENTWISE_MATH Words<C> product(C a, C b) {
+  const C high = a * b;
+  return {high, std::fma(a, b, -high)};
+}
+
+} // namespace math
+} // namespace elementwise::inline ELEMENTWISE_TARGET
