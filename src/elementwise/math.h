@@ -1,6 +1,7 @@
-// Functions for functors and kernels: elementwise::exp(x) and its like, for float and double. They are made of operations
-// that IEEE 754 specifies to the last bit, so that results are the same bits on every instruction set and on CUDA, and
-// branch nowhere, so that compilers vectorise a loop over them. How accurate they are, over all inputs: docs/ship/functions.md.
+// Functions for functors and kernels: elementwise::exp(x) and its like, for float and double. They are made of
+// operations that IEEE 754 specifies to the last bit, so that results are the same bits on every instruction set and on
+// CUDA, and branch nowhere, so that compilers vectorise a loop over them. How accurate they are, over all inputs:
+// docs/ship/functions.md.
 #pragma once
 
 #include "math/exponential.h"

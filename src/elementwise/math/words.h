@@ -1,6 +1,7 @@
-// What the functions of math.h are made of: operations that IEEE 754 specifies, the bits of a number, and numbers of two
-// words, high + low, whose low word holds what the high one has lost to rounding. Nothing here branches: a condition
-// chooses between two values that are there already, so that the compiler can do the elements of a vector at once.
+// What the functions of math.h are made of: operations that IEEE 754 specifies, the bits of a number, and numbers of
+// two words, high + low, whose low word holds what the high one has lost to rounding. Nothing here branches: a
+// condition chooses between two values that are there already, so that the compiler can do the elements of a vector at
+// once.
 //
 // The algorithms of two words: T. J. Dekker, A floating-point technique for extending the available precision (1971);
 // with fma: M. Joldes, J.-M. Muller, V. Popescu, Tight and rigorous error bounds for basic building blocks of

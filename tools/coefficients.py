@@ -1,0 +1,126 @@
+"""Make the coefficients of the polynomials in src/elementwise/math, and print them as the headers have them.
+
+Each is the polynomial with the smallest largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
+Coefficients are rounded to the type one after the other, from the lowest power on, and what follows is fitted again to
+what rounding has left. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mpmath import mp, mpf
+
+mp.prec = 200
+POINTS = 1500  # at which the error is looked at
+
+Function = Callable[[mpf], mpf]
+
+
+@dataclass
+class Polynomial:
+    """``function(x)`` as the sum of ``c[k] * x**k`` on an interval, where ``weight(x)`` times the error is to be small."""
+
+    function: Function
+    interval: tuple[mpf, mpf]
+    degree: int
+    bits: int  # of the coefficients' significands: 24 or 53
+    weight: Function = lambda x: mpf(1)
+    exact: int = 0  # so many coefficients, from the lowest on, are rounded to twice the bits, as two words
+
+
+def exp_tail(x: mpf) -> mpf:
+    """Return ``(e^x - 1 - x) / x^2``."""
+    return (mp.expm1(x) - x) / x**2 if abs(x) > mpf(2) ** -60 else mpf(1) / 2 + x / 6
+
+
+LN2_HALF = mp.log(2) / 2 * mpf("1.001")
+
+POLYNOMIALS = {
+    "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
+    "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
+}
+
+
+def rounded(x: mpf, bits: int) -> mpf:
+    """Round to so many bits of significand."""
+    if x == 0:
+        return x
+    unit = mpf(2) ** (mp.floor(mp.log(abs(x), 2)) + 1 - bits)
+    return mp.nint(x / unit) * unit
+
+
+def remez(function: Function, powers: Sequence[int], interval: tuple[mpf, mpf], weight: Function) -> list[mpf]:
+    """Return the coefficients of these powers with the smallest largest weighted error."""
+    n = len(powers)
+    low, high = interval
+
+    def chebyshev(count: int) -> list[mpf]:
+        return [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+
+    def row(x: mpf) -> list[mpf]:
+        return [x**k * weight(x) for k in powers]
+
+    grid = chebyshev(POINTS)
+    weighted = [(row(x), function(x) * weight(x)) for x in grid]
+    at = [round((POINTS - 1) * i / n) for i in range(n + 1)]  # the grid itself is dense towards the ends
+    for _ in range(30):
+        matrix = mp.matrix([[*weighted[i][0], (-1) ** k] for k, i in enumerate(at)])
+        solution = mp.lu_solve(matrix, mp.matrix([weighted[i][1] for i in at]))
+        coefficients = list(solution)[:n]
+        errors = [wanted - mp.fdot(coefficients, terms) for terms, wanted in weighted]
+        # The extremes of each stretch of one sign.
+        extremes: list[int] = []
+        for i, error in enumerate(errors):
+            if extremes and (error > 0) == (errors[extremes[-1]] > 0):
+                if abs(error) > abs(errors[extremes[-1]]):
+                    extremes[-1] = i
+            else:
+                extremes.append(i)
+        while len(extremes) > n + 1:  # drop the smaller end
+            extremes.pop(0 if abs(errors[extremes[0]]) < abs(errors[extremes[-1]]) else -1)
+        if len(extremes) < n + 1 or extremes == at:
+            break
+        at = extremes
+    return coefficients
+
+
+def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
+    """Return the rounded coefficients, and the largest weighted error."""
+    found: list[mpf] = []
+
+    def left(x: mpf) -> mpf:
+        return polynomial.function(x) - mp.polyval(found[::-1], x) if found else polynomial.function(x)
+
+    for k in range(polynomial.degree + 1):
+        first = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)[0]
+        found.append(rounded(first, polynomial.bits * (2 if k < polynomial.exact else 1)))
+    low, high = polynomial.interval
+    points = (low + (high - low) * i / POINTS for i in range(POINTS + 1))
+    return found, max(abs(left(x) * polynomial.weight(x)) for x in points)
+
+
+def literal(x: mpf, bits: int) -> str:
+    """Return a number as C++ writes it in hexadecimal: two, high and low, where it has more bits than a word."""
+    high = rounded(x, bits)
+    text = float(high).hex().replace("0p", "p") if high else "0.0"
+    mantissa, _, exponent = text.partition("p")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    text = f"{mantissa}p{exponent}" if exponent else "0.0"
+    return text if high == x else f"{text} + {literal(x - high, bits)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(POLYNOMIALS)}; all of them if none is given")
+    for name in parser.parse_args().names or POLYNOMIALS:
+        polynomial = POLYNOMIALS[name]
+        found, error = coefficients(polynomial)
+        print(f"// {name}: error {mp.nstr(mp.log(error, 2), 5)} bits")
+        print("{" + ", ".join(literal(c, polynomial.bits) for c in found) + "}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
