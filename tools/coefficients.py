@@ -21,7 +21,7 @@ Function = Callable[[mpf], mpf]
 
 @dataclass
 class Polynomial:
-    """``function(x)`` as the sum of ``c[k] * x**k`` on an interval, where ``weight(x)`` times the error is to be small."""
+    """``function(x)`` as the sum of ``c[k] * x**k`` on an interval, with ``weight(x)`` times the error small."""
 
     function: Function
     interval: tuple[mpf, mpf]
