@@ -5,3 +5,4 @@
 #pragma once
 
 #include "math/exponential.h"
+#include "math/logarithm.h"
