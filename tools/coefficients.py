@@ -38,8 +38,8 @@ def exp_tail(x: mpf) -> mpf:
 
 
 def log1p_tail(x: mpf) -> mpf:
-    """Return ``(log(1 + x) - x) / x^2``."""
-    return (mp.log1p(x) - x) / x**2 if abs(x) > mpf(2) ** -60 else -mpf(1) / 2 + x / 3
+    """Return ``(log(1 + x) - x + x^2 / 2) / x^3``."""
+    return (mp.log1p(x) - x + x**2 / 2) / x**3 if abs(x) > mpf(2) ** -40 else mpf(1) / 3 - x / 4
 
 
 def atanh_tail(z: mpf) -> mpf:
@@ -54,8 +54,8 @@ LOG = (mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1)
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
-    "log float": Polynomial(log1p_tail, LOG, 8, 24, weight=abs, once=True),
-    "log double": Polynomial(log1p_tail, LOG, 19, 53, weight=abs, once=True),
+    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, once=True),
+    "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, once=True),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
 }
 

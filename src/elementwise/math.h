@@ -5,4 +5,5 @@
 #pragma once
 
 #include "math/exponential.h"
+#include "math/inverse_hyperbolic.h"
 #include "math/logarithm.h"

@@ -21,15 +21,16 @@ ELEMENTWISE_MATH Parts<C> parts(C x) {
   // An integer of less than 2^kMantissa, put into the bits of this number, is added to it.
   constexpr bits_t<C> kWhole = bits_t<C>{kBias<C> + kMantissa<C>} << kMantissa<C>;
   const bits_t<C> shifted = bits(x) + (kOne - kRoot);
-  return {number<C>((shifted >> kMantissa<C>) | kWhole) - (C(kFraction) + 1 + kBias<C>),
-          number<C>((shifted & kFraction) + kRoot) - 1, number<C>(2 * kOne - (shifted & ~kFraction))};
+  return {
+      number<C>((shifted >> kMantissa<C>) | kWhole) - (C(kFraction) + 1 + kBias<C>),
+      number<C>((shifted & kFraction) + kRoot) - 1, number<C>(2 * kOne - (shifted & ~kFraction))};
 }
 
 // The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (Adding -0, the
 // low word of most callers, changes no number, and compilers leave it out.)
 //
-// log(1 + f) = f + f^2 (-1/2 + f/3 - ...), the bracket by a polynomial. What rounding takes from the sum of the two large
-// terms, exponent log 2 and f, is added to the small ones.
+// log(1 + f) = f - f^2 / 2 + f^3 (1/3 - f/4 + ...), the bracket by a polynomial. What rounding takes from the sum of
+// the two large terms, exponent log 2 and f, is added to the small ones.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   static_assert(base == 0 || base == 2 || base == 10); // 0 is e
@@ -43,25 +44,30 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
                                                  : Words<C>{C(0x1.71547652b82fep+0), C(0x1.777d0ffda0d24p-56)})
                                     : (kFloat<C> ? Words<C>{C(0x1.bcb7b2p-2), C(-0x1.5b235ep-27)}
                                                  : Words<C>{C(0x1.bcb7b1526e50ep-2), C(0x1.95355baaafad3p-57)});
-  C p;
+  C p; // 1/3 - f/4 + ...
   if constexpr (kFloat<C>)
-    p = polynomial(high, {-0x1.fffff8p-2, 0x1.555544p-2, -0x1.0003fep-2, 0x1.99a966p-3, -0x1.54324cp-3, 0x1.221196p-3,
-                          -0x1.0e841ap-3, 0x1.0a5574p-3, -0x1.406f28p-4});
+    p = polynomial(
+        high, {0x1.55554ap-2, -0x1.00022p-2, 0x1.99a596p-3, -0x1.54788cp-3, 0x1.226e4cp-3, -0x1.0ce078p-3,
+               0x1.07d0d2p-3, -0x1.41edep-4});
   else
-    p = polynomial(high, {-0x1.0000000000004p-1, 0x1.555555555553ap-2,  -0x1.fffffffffd9adp-3, 0x1.999999999cad4p-3,
-                          -0x1.5555555708da5p-3, 0x1.249249247847ap-3,  -0x1.fffffee797c2bp-4, 0x1.c71c70dd30ef2p-4,
-                          -0x1.9999ca34be9e7p-4, 0x1.745d644ea3f21p-4,  -0x1.555079eb9489cp-4, 0x1.3b088a7df22efp-4,
-                          -0x1.24d9b48fe6373p-4, 0x1.11ef79521412cp-4,  -0x1.fbcb0eca273f8p-5, 0x1.cecbc8e3c338dp-5,
-                          -0x1.ce8b850b801f6p-5, 0x1.0bc046138327p-4,   -0x1.f392927010743p-5, 0x1.b9182783335d3p-6});
+    p = polynomial(
+        high, {0x1.5555555555546p-2, -0x1.fffffffffee8bp-3, 0x1.999999999befcp-3, -0x1.55555556711dep-3,
+               0x1.2492492455fdp-3, -0x1.ffffff2a5c41ap-4, 0x1.c71c711935563p-4, -0x1.9999c215fd6a9p-4,
+               0x1.745d5817eb25cp-4, -0x1.55510ba80653cp-4, 0x1.3b09bbbd8c724p-4, -0x1.24d400ad091ecp-4,
+               0x1.11df960ea09a5p-4, -0x1.fc00548a52a2fp-5, 0x1.cfa5487f35ee7p-5, -0x1.ce7c18c8804bcp-5,
+               0x1.0a93669899644p-4, -0x1.f18c42fd1285ep-5, 0x1.b90dcd5370a5fp-6});
   const C whole = exponent * kTwo.high;
+  const C square = high * high;
   if constexpr (base == 0) {
     const Words<C> to = sum_of_ordered(whole, high);
-    return to.high + std::fma(high * high, p, std::fma(exponent, kTwo.low, to.low + low));
+    const C rest = std::fma(exponent, kTwo.low, to.low + low);
+    return to.high + std::fma(square * high, p, std::fma(square, C(-0.5), rest));
   } else {
     const Words<C> first = product(high, kE.high);
     const Words<C> to = sum_of_ordered(whole, first.high);
+    const C tail = std::fma(square * high, p, square * C(-0.5));
     const C rest = std::fma(exponent, kTwo.low, to.low + std::fma(high, kE.low, first.low));
-    return to.high + std::fma(std::fma(high * high, p, low), kE.high, rest);
+    return to.high + std::fma(tail, kE.high, rest);
   }
 }
 
@@ -76,16 +82,17 @@ ELEMENTWISE_MATH C logarithm(C x) {
   return choose(x > 0, to, choose(x == 0, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
 }
 
-// log(1 + x) + times log 2 for finite x with 1 + x > 0.
+// log(1 + x) + twos log 2 for a finite x with 1 + x > 0.
 template <class C>
-ELEMENTWISE_MATH C logarithm_1p(Words<C> x) {
-  constexpr C kHuge = kFloat<C> ? C(0x1p40) : C(0x1p80); // what 1 adds to it is lost in any case
+ELEMENTWISE_MATH C logarithm_1p(Words<C> x, C twos = C(-0.0)) {
+  constexpr C kHuge = kFloat<C> ? C(0x1p40) : C(0x1p80); // to this nothing that is lost of the sum matters
   const Words<C> one_more = sum(C(1), x.high);
   const Parts<C> of = parts(one_more.high);
   // The fraction is exact, and gets the low word: f, and what rounding has left of it.
-  const C low = choose(x.high < kHuge, one_more.low + x.low, C(0)) * of.inverse;
+  const bool huge = !(x.high < kHuge);
+  const C low = choose(huge, C(0), one_more.low + x.low) * choose(huge, C(0), of.inverse);
   const C f = of.fraction + low;
-  return logarithm<0>(of.exponent, f, low - (f - of.fraction));
+  return logarithm<0>(of.exponent + twos, f, low - (f - of.fraction));
 }
 
 } // namespace math
