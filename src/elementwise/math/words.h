@@ -98,12 +98,13 @@ ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
   return number<C>((n + kBias<C>) << kMantissa<C>);
 }
 
-// x * 2^n, rounded once, where 2^(n/2) is a normal number, whatever the result is.
+// x * 2^n, rounded once, where |n| is at most 3/2 of the largest exponent, whatever the result is: x times
+// 2^(n - h), which does not round, times 2^h, where h is half the largest exponent with the sign of n.
 template <class C>
 ELEMENTWISE_MATH C scale(C x, bits_t<C> n) {
-  constexpr bits_t<C> kEven = bits_t<C>{1} << 12; // makes it positive: shifts of signed 64-bit integers are slow
-  const bits_t<C> half = ((n + kEven) >> 1) - kEven / 2;
-  return x * power_of_two<C>(half) * power_of_two<C>(n - half);
+  constexpr bits_t<C> kTop = kSign<C> >> 1; // of the exponent: 2^h has it for positive h, 2^-h for negative h
+  const bits_t<C> part = (~n >> 1 & kTop) | bits_t<C>{kBias<C> / 2} << kMantissa<C>;
+  return x * number<C>((n << kMantissa<C>)+(part ^ kTop)) * number<C>(part);
 }
 
 // c[0] + c[1] x + c[2] x^2 + ... by Estrin's scheme: neighbours are joined, c[0] + c[1] x and so on, which leaves a
