@@ -7,3 +7,4 @@
 #include "math/exponential.h"
 #include "math/inverse_hyperbolic.h"
 #include "math/logarithm.h"
+#include "math/power.h"
