@@ -13,8 +13,11 @@ struct Parts {
   C inverse; // 2^-exponent, unless that is less than 2^-1022 or, of floats, 2^-126
 };
 
+// x * 2^-up is the number.
 template <class C>
-ELEMENTWISE_MATH Parts<C> parts(C x) {
+constexpr C kNotUp = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
+template <class C>
+ELEMENTWISE_MATH Parts<C> parts(C x, C from = kNotUp<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
   constexpr bits_t<C> kRoot = kFloat<C> ? 0x3f3504f3 : 0x3fe6a09e667f3bcd; // sqrt(1/2)
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
@@ -22,8 +25,8 @@ ELEMENTWISE_MATH Parts<C> parts(C x) {
   constexpr bits_t<C> kWhole = bits_t<C>{kBias<C> + kMantissa<C>} << kMantissa<C>;
   const bits_t<C> shifted = bits(x) + (kOne - kRoot);
   return {
-      number<C>((shifted >> kMantissa<C>) | kWhole) - (C(kFraction) + 1 + kBias<C>),
-      number<C>((shifted & kFraction) + kRoot) - 1, number<C>(2 * kOne - (shifted & ~kFraction))};
+      number<C>((shifted >> kMantissa<C>) | kWhole) - from, number<C>((shifted & kFraction) + kRoot) - 1,
+      number<C>(2 * kOne - (shifted & ~kFraction))};
 }
 
 // The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (Adding -0, the
@@ -56,30 +59,38 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
                0x1.745d5817eb25cp-4, -0x1.55510ba80653cp-4, 0x1.3b09bbbd8c724p-4, -0x1.24d400ad091ecp-4,
                0x1.11df960ea09a5p-4, -0x1.fc00548a52a2fp-5, 0x1.cfa5487f35ee7p-5, -0x1.ce7c18c8804bcp-5,
                0x1.0a93669899644p-4, -0x1.f18c42fd1285ep-5, 0x1.b90dcd5370a5fp-6});
-  const C whole = exponent * kTwo.high;
   const C square = high * high;
+  // exponent log 2 + `first`, and what rounding takes from it
+  const Words<C> first = base == 0 ? Words<C>{high, low} : product(high, kE.high);
+  const C sum = std::fma(exponent, kTwo.high, first.high);
+  const C lost = first.high - std::fma(exponent, -kTwo.high, sum);
   if constexpr (base == 0) {
-    const Words<C> to = sum_of_ordered(whole, high);
-    const C rest = std::fma(exponent, kTwo.low, to.low + low);
-    return to.high + std::fma(square * high, p, std::fma(square, C(-0.5), rest));
+    const C rest = std::fma(exponent, kTwo.low, lost + low);
+    return sum + std::fma(square * high, p, std::fma(square, C(-0.5), rest));
   } else {
-    const Words<C> first = product(high, kE.high);
-    const Words<C> to = sum_of_ordered(whole, first.high);
     const C tail = std::fma(square * high, p, square * C(-0.5));
-    const C rest = std::fma(exponent, kTwo.low, to.low + std::fma(high, kE.low, first.low));
-    return to.high + std::fma(tail, kE.high, rest);
+    const C rest = std::fma(exponent, kTwo.low, (lost + low) + std::fma(high, kE.low, first.low));
+    return sum + std::fma(tail, kE.high, rest);
   }
+}
+
+// What is to be added to a finite number in place of the logarithm of x: infinity for infinity, -infinity for 0, NaN
+// for what has no logarithm; else 0.
+template <class C>
+ELEMENTWISE_MATH C no_logarithm(C x) {
+  constexpr C kInfinity = std::numeric_limits<C>::infinity();
+  return choose(
+      x > 0, choose(x == kInfinity, x, C(0)), choose(x == 0, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
 }
 
 // log x for all x.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C x) {
-  constexpr C kInfinity = std::numeric_limits<C>::infinity();
   const bool subnormal = x < std::numeric_limits<C>::min();
-  const Parts<C> of = parts(x * choose(subnormal, C(bits_t<C>{1} << kMantissa<C>), C(1)));
-  C to = logarithm<base>(of.exponent - choose(subnormal, C(kMantissa<C>), C(0)), of.fraction);
-  to = choose(x < kInfinity, to, x);
-  return choose(x > 0, to, choose(x == 0, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
+  const Parts<C> of = parts(
+      x * choose(subnormal, C(bits_t<C>{1} << kMantissa<C>), C(1)),
+      choose(subnormal, kNotUp<C> + kMantissa<C>, kNotUp<C>));
+  return logarithm<base>(of.exponent, of.fraction, no_logarithm(x));
 }
 
 // log(1 + x) + twos log 2 for a finite x with 1 + x > 0.
