@@ -29,6 +29,7 @@ class Polynomial:
     bits: int  # of the coefficients' significands: 24 or 53
     weight: Function = lambda x: mpf(1)
     exact: int = 0  # so many coefficients, from the lowest on, are rounded to twice the bits, as two words
+    once: bool = False  # all are rounded at once: the later fits of a long polynomial over 0 do not converge
 
 
 def exp_tail(x: mpf) -> mpf:
@@ -36,11 +37,26 @@ def exp_tail(x: mpf) -> mpf:
     return (mp.expm1(x) - x) / x**2 if abs(x) > mpf(2) ** -60 else mpf(1) / 2 + x / 6
 
 
+def log1p_tail(x: mpf) -> mpf:
+    """Return ``(log(1 + x) - x + x^2 / 2) / x^3``."""
+    return (mp.log1p(x) - x + x**2 / 2) / x**3 if abs(x) > mpf(2) ** -40 else mpf(1) / 3 - x / 4
+
+
+def atanh_tail(z: mpf) -> mpf:
+    """Return ``(atanh(s) / s - 1 - z / 3) / z^2`` with ``s = sqrt(z)``."""
+    s = mp.sqrt(z)
+    return (mp.atanh(s) / s - 1 - z / 3) / z**2 if z > mpf(2) ** -40 else mpf(1) / 5 + z / 7 + z**2 / 9
+
+
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
+LOG = (mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1)
 
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
+    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, once=True),
+    "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, once=True),
+    "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
 }
 
 
@@ -60,11 +76,11 @@ def remez(function: Function, powers: Sequence[int], interval: tuple[mpf, mpf], 
     def chebyshev(count: int) -> list[mpf]:
         return [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
 
-    def row(x: mpf) -> list[mpf]:
-        return [x**k * weight(x) for k in powers]
+    def scale(x: mpf) -> mpf:  # all powers change sign at 0 if the lowest one is odd; the errors shall alternate still
+        return weight(x) * (-1 if x < 0 and powers[0] % 2 else 1)
 
     grid = chebyshev(POINTS)
-    weighted = [(row(x), function(x) * weight(x)) for x in grid]
+    weighted = [([x**k * scale(x) for k in powers], function(x) * scale(x)) for x in grid]
     at = [round((POINTS - 1) * i / n) for i in range(n + 1)]  # the grid itself is dense towards the ends
     for _ in range(30):
         matrix = mp.matrix([[*weighted[i][0], (-1) ** k] for k, i in enumerate(at)])
@@ -95,8 +111,9 @@ def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
         return polynomial.function(x) - mp.polyval(found[::-1], x) if found else polynomial.function(x)
 
     for k in range(polynomial.degree + 1):
-        first = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)[0]
-        found.append(rounded(first, polynomial.bits * (2 if k < polynomial.exact else 1)))
+        if k == 0 or not polynomial.once:
+            rest = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)
+        found.append(rounded(rest.pop(0), polynomial.bits * (2 if k < polynomial.exact else 1)))
     low, high = polynomial.interval
     points = (low + (high - low) * i / POINTS for i in range(POINTS + 1))
     return found, max(abs(left(x) * polynomial.weight(x)) for x in points)

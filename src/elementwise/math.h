@@ -5,3 +5,6 @@
 #pragma once
 
 #include "math/exponential.h"
+#include "math/inverse_hyperbolic.h"
+#include "math/logarithm.h"
+#include "math/power.h"
