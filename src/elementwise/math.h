@@ -5,3 +5,5 @@
 #pragma once
 
 #include "math/exponential.h"
+#include "math/inverse_trigonometric.h"
+#include "math/trigonometric.h"
