@@ -46,10 +46,31 @@ def atanh_tail(z: mpf) -> mpf:
     """Return ``(atanh(s) / s - 1 - z / 3) / z^2`` with ``s = sqrt(z)``."""
     s = mp.sqrt(z)
     return (mp.atanh(s) / s - 1 - z / 3) / z**2 if z > mpf(2) ** -40 else mpf(1) / 5 + z / 7 + z**2 / 9
+def by_square(function: Function, power: int, first: Function = lambda x: mpf(0)) -> Function:
+    """Return ``(function(x) - first(x)) / x^power`` as a function of ``z = x^2``."""
+
+    def rest(z: mpf) -> mpf:
+        x = mp.sqrt(abs(z) + mpf(2) ** -60)
+        return (function(x) - first(x)) / x**power
+
+    return rest
+
+
+def identity(x: mpf) -> mpf:
+    return x
 
 
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 LOG = (mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1)
+
+PI_4 = mp.pi / 4 * mpf("1.0001")
+
+
+def tan_numerator(z: mpf) -> mpf:
+    """Return ``tan(y) / x`` times the denominator of Pade's approximation, ``y = x pi / 2``, ``z = x^2``."""
+    y = mp.sqrt(abs(z) + mpf(2) ** -80) * mp.pi / 2
+    return mp.tan(y) / y * mp.pi / 2 * (1 - 4 * y**2 / 9 + y**4 / 63)
+
 
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
@@ -57,6 +78,17 @@ POLYNOMIALS = {
     "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, once=True),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, once=True),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
+    # In z, the square of the argument. Those of half turns and of quarter turns are for float, but of double.
+    "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.2501")), 5, 53),
+    "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.2501")), 2, 53),
+    "sin double": Polynomial(by_square(mp.sin, 3, identity), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z),
+    "cos double": Polynomial(
+        by_square(mp.cos, 4, lambda x: 1 - x**2 / 2), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z**2
+    ),
+    "asin float": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
+    "asin double": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
+    "atan float": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
+    "atan double": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
 }
 
 

@@ -8,3 +8,5 @@
 #include "math/inverse_hyperbolic.h"
 #include "math/logarithm.h"
 #include "math/power.h"
+#include "math/inverse_trigonometric.h"
+#include "math/trigonometric.h"
