@@ -29,6 +29,7 @@ class Polynomial:
     bits: int  # of the coefficients' significands: 24 or 53
     weight: Function = lambda x: mpf(1)
     exact: int = 0  # so many coefficients, from the lowest on, are rounded to twice the bits, as two words
+    fits: int = 99  # after so many, all coefficients that are left are rounded: with many of them, few fits converge
 
 
 def exp_tail(x: mpf) -> mpf:
@@ -36,11 +37,40 @@ def exp_tail(x: mpf) -> mpf:
     return (mp.expm1(x) - x) / x**2 if abs(x) > mpf(2) ** -60 else mpf(1) / 2 + x / 6
 
 
+def erf_head(t: mpf) -> mpf:
+    """Return ``erf(x) / x - 1`` of ``t = x^2``."""
+    return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
+
+
+def erf_rest(u: mpf, centre: mpf) -> mpf:
+    """Return ``erf(centre + u) - 1``."""
+    return -mp.erfc(centre + u)
+
+
+def erfc_factor(t: mpf) -> mpf:
+    """Return ``e^(x^2) erfc(x) (x + 4)`` of ``t = (x - 4) / (x + 4)``."""
+    x = 4 * (1 + t) / (1 - t)
+    return mp.exp(x**2) * mp.erfc(x) * (x + 4)
+
+
+def erfc_at(x: float) -> mpf:
+    """Return ``(x - 4) / (x + 4)``."""
+    return (mpf(x) - 4) / (mpf(x) + 4)
+
+
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
+    "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
+    "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
+    "erf rest float": Polynomial(lambda u: erf_rest(u, mpf(2.5)), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
+    "erf rest double": Polynomial(lambda u: erf_rest(u, mpf(3)), (mpf(-2), mpf(2.93)), 36, 53, fits=1),
+    "erfc float": Polynomial(erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1),
+    "erfc double": Polynomial(
+        erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1
+    ),
 }
 
 
@@ -95,8 +125,9 @@ def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
         return polynomial.function(x) - mp.polyval(found[::-1], x) if found else polynomial.function(x)
 
     for k in range(polynomial.degree + 1):
-        first = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)[0]
-        found.append(rounded(first, polynomial.bits * (2 if k < polynomial.exact else 1)))
+        if k < polynomial.fits:
+            fitted = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)
+        found.append(rounded(fitted.pop(0), polynomial.bits * (2 if k < polynomial.exact else 1)))
     low, high = polynomial.interval
     points = (low + (high - low) * i / POINTS for i in range(POINTS + 1))
     return found, max(abs(left(x) * polynomial.weight(x)) for x in points)

@@ -4,4 +4,7 @@
 // docs/ship/functions.md.
 #pragma once
 
+#include "math/basic.h"
+#include "math/error.h"
 #include "math/exponential.h"
+#include "math/roots.h"
