@@ -42,11 +42,6 @@ def erf_head(t: mpf) -> mpf:
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
 
 
-def erf_rest(u: mpf, centre: mpf) -> mpf:
-    """Return ``erf(centre + u) - 1``."""
-    return -mp.erfc(centre + u)
-
-
 def erfc_factor(t: mpf) -> mpf:
     """Return ``e^(x^2) erfc(x) (x + 4)`` of ``t = (x - 4) / (x + 4)``."""
     x = 4 * (1 + t) / (1 - t)
@@ -65,8 +60,12 @@ POLYNOMIALS = {
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
     "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
     "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
-    "erf rest float": Polynomial(lambda u: erf_rest(u, mpf(2.5)), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
-    "erf rest double": Polynomial(lambda u: erf_rest(u, mpf(3)), (mpf(-2), mpf(2.93)), 36, 53, fits=1),
+    "erf rest float": Polynomial(lambda u: -mp.erfc(u + 2.5), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
+    "erf rest double": Polynomial(
+        lambda u: mp.log(mp.erfc(u + 1), 2), (mpf(0), mpf(4.93)), 18, 53, weight=lambda u: mp.erfc(u + 1)
+    ),
+    "erf exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
+    "erfc exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 6, 53, fits=1),
     "erfc float": Polynomial(erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1),
     "erfc double": Polynomial(
         erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1

@@ -18,19 +18,19 @@ ELEMENTWISE_MATH C cbrt(C x) {
   const bool small = magnitude(x) < kSmall;
   const C a = magnitude(x) * choose(small, kTimes, C(1));
   constexpr int kLeft = kFloat<C> ? 10 : 32; // bits: those above are an integer that kRound has room for
-  constexpr C kAtOne = C(bits_t<C>{kBias<C>} << (kMantissa<C> - kLeft));
+  constexpr C kAtOne = C((kBias<C> * 4 / 3.0 - 0.066) * (1 << (kMantissa<C> - kLeft)));
   const C upper = number<C>(bits(kRound<C>) + (bits(a) >> kLeft)) - kRound<C>;
-  C r = number<C>(bits(std::fma(upper, C(-1) / 3, kRound<C> + kAtOne * C(1.333333 - 0.0001))) << kLeft);
-  C h = std::fma(-(a * r) * r, r, C(1));
+  C r = number<C>(bits(std::fma(upper, C(-1) / 3, kRound<C> + kAtOne)) << kLeft);
+  C h = std::fma(a * r * r, -r, C(1));
   r = std::fma(r * h, polynomial(h, {C(1) / 3, C(2) / 9, C(14) / 81, C(35) / 243}), r);
   if constexpr (!kFloat<C>) {
-    h = std::fma(-(a * r) * r, r, C(1));
+    h = std::fma(a * r * r, -r, C(1));
     r = std::fma(r * h, polynomial(h, {C(1) / 3, C(2) / 9}), r);
   }
   const C y = a * r * r;
   const Words<C> square = product(y, y);
   const C left = std::fma(-square.low, y, std::fma(-square.high, y, a)); // a - y^3
-  const C root = std::fma(r * r / 3, left, y) * choose(small, kBack, C(1));
+  const C root = std::fma(r * r * (C(1) / 3), left, y) * choose(small, kBack, C(1));
   return choose(magnitude(x) < std::numeric_limits<C>::infinity(), with_sign(root, x), x + x);
 }
 
