@@ -1,4 +1,4 @@
-"""Operators whose functors call functions, written by `muladd-nb new` and a line each, against eager and the compiler."""
+"""Operators whose functors call functions, from `muladd-nb new` and a line each, against eager and the compiler."""
 
 from __future__ import annotations
 

@@ -47,6 +47,8 @@ def atanh_tail(z: mpf) -> mpf:
     """Return ``(atanh(s) / s - 1 - z / 3) / z^2`` with ``s = sqrt(z)``."""
     s = mp.sqrt(z)
     return (mp.atanh(s) / s - 1 - z / 3) / z**2 if z > mpf(2) ** -40 else mpf(1) / 5 + z / 7 + z**2 / 9
+
+
 def by_square(function: Function, power: int, first: Function = lambda x: mpf(0)) -> Function:
     """Return ``(function(x) - first(x)) / x^power`` as a function of ``z = x^2``."""
 
@@ -59,6 +61,8 @@ def by_square(function: Function, power: int, first: Function = lambda x: mpf(0)
 
 def identity(x: mpf) -> mpf:
     return x
+
+
 def erf_head(t: mpf) -> mpf:
     """Return ``erf(x) / x - 1`` of ``t = x^2``."""
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
@@ -112,7 +116,9 @@ POLYNOMIALS = {
     ),
     "erf exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
     "erfc exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 6, 53, fits=1),
-    "erfc float": Polynomial(erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1),
+    "erfc float": Polynomial(
+        erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1
+    ),
     "erfc double": Polynomial(
         erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1
     ),
