@@ -4,9 +4,11 @@ import ast
 import csv
 import functools
 import importlib.metadata
+import json
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -232,6 +234,49 @@ def test_an_operator_is_little_code():
     command = [sys.executable, ROOT / "tools/operator_cost.py", "--most=18"]  # and a tenth more than it is
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+FUNCTORS = """
+#include "elementwise/math.h"
+
+#include "elementwise/elementwise.h"
+
+struct Mish {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x) const {
+    return x * elementwise::tanh(elementwise::log1p(elementwise::exp(x)));
+  }
+};
+struct Softplus {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x) const {
+    return x > 20 ? x : elementwise::log1p(elementwise::exp(x));
+  }
+};
+using Operators = elementwise::List<
+    elementwise::Operator<"mish(Tensor x)", Mish, elementwise::out>,
+    elementwise::Operator<"softplus(Tensor x)", Softplus, elementwise::out>>;
+ELEMENTWISE_OPERATORS(test, Operators)
+"""
+
+
+@pytest.mark.whole  # no other test proves it; it compiles for half a minute
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the vectors of x86-64 are counted")
+def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_path):
+    options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
+    subprocess.run(["meson", "setup", *options, "build", ROOT], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+    (tmp_path / "list.cpp").write_text(FUNCTORS)
+    for entry in json.loads((tmp_path / "build/compile_commands.json").read_text()):
+        command = shlex.split(entry["command"])
+        isa = [option.partition("=")[2] for option in command if option.startswith("-DELEMENTWISE_ISA=")]
+        if not entry["file"].endswith("/operators.cpp") or isa not in (["avx2"], ["avx512"]):
+            continue
+        command = [*command[: command.index("-MD")], f"-I{ROOT / 'src'}", "-fopt-info-vec-optimized", "-c", "list.cpp"]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        width = {"avx2": 32, "avx512": 64}[isa[0]]
+        loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", run.stderr)
+        assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and computers: row and stream
 
 
 def test_the_lower_floor_knows_no_operator():
