@@ -22,7 +22,7 @@ template <class C>
 constexpr Words<C> kLn2 = kFloat<C> ? Words<C>{C(0x1.62e43p-1), C(-0x1.05c61p-29)}
                                     : Words<C>{C(0x1.62e42fefa39efp-1), C(0x1.abc9e3b39803fp-56)};
 
-// The integer next to a / ln 2.
+// The integer next to x / ln 2.
 template <class C>
 ELEMENTWISE_MATH Nearest<C> nearest_power(C x) {
   const C shifted = std::fma(x, kLog2E<C>, kRound<C>);
@@ -48,18 +48,18 @@ struct Reduced {
     C p;
     if constexpr (kFloat<C>) // less to do than by Estrin's scheme, and as fast
       p = std::fma(
-          square, std::fma(r, std::fma(r, C(0x1.a28f22p-13), C(0x1.6d438cp-10)), C(0x1.110fe2p-7)),
-          std::fma(r, C(0x1.5554fp-5), C(0x1.555556p-3)));
+          square, std::fma(r, std::fma(r, C(0x1.a18a02p-13), C(0x1.6d417p-10)), C(0x1.1110a2p-7)),
+          std::fma(r, C(0x1.5554f2p-5), C(0x1.555556p-3)));
     else
       p = polynomial(
-          r, {0x1.5555555555559p-3, 0x1.5555555555557p-5, 0x1.111111110f642p-7, 0x1.6c16c16c15773p-10,
-              0x1.a01a01b00fcc5p-13, 0x1.a01a01ab1a225p-16, 0x1.71ddf7e787cabp-19, 0x1.27e4d12ff642bp-22,
-              0x1.af5f7e056c165p-26, 0x1.1f840ab1f87fcp-29});
+          r, {0x1.5555555555559p-3, 0x1.5555555555556p-5, 0x1.111111110f636p-7, 0x1.6c16c16c164d2p-10,
+              0x1.a01a01b014e34p-13, 0x1.a01a01a64ffe3p-16, 0x1.71ddf7e1fdb1ap-19, 0x1.27e4db8de1084p-22,
+              0x1.af5f76b158edcp-26, 0x1.1f74fd79385cap-29});
     return std::fma(square * r, p, std::fma(square, C(0.5), others));
   }
 };
 
-// n is the integer next to the number / ln 2.
+// high + low, reduced by the multiple of ln 2 next to it.
 template <class C>
 ELEMENTWISE_MATH Reduced<C> reduced(C high, C low = C(-0.0)) { // less work than 0: x + -0.0 is x, whatever x is
   return Reduced<C>(nearest_power(high), high, low);
@@ -93,16 +93,16 @@ ELEMENTWISE_MATH C hyperbolic(C x) {
   const C r = reduced.r, square = r * r;
   C even, odd; // (cosh r - 1 - r^2 / 2) / r^2, (sinh r - r) / r^2
   if constexpr (kFloat<C>) {
-    even = polynomial(square, {0x1.5554fp-5, 0x1.6d438cp-10}) * square;
-    odd = polynomial(square, {0x1.555556p-3, 0x1.110fe2p-7, 0x1.a28f22p-13}) * r;
+    even = polynomial(square, {0x1.5554f2p-5, 0x1.6d417p-10}) * square;
+    odd = polynomial(square, {0x1.555556p-3, 0x1.1110a2p-7, 0x1.a18a02p-13}) * r;
   } else {
     even = polynomial(
-               square, {0x1.5555555555557p-5, 0x1.6c16c16c15773p-10, 0x1.a01a01ab1a225p-16, 0x1.27e4d12ff642bp-22,
-                        0x1.1f840ab1f87fcp-29}) *
+               square, {0x1.5555555555556p-5, 0x1.6c16c16c164d2p-10, 0x1.a01a01a64ffe3p-16, 0x1.27e4db8de1084p-22,
+                        0x1.1f74fd79385cap-29}) *
            square;
     odd = polynomial(
-              square, {0x1.5555555555559p-3, 0x1.111111110f642p-7, 0x1.a01a01b00fcc5p-13, 0x1.71ddf7e787cabp-19,
-                       0x1.af5f7e056c165p-26}) *
+              square, {0x1.5555555555559p-3, 0x1.111111110f636p-7, 0x1.a01a01b014e34p-13, 0x1.71ddf7e1fdb1ap-19,
+                       0x1.af5f76b158edcp-26}) *
           r;
   }
   const Words<C> linear = product(b.high, reduced.high);
@@ -154,7 +154,7 @@ ELEMENTWISE_MATH C sigmoid(C x) {
   constexpr C kMost = kFloat<C> ? C(40) : C(350); // the result is 1, and 2^-n a normal number
   const C y = -choose(x > kMost, kMost, x);
   const Reduced<C> r = reduced(y);
-  // 2^-n = shifted * kShift, which may be subnormal or 0
+  // 2^-n = shifted * kShift, which may be subnormal or 0.
   constexpr C kShift = kFloat<C> ? C(0x1p-64) : C(0x1p-512);
   const C shifted = power_of_two<C>((kFloat<C> ? 64 : 512) - r.n);
   const Words<C> one = sum_of_ordered(C(1), shifted * kShift);
