@@ -50,15 +50,15 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   C p; // 1/3 - f/4 + ...
   if constexpr (kFloat<C>)
     p = polynomial(
-        high, {0x1.55554ap-2, -0x1.00022p-2, 0x1.99a596p-3, -0x1.54788cp-3, 0x1.226e4cp-3, -0x1.0ce078p-3,
-               0x1.07d0d2p-3, -0x1.41edep-4});
+        high, {0x1.55554ap-2, -0x1.00022p-2, 0x1.99a596p-3, -0x1.54788cp-3, 0x1.226e4ap-3, -0x1.0ce078p-3, 0x1.07d0fp-3,
+               -0x1.41ee1ap-4});
   else
     p = polynomial(
-        high, {0x1.5555555555546p-2, -0x1.fffffffffee8bp-3, 0x1.999999999befcp-3, -0x1.55555556711dep-3,
-               0x1.2492492455fdp-3, -0x1.ffffff2a5c41ap-4, 0x1.c71c711935563p-4, -0x1.9999c215fd6a9p-4,
-               0x1.745d5817eb25cp-4, -0x1.55510ba80653cp-4, 0x1.3b09bbbd8c724p-4, -0x1.24d400ad091ecp-4,
-               0x1.11df960ea09a5p-4, -0x1.fc00548a52a2fp-5, 0x1.cfa5487f35ee7p-5, -0x1.ce7c18c8804bcp-5,
-               0x1.0a93669899644p-4, -0x1.f18c42fd1285ep-5, 0x1.b90dcd5370a5fp-6});
+        high, {0x1.5555555555546p-2, -0x1.fffffffffee88p-3, 0x1.999999999bf43p-3, -0x1.55555556713f5p-3,
+               0x1.24924924543ffp-3, -0x1.ffffff2a49123p-4, 0x1.c71c7119d0bb1p-4, -0x1.9999c219035c7p-4,
+               0x1.745d5809ca52dp-4, -0x1.55510b5f8711ap-4, 0x1.3b09bc6acd61cp-4, -0x1.24d404c0c8d5dp-4,
+               0x1.11df927e8f9a2p-4, -0x1.fc0010dff3c98p-5, 0x1.cfa53f8fa2cacp-5, -0x1.ce7d3827604acp-5,
+               0x1.0a93d816aa1bdp-4, -0x1.f18a851a61945p-5, 0x1.b909babf976dep-6});
   const C square = high * high;
   // exponent log 2 + `first`, and what rounding takes from it
   const Words<C> first = base == 0 ? Words<C>{high, low} : product(high, kE.high);

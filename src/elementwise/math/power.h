@@ -19,8 +19,8 @@ ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f)
   Words<double> square = product(s, s);
   square.low = std::fma(s + s, s_low, square.low);
   const double p = polynomial(
-      square.high, {0x1.9999999999996p-3, 0x1.2492492492f51p-3, 0x1.c71c71c5968f3p-4, 0x1.745d182956e21p-4,
-                    0x1.3b1364c9265cp-4, 0x1.11206f347691dp-4, 0x1.de3d6f6e34484p-5, 0x1.eac5c8ac70e54p-5});
+      square.high, {0x1.9999999999996p-3, 0x1.2492492492f51p-3, 0x1.c71c71c5968f9p-4, 0x1.745d182956719p-4,
+                    0x1.3b1364c957ccfp-4, 0x1.11206f2a1ab69p-4, 0x1.de3d71852a408p-5, 0x1.eac5b3c1fe22ep-5});
   constexpr double kThird = 0x1.5555555555555p-2, kThirdLow = 0x1.5555555555555p-56;
   Words<double> tail = product(square.high, kThird);
   tail.low += std::fma(square.high, kThirdLow, square.low * kThird);
