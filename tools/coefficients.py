@@ -30,6 +30,7 @@ class Polynomial:
     weight: Function = lambda x: mpf(1)
     exact: int = 0  # so many coefficients, from the lowest on, are rounded to twice the bits, as two words
     once: bool = False  # all are rounded at once: the later fits of a long polynomial over 0 do not converge
+    fits: int = 99  # after so many, all coefficients that are left are rounded: with many of them, few fits converge
 
 
 def exp_tail(x: mpf) -> mpf:
@@ -48,8 +49,47 @@ def atanh_tail(z: mpf) -> mpf:
     return (mp.atanh(s) / s - 1 - z / 3) / z**2 if z > mpf(2) ** -40 else mpf(1) / 5 + z / 7 + z**2 / 9
 
 
+def by_square(function: Function, power: int, first: Function = lambda x: mpf(0)) -> Function:
+    """Return ``(function(x) - first(x)) / x^power`` as a function of ``z = x^2``."""
+
+    def rest(z: mpf) -> mpf:
+        x = mp.sqrt(abs(z) + mpf(2) ** -60)
+        return (function(x) - first(x)) / x**power
+
+    return rest
+
+
+def identity(x: mpf) -> mpf:
+    return x
+
+
+def erf_head(t: mpf) -> mpf:
+    """Return ``erf(x) / x - 1`` of ``t = x^2``."""
+    return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
+
+
+def erfc_factor(t: mpf) -> mpf:
+    """Return ``e^(x^2) erfc(x) (x + 4)`` of ``t = (x - 4) / (x + 4)``."""
+    x = 4 * (1 + t) / (1 - t)
+    return mp.exp(x**2) * mp.erfc(x) * (x + 4)
+
+
+def erfc_at(x: float) -> mpf:
+    """Return ``(x - 4) / (x + 4)``."""
+    return (mpf(x) - 4) / (mpf(x) + 4)
+
+
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 LOG = (mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1)
+
+PI_4 = mp.pi / 4 * mpf("1.0001")
+
+
+def tan_numerator(z: mpf) -> mpf:
+    """Return ``tan(y) / x`` times the denominator of Pade's approximation, ``y = x pi / 2``, ``z = x^2``."""
+    y = mp.sqrt(abs(z) + mpf(2) ** -80) * mp.pi / 2
+    return mp.tan(y) / y * mp.pi / 2 * (1 - 4 * y**2 / 9 + y**4 / 63)
+
 
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
@@ -57,6 +97,31 @@ POLYNOMIALS = {
     "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, once=True),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, once=True),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
+    # In z, the square of the argument. Those of half turns and of quarter turns are for float, but of double.
+    "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.2501")), 5, 53),
+    "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.2501")), 2, 53),
+    "sin double": Polynomial(by_square(mp.sin, 3, identity), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z),
+    "cos double": Polynomial(
+        by_square(mp.cos, 4, lambda x: 1 - x**2 / 2), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z**2
+    ),
+    "asin float": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
+    "asin double": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
+    "atan float": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
+    "atan double": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
+    "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
+    "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
+    "erf rest float": Polynomial(lambda u: -mp.erfc(u + 2.5), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
+    "erf rest double": Polynomial(
+        lambda u: mp.log(mp.erfc(u + 1), 2), (mpf(0), mpf(4.93)), 18, 53, weight=lambda u: mp.erfc(u + 1)
+    ),
+    "erf exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
+    "erfc exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 6, 53, fits=1),
+    "erfc float": Polynomial(
+        erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1
+    ),
+    "erfc double": Polynomial(
+        erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1
+    ),
 }
 
 
@@ -114,6 +179,9 @@ def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
         if k == 0 or not polynomial.once:
             rest = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)
         found.append(rounded(rest.pop(0), polynomial.bits * (2 if k < polynomial.exact else 1)))
+        if k < polynomial.fits:
+            fitted = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)
+        found.append(rounded(fitted.pop(0), polynomial.bits * (2 if k < polynomial.exact else 1)))
     low, high = polynomial.interval
     points = (low + (high - low) * i / POINTS for i in range(POINTS + 1))
     return found, max(abs(left(x) * polynomial.weight(x)) for x in points)
