@@ -78,15 +78,13 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
 // for what has no logarithm; else 0.
 template <class C>
 ELEMENTWISE_MATH C no_logarithm(C x) {
-  constexpr C kInfinity = std::numeric_limits<C>::infinity();
-  return choose(
-      x > 0, choose(x == kInfinity, x, C(0)), choose(x == 0, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
+  return choose(x > 0, choose(x == kInfinity<C>, x, C(0)), choose(x == 0, -kInfinity<C>, kNaN<C>));
 }
 
 // log x for all x.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C x) {
-  const bool subnormal = x < std::numeric_limits<C>::min();
+  const bool subnormal = x < kLeastNormal<C>;
   const Parts<C> of = parts(
       x * choose(subnormal, C(bits_t<C>{1} << kMantissa<C>), C(1)),
       choose(subnormal, kNotUp<C> + kMantissa<C>, kNotUp<C>));
@@ -127,10 +125,9 @@ ELEMENTWISE_MATH C log10(C x) {
 template <class C>
 ELEMENTWISE_MATH C log1p(C x) {
   using namespace math;
-  constexpr C kInfinity = std::numeric_limits<C>::infinity();
   C to = with_sign(logarithm_1p<C>({x, C(-0.0)}), x); // the sign of 0
-  to = choose(x < kInfinity, to, x);
-  return choose(x > -1, to, choose(x == -1, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
+  to = choose(x < kInfinity<C>, to, x);
+  return choose(x > -1, to, choose(x == -1, -kInfinity<C>, kNaN<C>));
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

@@ -43,19 +43,17 @@ ELEMENTWISE_MATH bool is_whole(double x) { // of x >= 0
 // x^y, by a logarithm of two words or of one, which is enough for floats.
 template <bool is_float>
 ELEMENTWISE_MATH double power(double x, double y) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   const double a = magnitude(x);
   Words<double> l;
   if constexpr (is_float) {
     const Parts<double> of = parts(a);
     l = {logarithm<0>(of.exponent, of.fraction), -0.0};
   } else {
-    const bool subnormal = a < std::numeric_limits<double>::min();
+    const bool subnormal = a < kLeastNormal<double>;
     const Parts<double> of = parts(a * choose(subnormal, 0x1p52, 1.0));
     l = logarithm_in_two_words(of.exponent - choose(subnormal, 52.0, 0.0), of.fraction);
   }
-  l.high = choose(a == 0, -kInfinity, choose(a < kInfinity, l.high, a));
+  l.high = choose(a == 0, -kInfinity<double>, choose(a < kInfinity<double>, l.high, a));
   Words<double> exponent = {y * l.high, -0.0};
   if constexpr (!is_float) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
   double to = exp_of(exponent);
@@ -63,8 +61,8 @@ ELEMENTWISE_MATH double power(double x, double y) {
   const double b = magnitude(y);
   const bool whole = is_whole(b), odd = whole & !is_whole(b * 0.5);
   to = with_sign(to, choose(odd, x, 0.0));
-  to = choose((x < 0) & (a < kInfinity) & !whole, kNaN, to);
-  return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity)), 1.0, to);
+  to = choose((x < 0) & (a < kInfinity<double>)&!whole, kNaN<double>, to);
+  return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity<double>)), 1.0, to);
 }
 
 } // namespace math
