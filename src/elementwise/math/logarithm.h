@@ -65,11 +65,11 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   const C sum = std::fma(exponent, kTwo.high, first.high);
   const C lost = first.high - std::fma(exponent, -kTwo.high, sum);
   if constexpr (base == 0) {
-    const C rest = std::fma(exponent, kTwo.low, lost + low);
-    return sum + std::fma(square * high, p, std::fma(square, C(-0.5), rest));
+    const C rest = std::fma(exponent, kTwo.low, std::fma(square, C(-0.5), low)) + lost;
+    return sum + std::fma(square * high, p, rest);
   } else {
     const C tail = std::fma(square * high, p, square * C(-0.5));
-    const C rest = std::fma(exponent, kTwo.low, (lost + low) + std::fma(high, kE.low, first.low));
+    const C rest = std::fma(exponent, kTwo.low, std::fma(high, kE.low, first.low + low)) + lost;
     return sum + std::fma(tail, kE.high, rest);
   }
 }
