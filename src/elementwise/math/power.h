@@ -35,17 +35,12 @@ ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f)
   return sum_of_ordered(three.high, three.low + (two.low + low));
 }
 
-ELEMENTWISE_MATH bool is_whole(double x) { // of x >= 0
-  constexpr double kWhole = 0x1p52;        // from here on all numbers are integers
-  return (x >= kWhole) | ((x + kWhole) - kWhole == x);
-}
-
-// x^y, by a logarithm of two words or of one, which is enough for floats.
-template <bool is_float>
-ELEMENTWISE_MATH double power(double x, double y) {
-  const double a = magnitude(x);
+// a^y of a >= 0 or NaN; NaN of 1^infinity. The logarithm of one word in double is enough for floats.
+template <class C>
+ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
+  const double a = magnitude;
   Words<double> l;
-  if constexpr (is_float) {
+  if constexpr (kFloat<C>) {
     const Parts<double> of = parts(a);
     l = {logarithm<0>(of.exponent, of.fraction), -0.0};
   } else {
@@ -55,14 +50,15 @@ ELEMENTWISE_MATH double power(double x, double y) {
   }
   l.high = choose(a == 0, -kInfinity<double>, choose(a < kInfinity<double>, l.high, a));
   Words<double> exponent = {y * l.high, -0.0};
-  if constexpr (!is_float) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
-  double to = exp_of(exponent);
+  if constexpr (!kFloat<C>) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
+  return C(exp_of(exponent));
+}
 
-  const double b = magnitude(y);
-  const bool whole = is_whole(b), odd = whole & !is_whole(b * 0.5);
-  to = with_sign(to, choose(odd, x, 0.0));
-  to = choose((x < 0) & (a < kInfinity<double>)&!whole, kNaN<double>, to);
-  return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity<double>)), 1.0, to);
+// Whether x >= 0 is an integer.
+template <class C>
+ELEMENTWISE_MATH bool is_whole(C x) {
+  constexpr C kWhole = C(bits_t<C>{1} << kMantissa<C>); // from here on all numbers are
+  return (x >= kWhole) | ((x + kWhole) - kWhole == x);
 }
 
 } // namespace math
@@ -70,7 +66,13 @@ ELEMENTWISE_MATH double power(double x, double y) {
 // x^y. pow(x, 0) and pow(1, y) are 1 even of a NaN, as in C.
 template <class C>
 ELEMENTWISE_MATH C pow(C x, C y) {
-  return C(math::power<math::kFloat<C>>(x, y));
+  using namespace math;
+  const C a = magnitude(x), b = magnitude(y);
+  const bool whole = is_whole(b), odd = whole & !is_whole(b * C(0.5));
+  C to = power_of_magnitude(a, y);
+  to = with_sign(to, choose(odd, x, C(0)));
+  to = choose((x < 0) & (a < kInfinity<C>)&!whole, kNaN<C>, to);
+  return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity<C>)), C(1), to);
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET
