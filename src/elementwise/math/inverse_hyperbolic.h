@@ -1,5 +1,5 @@
-// asinh, acosh and atanh: logarithms of 1 + z, for a z of two words. Floats go through double, which is
-// short of the correct rounding only where the double is next to the middle of two floats.
+// asinh, acosh and atanh: logarithms of 1 + z, for a z of two words. Floats go through double, and are
+// rounded correctly unless the double is next to the middle of two floats.
 #pragma once
 
 #include "logarithm.h"
@@ -25,7 +25,7 @@ ELEMENTWISE_MATH C asinh(C x) {
   const C square = a * a;
   const Words<C> z = sum_of_ordered(a, square / (1 + std::sqrt(square + 1)));
   const C to = logarithm_1p_or_of_twice(a, z);
-  return with_sign(choose(a < kInfinity<C>, to, a), x);
+  return with_sign(choose(a < kInfinity<C>, to, a + a), x); // a + a: a quiet NaN
 }
 
 // With t = x - 1: x + sqrt(x^2 - 1) = 1 + t + sqrt(t^2 + 2 t).

@@ -13,11 +13,11 @@ struct Parts {
   C inverse; // 2^-exponent, unless that is less than 2^-1022 or, of floats, 2^-126
 };
 
-// x * 2^-up is the number.
+// What the exponents are counted from: the bits of an exponent have kBias more, see `parts`.
 template <class C>
-constexpr C kNotUp = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
+constexpr C kFrom = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
 template <class C>
-ELEMENTWISE_MATH Parts<C> parts(C x, C from = kNotUp<C>) {
+ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
   constexpr bits_t<C> kRoot = kFloat<C> ? 0x3f3504f3 : 0x3fe6a09e667f3bcd; // sqrt(1/2)
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
@@ -29,6 +29,14 @@ ELEMENTWISE_MATH Parts<C> parts(C x, C from = kNotUp<C>) {
       number<C>(2 * kOne - (shifted & ~kFraction))};
 }
 
+// The same of any finite positive number, where `parts` has it of a normal one. (Its `inverse` is of no use.)
+template <class C>
+ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
+  constexpr C kUp = C(bits_t<C>{1} << kMantissa<C>);
+  const bool subnormal = x < kLeastNormal<C>;
+  return parts(x * choose(subnormal, kUp, C(1)), choose(subnormal, kFrom<C> + kMantissa<C>, kFrom<C>));
+}
+
 // The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (Adding -0, the
 // low word of most callers, changes no number, and compilers leave it out.)
 //
@@ -38,7 +46,7 @@ template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   static_assert(base == 0 || base == 2 || base == 10); // 0 is e
   // The logarithm of 2, of which the first word times any exponent is exact; and that of e.
-  constexpr Words<C> kTwo = base == 2    ? Words<C>{1, C(-0.0)}
+  constexpr Words<C> kTwo = base == 2    ? Words<C>{1, 0}
                             : base == 10 ? (kFloat<C> ? Words<C>{C(0x1.3442p-2), C(-0x1.95ec1p-19)}
                                                       : Words<C>{C(0x1.34413509f78p-2), C(0x1.fef311f12b358p-46)})
                             : kFloat<C>  ? Words<C>{C(0x1.62e4p-1), C(0x1.7f7d1cp-20)}
@@ -69,7 +77,8 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
     return sum + std::fma(square * high, p, rest);
   } else {
     const C tail = std::fma(square * high, p, square * C(-0.5));
-    const C rest = std::fma(exponent, kTwo.low, std::fma(high, kE.low, first.low + low)) + lost;
+    const C others = std::fma(high, kE.low, first.low + low);
+    const C rest = (base == 2 ? others : std::fma(exponent, kTwo.low, others)) + lost;
     return sum + std::fma(tail, kE.high, rest);
   }
 }
@@ -84,10 +93,7 @@ ELEMENTWISE_MATH C no_logarithm(C x) {
 // log x for all x.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C x) {
-  const bool subnormal = x < kLeastNormal<C>;
-  const Parts<C> of = parts(
-      x * choose(subnormal, C(bits_t<C>{1} << kMantissa<C>), C(1)),
-      choose(subnormal, kNotUp<C> + kMantissa<C>, kNotUp<C>));
+  const Parts<C> of = parts_of_positive(x);
   return logarithm<base>(of.exponent, of.fraction, no_logarithm(x));
 }
 

@@ -44,9 +44,8 @@ ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
     const Parts<double> of = parts(a);
     l = {logarithm<0>(of.exponent, of.fraction), -0.0};
   } else {
-    const bool subnormal = a < kLeastNormal<double>;
-    const Parts<double> of = parts(a * choose(subnormal, 0x1p52, 1.0));
-    l = logarithm_in_two_words(of.exponent - choose(subnormal, 52.0, 0.0), of.fraction);
+    const Parts<double> of = parts_of_positive(a);
+    l = logarithm_in_two_words(of.exponent, of.fraction);
   }
   l.high = choose(a == 0, -kInfinity<double>, choose(a < kInfinity<double>, l.high, a));
   Words<double> exponent = {y * l.high, -0.0};
@@ -68,10 +67,10 @@ template <class C>
 ELEMENTWISE_MATH C pow(C x, C y) {
   using namespace math;
   const C a = magnitude(x), b = magnitude(y);
-  const bool whole = is_whole(b), odd = whole & !is_whole(b * C(0.5));
+  const bool whole = is_whole(b), even = is_whole(b * C(0.5));
+  const bool none = !whole & (x < 0) & (a < kInfinity<C>);
   C to = power_of_magnitude(a, y);
-  to = with_sign(to, choose(odd, x, C(0)));
-  to = choose((x < 0) & (a < kInfinity<C>)&!whole, kNaN<C>, to);
+  to = choose(none, kNaN<C>, with_sign(to, choose(whole & !even, x, C(0))));
   return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity<C>)), C(1), to);
 }
 
