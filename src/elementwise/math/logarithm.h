@@ -58,8 +58,8 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   C p; // 1/3 - f/4 + ...
   if constexpr (kFloat<C>)
     p = polynomial(
-        high, {0x1.55554ap-2, -0x1.00022p-2, 0x1.99a596p-3, -0x1.54788cp-3, 0x1.226e4ap-3, -0x1.0ce078p-3, 0x1.07d0fp-3,
-               -0x1.41ee1ap-4});
+        high, {0x1.555546p-2, -0x1.ffffeep-3, 0x1.99a546p-3, -0x1.5562e2p-3, 0x1.2332cp-3, -0x1.fb432ep-4,
+               0x1.e650a8p-4, -0x1.e2e9a4p-4, 0x1.1b42a4p-4});
   else
     p = polynomial(
         high, {0x1.5555555555546p-2, -0x1.fffffffffee88p-3, 0x1.999999999bf43p-3, -0x1.55555556713f5p-3,
@@ -77,7 +77,8 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
     return sum + std::fma(square * high, p, rest);
   } else {
     const C tail = std::fma(square * high, p, square * C(-0.5));
-    const C others = std::fma(high, kE.low, first.low + low);
+    const C square_low = std::fma(high, high, -square);
+    const C others = std::fma(square_low, -kE.high / 2, std::fma(high, kE.low, first.low + low));
     const C rest = (base == 2 ? others : std::fma(exponent, kTwo.low, others)) + lost;
     return sum + std::fma(tail, kE.high, rest);
   }
