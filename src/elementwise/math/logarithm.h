@@ -7,6 +7,7 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
 // x = 2^exponent (1 + fraction), sqrt(1/2) <= 1 + fraction < sqrt(2), of a positive normal number; `fraction` is exact.
+// Of floats 1 + fraction begins at 0.695: right below sqrt(2) log2 would be off by more than an ulp.
 template <class C>
 struct Parts {
   C exponent, fraction;
@@ -19,13 +20,13 @@ constexpr C kFrom = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
 template <class C>
 ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
-  constexpr bits_t<C> kRoot = kFloat<C> ? 0x3f3504f3 : 0x3fe6a09e667f3bcd; // sqrt(1/2)
+  constexpr bits_t<C> kLeast = kFloat<C> ? 0x3f320000 : 0x3fe6a09e667f3bcd;
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
   // An integer of less than 2^kMantissa, put into the bits of this number, is added to it.
   constexpr bits_t<C> kWhole = bits_t<C>{kBias<C> + kMantissa<C>} << kMantissa<C>;
-  const bits_t<C> shifted = bits(x) + (kOne - kRoot);
+  const bits_t<C> shifted = bits(x) + (kOne - kLeast);
   return {
-      number<C>((shifted >> kMantissa<C>) | kWhole) - from, number<C>((shifted & kFraction) + kRoot) - 1,
+      number<C>((shifted >> kMantissa<C>) | kWhole) - from, number<C>((shifted & kFraction) + kLeast) - 1,
       number<C>(2 * kOne - (shifted & ~kFraction))};
 }
 
@@ -58,8 +59,8 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   C p; // 1/3 - f/4 + ...
   if constexpr (kFloat<C>)
     p = polynomial(
-        high, {0x1.555546p-2, -0x1.ffffeep-3, 0x1.99a546p-3, -0x1.5562e2p-3, 0x1.2332cp-3, -0x1.fb432ep-4,
-               0x1.e650a8p-4, -0x1.e2e9a4p-4, 0x1.1b42a4p-4});
+        high, {0x1.55554ap-2, -0x1.ffff7ap-3, 0x1.99a296p-3, -0x1.557daap-3, 0x1.238592p-3, -0x1.f78af6p-4,
+               0x1.dd017ep-4, -0x1.f79d54p-4, 0x1.4cfafcp-4});
   else
     p = polynomial(
         high, {0x1.5555555555546p-2, -0x1.fffffffffee88p-3, 0x1.999999999bf43p-3, -0x1.55555556713f5p-3,
