@@ -14,9 +14,6 @@ namespace math {
 template <class C>
 constexpr C kLog2E = C(1.44269504088896340736);
 
-template <class C>
-constexpr C kInfinity = std::numeric_limits<C>::infinity();
-
 // ln 2 as two words.
 template <class C>
 constexpr Words<C> kLn2 = kFloat<C> ? Words<C>{C(0x1.62e43p-1), C(-0x1.05c61p-29)}

@@ -1,5 +1,5 @@
-// asinh, acosh and atanh: logarithms of 1 + z, for a z of two words. Floats go through double, which is
-// short of the correct rounding only where the double is next to the middle of two floats.
+// asinh, acosh and atanh: logarithms of 1 + z, for a z of two words. Floats go through double, and are
+// rounded correctly unless the double is next to the middle of two floats.
 #pragma once
 
 #include "logarithm.h"
@@ -25,7 +25,7 @@ ELEMENTWISE_MATH C asinh(C x) {
   const C square = a * a;
   const Words<C> z = sum_of_ordered(a, square / (1 + std::sqrt(square + 1)));
   const C to = logarithm_1p_or_of_twice(a, z);
-  return with_sign(choose(a < std::numeric_limits<C>::infinity(), to, a), x);
+  return with_sign(choose(a < kInfinity<C>, to, a + a), x); // a + a: a quiet NaN
 }
 
 // With t = x - 1: x + sqrt(x^2 - 1) = 1 + t + sqrt(t^2 + 2 t).
@@ -35,7 +35,7 @@ ELEMENTWISE_MATH C acosh(C x) {
   if constexpr (kFloat<C>) return C(elementwise::acosh(double{x}));
   const C t = x - 1;
   const C to = logarithm_1p_or_of_twice(x, sum_of_ordered(std::sqrt(std::fma(t, t, t + t)), t));
-  return choose(x >= 1, choose(x < std::numeric_limits<C>::infinity(), to, x), std::numeric_limits<C>::quiet_NaN());
+  return choose(x >= 1, choose(x < kInfinity<C>, to, x), kNaN<C>);
 }
 
 // With a = |x|: half the logarithm of (1 + a) / (1 - a) = 1 + 2 a / (1 - a).
@@ -49,8 +49,7 @@ ELEMENTWISE_MATH C atanh(C x) {
   const C z = twice * inverse;
   const C rest = std::fma(-z, below.low, std::fma(-z, below.high, twice));
   const C to = C(0.5) * logarithm_1p<C>({z, rest * inverse});
-  const C infinity = std::numeric_limits<C>::infinity();
-  return with_sign(choose(a < 1, to, choose(a == 1, infinity, std::numeric_limits<C>::quiet_NaN())), x);
+  return with_sign(choose(a < 1, to, choose(a == 1, kInfinity<C>, kNaN<C>)), x);
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

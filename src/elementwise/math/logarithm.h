@@ -7,26 +7,35 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
 // x = 2^exponent (1 + fraction), sqrt(1/2) <= 1 + fraction < sqrt(2), of a positive normal number; `fraction` is exact.
+// Of floats 1 + fraction begins at 0.695: right below sqrt(2) log2 would be off by more than an ulp.
 template <class C>
 struct Parts {
   C exponent, fraction;
   C inverse; // 2^-exponent, unless that is less than 2^-1022 or, of floats, 2^-126
 };
 
-// x * 2^-up is the number.
+// What the exponents are counted from: the bits of an exponent have kBias more, see `parts`.
 template <class C>
-constexpr C kNotUp = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
+constexpr C kFrom = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
 template <class C>
-ELEMENTWISE_MATH Parts<C> parts(C x, C from = kNotUp<C>) {
+ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
-  constexpr bits_t<C> kRoot = kFloat<C> ? 0x3f3504f3 : 0x3fe6a09e667f3bcd; // sqrt(1/2)
+  constexpr bits_t<C> kLeast = kFloat<C> ? 0x3f320000 : 0x3fe6a09e667f3bcd;
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
   // An integer of less than 2^kMantissa, put into the bits of this number, is added to it.
   constexpr bits_t<C> kWhole = bits_t<C>{kBias<C> + kMantissa<C>} << kMantissa<C>;
-  const bits_t<C> shifted = bits(x) + (kOne - kRoot);
+  const bits_t<C> shifted = bits(x) + (kOne - kLeast);
   return {
-      number<C>((shifted >> kMantissa<C>) | kWhole) - from, number<C>((shifted & kFraction) + kRoot) - 1,
+      number<C>((shifted >> kMantissa<C>) | kWhole) - from, number<C>((shifted & kFraction) + kLeast) - 1,
       number<C>(2 * kOne - (shifted & ~kFraction))};
+}
+
+// The same of any finite positive number, where `parts` has it of a normal one. (Its `inverse` is of no use.)
+template <class C>
+ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
+  constexpr C kUp = C(bits_t<C>{1} << kMantissa<C>);
+  const bool subnormal = x < kLeastNormal<C>;
+  return parts(x * choose(subnormal, kUp, C(1)), choose(subnormal, kFrom<C> + kMantissa<C>, kFrom<C>));
 }
 
 // The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (Adding -0, the
@@ -38,7 +47,7 @@ template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   static_assert(base == 0 || base == 2 || base == 10); // 0 is e
   // The logarithm of 2, of which the first word times any exponent is exact; and that of e.
-  constexpr Words<C> kTwo = base == 2    ? Words<C>{1, C(-0.0)}
+  constexpr Words<C> kTwo = base == 2    ? Words<C>{1, 0}
                             : base == 10 ? (kFloat<C> ? Words<C>{C(0x1.3442p-2), C(-0x1.95ec1p-19)}
                                                       : Words<C>{C(0x1.34413509f78p-2), C(0x1.fef311f12b358p-46)})
                             : kFloat<C>  ? Words<C>{C(0x1.62e4p-1), C(0x1.7f7d1cp-20)}
@@ -50,26 +59,28 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   C p; // 1/3 - f/4 + ...
   if constexpr (kFloat<C>)
     p = polynomial(
-        high, {0x1.55554ap-2, -0x1.00022p-2, 0x1.99a596p-3, -0x1.54788cp-3, 0x1.226e4cp-3, -0x1.0ce078p-3,
-               0x1.07d0d2p-3, -0x1.41edep-4});
+        high, {0x1.55554ap-2, -0x1.ffff7ap-3, 0x1.99a296p-3, -0x1.557daap-3, 0x1.238592p-3, -0x1.f78af6p-4,
+               0x1.dd017ep-4, -0x1.f79d54p-4, 0x1.4cfafcp-4});
   else
     p = polynomial(
-        high, {0x1.5555555555546p-2, -0x1.fffffffffee8bp-3, 0x1.999999999befcp-3, -0x1.55555556711dep-3,
-               0x1.2492492455fdp-3, -0x1.ffffff2a5c41ap-4, 0x1.c71c711935563p-4, -0x1.9999c215fd6a9p-4,
-               0x1.745d5817eb25cp-4, -0x1.55510ba80653cp-4, 0x1.3b09bbbd8c724p-4, -0x1.24d400ad091ecp-4,
-               0x1.11df960ea09a5p-4, -0x1.fc00548a52a2fp-5, 0x1.cfa5487f35ee7p-5, -0x1.ce7c18c8804bcp-5,
-               0x1.0a93669899644p-4, -0x1.f18c42fd1285ep-5, 0x1.b90dcd5370a5fp-6});
+        high, {0x1.5555555555546p-2, -0x1.fffffffffee88p-3, 0x1.999999999bf43p-3, -0x1.55555556713f5p-3,
+               0x1.24924924543ffp-3, -0x1.ffffff2a49123p-4, 0x1.c71c7119d0bb1p-4, -0x1.9999c219035c7p-4,
+               0x1.745d5809ca52dp-4, -0x1.55510b5f8711ap-4, 0x1.3b09bc6acd61cp-4, -0x1.24d404c0c8d5dp-4,
+               0x1.11df927e8f9a2p-4, -0x1.fc0010dff3c98p-5, 0x1.cfa53f8fa2cacp-5, -0x1.ce7d3827604acp-5,
+               0x1.0a93d816aa1bdp-4, -0x1.f18a851a61945p-5, 0x1.b909babf976dep-6});
   const C square = high * high;
   // exponent log 2 + `first`, and what rounding takes from it
   const Words<C> first = base == 0 ? Words<C>{high, low} : product(high, kE.high);
   const C sum = std::fma(exponent, kTwo.high, first.high);
   const C lost = first.high - std::fma(exponent, -kTwo.high, sum);
   if constexpr (base == 0) {
-    const C rest = std::fma(exponent, kTwo.low, lost + low);
-    return sum + std::fma(square * high, p, std::fma(square, C(-0.5), rest));
+    const C rest = std::fma(exponent, kTwo.low, std::fma(square, C(-0.5), low)) + lost;
+    return sum + std::fma(square * high, p, rest);
   } else {
     const C tail = std::fma(square * high, p, square * C(-0.5));
-    const C rest = std::fma(exponent, kTwo.low, (lost + low) + std::fma(high, kE.low, first.low));
+    const C square_low = std::fma(high, high, -square);
+    const C others = std::fma(square_low, -kE.high / 2, std::fma(high, kE.low, first.low + low));
+    const C rest = (base == 2 ? others : std::fma(exponent, kTwo.low, others)) + lost;
     return sum + std::fma(tail, kE.high, rest);
   }
 }
@@ -78,18 +89,13 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
 // for what has no logarithm; else 0.
 template <class C>
 ELEMENTWISE_MATH C no_logarithm(C x) {
-  constexpr C kInfinity = std::numeric_limits<C>::infinity();
-  return choose(
-      x > 0, choose(x == kInfinity, x, C(0)), choose(x == 0, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
+  return choose(x > 0, choose(x == kInfinity<C>, x, C(0)), choose(x == 0, -kInfinity<C>, kNaN<C>));
 }
 
 // log x for all x.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C x) {
-  const bool subnormal = x < std::numeric_limits<C>::min();
-  const Parts<C> of = parts(
-      x * choose(subnormal, C(bits_t<C>{1} << kMantissa<C>), C(1)),
-      choose(subnormal, kNotUp<C> + kMantissa<C>, kNotUp<C>));
+  const Parts<C> of = parts_of_positive(x);
   return logarithm<base>(of.exponent, of.fraction, no_logarithm(x));
 }
 
@@ -127,10 +133,9 @@ ELEMENTWISE_MATH C log10(C x) {
 template <class C>
 ELEMENTWISE_MATH C log1p(C x) {
   using namespace math;
-  constexpr C kInfinity = std::numeric_limits<C>::infinity();
   C to = with_sign(logarithm_1p<C>({x, C(-0.0)}), x); // the sign of 0
-  to = choose(x < kInfinity, to, x);
-  return choose(x > -1, to, choose(x == -1, -kInfinity, std::numeric_limits<C>::quiet_NaN()));
+  to = choose(x < kInfinity<C>, to, x);
+  return choose(x > -1, to, choose(x == -1, -kInfinity<C>, kNaN<C>));
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

@@ -19,8 +19,8 @@ ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f)
   Words<double> square = product(s, s);
   square.low = std::fma(s + s, s_low, square.low);
   const double p = polynomial(
-      square.high, {0x1.9999999999996p-3, 0x1.2492492492f51p-3, 0x1.c71c71c5968f3p-4, 0x1.745d182956e21p-4,
-                    0x1.3b1364c9265cp-4, 0x1.11206f347691dp-4, 0x1.de3d6f6e34484p-5, 0x1.eac5c8ac70e54p-5});
+      square.high, {0x1.9999999999996p-3, 0x1.2492492492f51p-3, 0x1.c71c71c5968f9p-4, 0x1.745d182956719p-4,
+                    0x1.3b1364c957ccfp-4, 0x1.11206f2a1ab69p-4, 0x1.de3d71852a408p-5, 0x1.eac5b3c1fe22ep-5});
   constexpr double kThird = 0x1.5555555555555p-2, kThirdLow = 0x1.5555555555555p-56;
   Words<double> tail = product(square.high, kThird);
   tail.low += std::fma(square.high, kThirdLow, square.low * kThird);
@@ -35,36 +35,29 @@ ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f)
   return sum_of_ordered(three.high, three.low + (two.low + low));
 }
 
-ELEMENTWISE_MATH bool is_whole(double x) { // of x >= 0
-  constexpr double kWhole = 0x1p52;        // from here on all numbers are integers
-  return (x >= kWhole) | ((x + kWhole) - kWhole == x);
-}
-
-// x^y, by a logarithm of two words or of one, which is enough for floats.
-template <bool is_float>
-ELEMENTWISE_MATH double power(double x, double y) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  const double a = magnitude(x);
+// a^y of a >= 0 or NaN; NaN of 1^infinity. The logarithm of one word in double is enough for floats.
+template <class C>
+ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
+  const double a = magnitude;
   Words<double> l;
-  if constexpr (is_float) {
+  if constexpr (kFloat<C>) {
     const Parts<double> of = parts(a);
     l = {logarithm<0>(of.exponent, of.fraction), -0.0};
   } else {
-    const bool subnormal = a < std::numeric_limits<double>::min();
-    const Parts<double> of = parts(a * choose(subnormal, 0x1p52, 1.0));
-    l = logarithm_in_two_words(of.exponent - choose(subnormal, 52.0, 0.0), of.fraction);
+    const Parts<double> of = parts_of_positive(a);
+    l = logarithm_in_two_words(of.exponent, of.fraction);
   }
-  l.high = choose(a == 0, -kInfinity, choose(a < kInfinity, l.high, a));
+  l.high = choose(a == 0, -kInfinity<double>, choose(a < kInfinity<double>, l.high, a));
   Words<double> exponent = {y * l.high, -0.0};
-  if constexpr (!is_float) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
-  double to = exp_of(exponent);
+  if constexpr (!kFloat<C>) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
+  return C(exp_of(exponent));
+}
 
-  const double b = magnitude(y);
-  const bool whole = is_whole(b), odd = whole & !is_whole(b * 0.5);
-  to = with_sign(to, choose(odd, x, 0.0));
-  to = choose((x < 0) & (a < kInfinity) & !whole, kNaN, to);
-  return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity)), 1.0, to);
+// Whether x >= 0 is an integer.
+template <class C>
+ELEMENTWISE_MATH bool is_whole(C x) {
+  constexpr C kWhole = C(bits_t<C>{1} << kMantissa<C>); // from here on all numbers are
+  return (x >= kWhole) | ((x + kWhole) - kWhole == x);
 }
 
 } // namespace math
@@ -72,7 +65,13 @@ ELEMENTWISE_MATH double power(double x, double y) {
 // x^y. pow(x, 0) and pow(1, y) are 1 even of a NaN, as in C.
 template <class C>
 ELEMENTWISE_MATH C pow(C x, C y) {
-  return C(math::power<math::kFloat<C>>(x, y));
+  using namespace math;
+  const C a = magnitude(x), b = magnitude(y);
+  const bool whole = is_whole(b), even = is_whole(b * C(0.5));
+  const bool none = !whole & (x < 0) & (a < kInfinity<C>);
+  C to = power_of_magnitude(a, y);
+  to = choose(none, kNaN<C>, with_sign(to, choose(whole & !even, x, C(0))));
+  return choose((x == 1) | (y == 0) | ((a == 1) & (b == kInfinity<C>)), C(1), to);
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

@@ -42,6 +42,13 @@ template <class C>
 constexpr bits_t<C> kSign = bits_t<C>{1} << (8 * sizeof(C) - 1);
 
 template <class C>
+constexpr C kInfinity = std::numeric_limits<C>::infinity();
+template <class C>
+constexpr C kNaN = std::numeric_limits<C>::quiet_NaN();
+template <class C>
+constexpr C kLeastNormal = std::numeric_limits<C>::min();
+
+template <class C>
 ELEMENTWISE_MATH bits_t<C> bits(C x) {
   bits_t<C> to;
   std::memcpy(&to, &x, sizeof(to));
