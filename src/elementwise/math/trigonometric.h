@@ -107,20 +107,22 @@ struct QuarterTurns {
 ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
   static constexpr TwoOverPi kTwoOverPi;
   const uint64_t exponent = (bits(argument) & ~kSign<double>) >> kMantissa<double>;
-  const double* const word = kTwoOverPi.word + (exponent - TwoOverPi::kFirst);
+  const uint64_t at = exponent - TwoOverPi::kFirst;
+  const double word[] = {
+      kTwoOverPi.word[at], kTwoOverPi.word[at + 52], kTwoOverPi.word[at + 104], kTwoOverPi.word[at + 156]};
   const double x = argument * 0x1p-200;
   static_assert(TwoOverPi::kScale == 200);
   // |x word[0]| <= 2^54. Multiples of 8 go; what stays is at most 4, and a multiple of 2^-50.
   constexpr double kEights = 0x1.8p55;
   const double first = std::fma(x, word[0], -(std::fma(x, word[0], kEights) - kEights));
-  // |x word[52]| <= 4 is a multiple of 2^-49 and the rest, of at most 2^-50.
+  // |x word[1]| <= 4 is a multiple of 2^-49 and the rest, of at most 2^-50.
   constexpr double kSecond = 12;
-  const double second = std::fma(x, word[52], kSecond) - kSecond;
-  const double second_rest = std::fma(x, word[52], -second);
-  // |x word[104]| <= 2^-50 is a multiple of 2^-101 and the rest, of at most 2^-102.
+  const double second = std::fma(x, word[1], kSecond) - kSecond;
+  const double second_rest = std::fma(x, word[1], -second);
+  // |x word[2]| <= 2^-50 is a multiple of 2^-101 and the rest, of at most 2^-102.
   constexpr double kThird = 0x1.8p-49;
-  const double third = std::fma(x, word[104], kThird) - kThird;
-  const double third_rest = std::fma(x, word[156], std::fma(x, word[104], -third));
+  const double third = std::fma(x, word[2], kThird) - kThird;
+  const double third_rest = std::fma(x, word[3], std::fma(x, word[2], -third));
   const double all = first + second;
   const Nearest<double> whole = nearest(all);
   const Words<double> rest = sum_of_ordered(all - whole.value, second_rest + third);
