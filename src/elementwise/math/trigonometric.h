@@ -19,17 +19,16 @@ struct Turns {
 };
 
 // x as a number of half turns (unit 1) or quarter turns (unit 2). 1/pi less multiples of 2 divided by the last bit of
-// x, as two words: for x up to 2^49 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
+// x, as two words: for x up to 2^50 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
 // two words have more digits than are needed. With `cos`, the multiples are those of 1/2, 3/2...
 template <int unit, bool cos = false>
 ELEMENTWISE_MATH Turns turns(float argument) {
-  const float size = magnitude(argument);
-  const bool second = size >= 0x1p49f, third = size >= 0x1p75f, fourth = size >= 0x1p102f;
-  const double x = argument;
-  double high = choose(second, unit * 0x1.b9391054a7f0ap-27, unit * 0x1.45f306dc9c883p-2);
-  high = choose(third, unit * 0x1.529fc2757d1f5p-53, high);
+  const double x = argument, size = magnitude(x);
+  const bool second = size >= 0x1p50, third = size >= 0x1p76, fourth = size >= 0x1p102;
+  double high = choose(second, unit * -0x1.1b1bbead603d9p-29, unit * 0x1.45f306dc9c883p-2);
+  high = choose(third, unit * -0x1.5ac07b1505c16p-54, high);
   high = choose(fourth, unit * -0x1.505c1596447e5p-82, high);
-  double low = choose(second, unit * -0x1.505c1596447e5p-82, unit * -0x1.6b01ec5417056p-56);
+  double low = choose(second, unit * 0x1.5f47d4d377037p-83, unit * -0x1.6b01ec5417056p-56);
   low = choose(third, unit * 0x1.a6ee06db14acdp-108, low);
   low = choose(fourth, unit * 0x1.b14acc9e21c82p-136, low);
   const double shifted = std::fma(x, high, kRound<double>);
@@ -43,10 +42,14 @@ ELEMENTWISE_MATH Turns turns(float argument) {
 
 // sin(pi (whole + rest)).
 ELEMENTWISE_MATH float sin_of_half_turns(Turns turns) {
-  const double x = turns.rest;
-  const double p = x * polynomial(
-                           x * x, {0x1.921fb544256bbp+1, -0x1.4abbce51cc01cp+2, 0x1.466bc06adfd54p+1,
-                                   -0x1.32d12f029349fp-1, 0x1.50140ea9bc83p-4, -0x1.cc9be58a74a21p-8});
+  const double x = turns.rest, square = x * x;
+  double p = -0x1.ca41df84cf448p-8;
+  p = std::fma(square, p, 0x1.4ffdc0ff929e4p-4);
+  p = std::fma(square, p, -0x1.32d09ca77f274p-1);
+  p = std::fma(square, p, 0x1.466bbd668eb0fp+1);
+  p = std::fma(square, p, -0x1.4abbce46df7bbp+2);
+  p = std::fma(square, p, 0x1.921fb5440ccb7p+1);
+  p *= x;
   return float(number<double>(bits(p) ^ (turns.whole << 63)));
 }
 
