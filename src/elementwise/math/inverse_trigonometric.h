@@ -87,24 +87,22 @@ ELEMENTWISE_MATH C acos(C argument) {
   return high.high + low;
 }
 
-// atan(x) = atan(a) + atan((x - a) / (1 + a x)), with a of 0, 1 and infinity, so that the quotient is 1/2 at most.
+// The point (1, x) turned back by 0, 1 or 2 eighths of a turn, the one that brings it nearest to the axis: to
+// (x sine + cosine, x cosine - sine), times the square root of 2 for one eighth, whose quotient is at most 1/2.
 template <class C>
 ELEMENTWISE_MATH C atan(C argument) {
   using namespace math;
   constexpr C kLarge = C(0x1p100); // from here on it is pi/2
   const C size = choose(magnitude(argument) > kLarge, kLarge, magnitude(argument));
-  const bool middle = size > C(0.5), inverse = size > 2;
-  const C above = choose(inverse, C(-1), choose(middle, size - 1, size));
-  const C one_and = size + 1;
-  const C below = choose(inverse, size, choose(middle, one_and, C(1)));
-  const C below_low = choose(middle != inverse, size - (one_and - 1), C(0));
-  const C base = choose(inverse, kHalfPi<C>, choose(middle, kHalfPi<C> / 2, C(0)));
-  const C base_low = choose(inverse, kHalfPiLow<C>, choose(middle, kHalfPiLow<C> / 2, C(0)));
+  const C sine = choose(size > C(0.5), C(1), C(0)), cosine = choose(size > 2, C(0), C(1));
+  const C above = std::fma(size, cosine, -sine), below = std::fma(size, sine, cosine);
+  const C below_low = std::fma(size, sine, cosine - below);
+  const C quarters = std::fma(sine - cosine, C(0.5), C(0.5));
   const C reciprocal = 1 / below;
   const C x = above * reciprocal;
   const C x_low = std::fma(-x, below_low, std::fma(-x, below, above)) * reciprocal;
-  const Words<C> high = sum_of_ordered(base, x);
-  const C low = std::fma(x, atan_rest<C>(x * x), x_low + (base_low + high.low));
+  const Words<C> high = sum_of_ordered(quarters * kHalfPi<C>, x);
+  const C low = std::fma(x, atan_rest<C>(x * x), x_low + std::fma(quarters, kHalfPiLow<C>, high.low));
   return with_sign(high.high + low, argument);
 }
 
@@ -117,11 +115,11 @@ ELEMENTWISE_MATH C atan2(C ordinate, C abscissa) {
   const bool steep = y > x, same = y == x;
   const bool left = (bits(abscissa) & kSign<C>) != 0;
   // t = lesser / greater; infinity / infinity counts as 1, 0 / 0 as 0. Numbers so large that sums overflow are scaled.
-  constexpr D kInfinity = std::numeric_limits<D>::infinity();
+  constexpr D kMost = 0x1.fffffffffffffp+1023;
   const D most = choose(steep, y, x);
   const D scale = choose(most > 0x1p1000, 0x1p-100, D(1));
-  D greater = choose(same, D(1), choose(most == kInfinity, D(1), most * scale));
-  D lesser = choose(same, choose(most == 0, D(0), D(1)), choose(most == kInfinity, D(0), choose(steep, x, y) * scale));
+  D greater = choose(same, D(1), choose(most > kMost, D(1), most * scale));
+  D lesser = choose(same, choose(most == 0, D(0), D(1)), choose(steep, x, y) * choose(most > kMost, D(0), scale));
   // As for atan, atan(t) = pi/4 + atan((t - 1) / (t + 1)).
   const bool middle = lesser + lesser > greater;
   const D above = choose(middle, lesser - greater, lesser);

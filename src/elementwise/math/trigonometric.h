@@ -19,16 +19,16 @@ struct Turns {
 };
 
 // x as a number of half turns (unit 1) or quarter turns (unit 2). 1/pi less multiples of 2 divided by the last bit of
-// x, as two words: for x up to 2^50 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
+// x, as two words: for x up to 2^49 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
 // two words have more digits than are needed. With `cos`, the multiples are those of 1/2, 3/2...
 template <int unit, bool cos = false>
 ELEMENTWISE_MATH Turns turns(float argument) {
   const double x = argument, size = magnitude(x);
-  const bool second = size >= 0x1p50, third = size >= 0x1p76, fourth = size >= 0x1p102;
-  double high = choose(second, unit * -0x1.1b1bbead603d9p-29, unit * 0x1.45f306dc9c883p-2);
-  high = choose(third, unit * -0x1.5ac07b1505c16p-54, high);
+  const bool second = size >= 0x1p49, third = size >= 0x1p75, fourth = size >= 0x1p102;
+  double high = choose(second, unit * 0x1.b9391054a7f0ap-27, unit * 0x1.45f306dc9c882p-2);
+  high = choose(third, unit * 0x1.529fc2757d1f5p-53, high);
   high = choose(fourth, unit * -0x1.505c1596447e5p-82, high);
-  double low = choose(second, unit * 0x1.5f47d4d377037p-83, unit * -0x1.6b01ec5417056p-56);
+  double low = choose(second, unit * -0x1.505c1596447e5p-82, unit * 0x1.4a7f09d5f47d5p-55);
   low = choose(third, unit * 0x1.a6ee06db14acdp-108, low);
   low = choose(fourth, unit * 0x1.b14acc9e21c82p-136, low);
   const double shifted = std::fma(x, high, kRound<double>);
@@ -150,7 +150,7 @@ ELEMENTWISE_MATH Words<double> cos_of_words(Words<double> x, double square) {
   const double p = polynomial(
       square, {0x1.555555555554cp-5, -0x1.6c16c16c1521dp-10, 0x1.a01a019cbf0b9p-16, -0x1.27e4f812630bp-22,
                0x1.1ee9f10e90d5ap-29, -0x1.8fb108d385d55p-37});
-  const double high = std::fma(square, -0.5, 1); // what it is too much by is part of the low word
+  const double high = std::fma(square, -0.5, 1.0); // what it is too much by is part of the low word
   return {high, std::fma(square * square, p, std::fma(square, -0.5, 1 - high) - x.high * x.low)};
 }
 
@@ -197,7 +197,7 @@ ELEMENTWISE_MATH C tan(C argument) {
     // Pade's approximation of degrees 5 and 4, but with the coefficients of the numerator fitted.
     const Turns of = turns<2>(argument);
     const double x = of.rest, square = x * x;
-    const double above = x * polynomial(square, {0x1.921fb54cceb51p+0, -0x1.b8fa6f590cfcep-2, 0x1.4b9fb7bd394cap-7});
+    const double above = x * polynomial(square, {0x1.921fb55d78adcp+0, -0x1.b8fa78f8e9067p-2, 0x1.4ba50e2ed715cp-7});
     const double below = polynomial(square, {1, -0x1.18bc4418cafe2p+0, 0x1.8bd23188b34f9p-4});
     const bool even = (of.whole & 1) == 0;
     return float(choose(even, above, -below) / choose(even, below, above));
