@@ -52,8 +52,6 @@ def identity(x: mpf) -> mpf:
 
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 
-PI_4 = mp.pi / 4 * mpf("1.0001")
-
 
 def tan_numerator(z: mpf) -> mpf:
     """Return ``tan(y) / x`` times the denominator of Pade's approximation, ``y = x pi / 2``, ``z = x^2``."""
@@ -68,9 +66,11 @@ POLYNOMIALS = {
     # rest of large numbers of turns can be somewhat more than 1/2.
     "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.277")), 5, 53),
     "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.304")), 2, 53),
-    "sin double": Polynomial(by_square(mp.sin, 3, identity), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z),
-    "cos double": Polynomial(
-        by_square(mp.cos, 4, lambda x: 1 - x**2 / 2), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z**2
+    "sin quarter turns": Polynomial(
+        by_square(lambda x: mp.sinpi(x / 2), 3, lambda x: mp.pi / 2 * x), (mpf(0), mpf("0.2501")), 5, 53, lambda z: z
+    ),
+    "cos quarter turns": Polynomial(
+        by_square(lambda x: mp.cospi(x / 2), 2, lambda x: mpf(1)), (mpf(0), mpf("0.2501")), 6, 53, lambda z: z
     ),
     "asin float": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
     "asin double": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),

@@ -127,44 +127,55 @@ ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
   const double third = std::fma(x, word[2], kThird) - kThird;
   const double third_rest = std::fma(x, word[3], std::fma(x, word[2], -third));
   const double all = first + second;
-  const Nearest<double> whole = nearest(all);
-  const Words<double> rest = sum_of_ordered(all - whole.value, second_rest + third);
-  return {{rest.high, rest.low + third_rest}, whole.integer};
+  const double shifted = all + kRound<double>;
+  const Words<double> rest = sum_of_ordered(all - (shifted - kRound<double>), second_rest + third);
+  return {{rest.high, rest.low + third_rest}, bits(shifted)};
 }
 
-// In radians.
-ELEMENTWISE_MATH Words<double> radians(Words<double> quarter_turns) {
+// The sine or cosine is constant + factor * value, in one rounding.
+struct Sine {
+  double factor, value, constant;
+};
+
+// sin(pi/2 x) = pi/2 x + x^3 P(x^2).
+ELEMENTWISE_MATH Sine sine_of(Words<double> x) {
   constexpr double kHigh = 0x1.921fb54442d18p+0, kLow = 0x1.1a62633145c07p-54; // pi/2
-  const Words<double> high = product(quarter_turns.high, kHigh);
-  return {high.high, std::fma(quarter_turns.low, kHigh, std::fma(quarter_turns.high, kLow, high.low))};
+  const double square = x.high * x.high;
+  const double p = polynomial(
+      square, {-0x1.4abbce625be47p-1, 0x1.466bc67758df5p-4, -0x1.32d2cce339b69p-8, 0x1.50783020f019p-13,
+               -0x1.e300aac113fa4p-19, 0x1.e405224ef31bfp-25});
+  return {x.high, kHigh, std::fma(square * x.high, p, std::fma(x.high, kLow, x.low * kHigh))};
 }
 
-// The sine and cosine of at most pi/4.
-ELEMENTWISE_MATH Words<double> sin_of_words(Words<double> x, double square) {
+// cos(pi/2 x) = 1 + x^2 P(x^2).
+ELEMENTWISE_MATH Sine cosine_of(Words<double> x) {
+  const double square = x.high * x.high;
   const double p = polynomial(
-      square, {-0x1.5555555555549p-3, 0x1.111111110f8a4p-7, -0x1.a01a019c15b1fp-13, 0x1.71de357aa9b71p-19,
-               -0x1.ae5e6837231e3p-26, 0x1.5d9382eedde6ep-33});
-  return {x.high, std::fma(square * x.high, p, x.low)};
+      square, {0x1.03c1f081b5a5p-2, -0x1.55d3c7e3bf82ap-6, 0x1.e1f50674e846dp-11, -0x1.a6d1e180a3729p-16,
+               0x1.f9c4124ee8014p-22, -0x1.b00301cf1f116p-28});
+  return {std::fma(x.high + x.high, x.low, square), std::fma(square, p, -0x1.3bd3cc9be45dep+0), 1};
 }
-ELEMENTWISE_MATH Words<double> cos_of_words(Words<double> x, double square) {
-  const double p = polynomial(
-      square, {0x1.555555555554cp-5, -0x1.6c16c16c1521dp-10, 0x1.a01a019cbf0b9p-16, -0x1.27e4f812630bp-22,
-               0x1.1ee9f10e90d5ap-29, -0x1.8fb108d385d55p-37});
-  const double high = std::fma(square, -0.5, 1.0); // what it is too much by is part of the low word
-  return {high, std::fma(square * square, p, std::fma(square, -0.5, 1 - high) - x.high * x.low)};
+
+ELEMENTWISE_MATH double rounded(Sine sine) {
+  return std::fma(sine.factor, sine.value, sine.constant);
+}
+
+ELEMENTWISE_MATH Words<double> as_words(Sine sine) {
+  // The product outweighs the constant, or the constant is 1.
+  const double high = rounded(sine);
+  return {
+      high, sine.constant == 1 ? std::fma(sine.factor, sine.value, 1 - high)
+                               : std::fma(sine.factor, sine.value, -high) + sine.constant};
 }
 
 template <bool cos>
 ELEMENTWISE_MATH double sin_or_cos(double argument) {
   const bool small = magnitude(argument) < 0x1p-27;
   const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
-  const Words<double> x = radians(turns.rest);
-  const double square = x.high * x.high;
-  const Words<double> sine = sin_of_words(x, square), cosine = cos_of_words(x, square);
-  const bool even = ((turns.whole + cos) & 1) == 0;
-  const double size = choose(even, sine.high + sine.low, cosine.high + cosine.low);
+  const double sine = rounded(sine_of(turns.rest)), cosine = rounded(cosine_of(turns.rest));
+  const double size = (turns.whole & 1) != cos ? cosine : sine;
   const double to = number<double>(bits(size) ^ ((turns.whole + cos) >> 1 << 63));
-  return cos ? to : choose(small, argument, to);
+  return cos ? to : small ? argument : to;
 }
 
 } // namespace math
@@ -204,11 +215,7 @@ ELEMENTWISE_MATH C tan(C argument) {
   } else {
     const bool small = magnitude(argument) < 0x1p-27;
     const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
-    const Words<double> x = radians(turns.rest);
-    const double square = x.high * x.high;
-    Words<double> sine = sin_of_words(x, square), cosine = cos_of_words(x, square);
-    sine = sum_of_ordered(sine.high, sine.low);
-    cosine = sum_of_ordered(cosine.high, cosine.low);
+    const Words<double> sine = as_words(sine_of(turns.rest)), cosine = as_words(cosine_of(turns.rest));
     const bool even = (turns.whole & 1) == 0;
     const double sign = number<double>(bits(1.0) | (turns.whole << 63));
     const double above = choose(even, sine.high, cosine.high) * sign,
