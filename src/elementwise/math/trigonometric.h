@@ -14,13 +14,13 @@ namespace math {
 
 // x less the nearest of some multiples.
 struct Turns {
-  double rest;    // |rest| <= 1/2
+  double rest;    // at most 1/2, or somewhat more if x is large
   uint64_t whole; // its lowest bit is right
 };
 
-// x as a number of half turns (unit 1) or quarter turns (unit 2). 1/pi less multiples of 2 divided by the last bit of
-// x, as two words: for x up to 2^49 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
-// two words have more digits than are needed. With `cos`, the multiples are those of 1/2, 3/2...
+// x as a number of half turns (unit 1) or quarter turns (unit 2): x times 1/pi as two words, less the multiples of 2
+// that the words make of the last bit of x. Two words have more digits than one float needs, so that there are only
+// four pairs of them: up to 2^49 they are those of 1/pi itself. With `cos`, the rest is what makes its sine the cosine.
 template <int unit, bool cos = false>
 ELEMENTWISE_MATH Turns turns(float argument) {
   const double x = argument, size = magnitude(x);
@@ -55,10 +55,10 @@ ELEMENTWISE_MATH float sin_of_half_turns(Turns turns) {
 
 // The digits of 2/pi for each exponent of a double.
 struct TwoOverPi {
-  static constexpr int kFirst = 995;                   // biased, of 2^-28: closer to 0, the sine is x
-  static constexpr int kDigits = 52;                   // a word has
-  static constexpr int kSize = 2048 - kFirst + 3 * 52; // a double takes four words
-  static constexpr int kScale = 200;                   // words are times 2^200, as some would be subnormal
+  static constexpr int kFirst = 995;                        // biased, of 2^-28: closer to 0, the sine is x
+  static constexpr int kDigits = 52;                        // a word has
+  static constexpr int kSize = 2048 - kFirst + 3 * kDigits; // a double takes four words
+  static constexpr int kScale = 200;                        // words are times 2^200, as some would be subnormal
   double word[kSize] = {};
 
   // The word of an exponent has those 52 binary digits of 2/pi that begin with the one which makes a double's last bit
@@ -109,10 +109,12 @@ struct QuarterTurns {
 // |x| >= 2^-28. x times words 1 and 2 is taken apart at fixed places, so that all that has to be exact is.
 ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
   static constexpr TwoOverPi kTwoOverPi;
+  constexpr int kDigits = TwoOverPi::kDigits;
   const uint64_t exponent = (bits(argument) & ~kSign<double>) >> kMantissa<double>;
   const uint64_t at = exponent - TwoOverPi::kFirst;
   const double word[] = {
-      kTwoOverPi.word[at], kTwoOverPi.word[at + 52], kTwoOverPi.word[at + 104], kTwoOverPi.word[at + 156]};
+      kTwoOverPi.word[at], kTwoOverPi.word[at + kDigits], kTwoOverPi.word[at + 2 * kDigits],
+      kTwoOverPi.word[at + 3 * kDigits]};
   const double x = argument * 0x1p-200;
   static_assert(TwoOverPi::kScale == 200);
   // |x word[0]| <= 2^54. Multiples of 8 go; what stays is at most 4, and a multiple of 2^-50.
@@ -160,12 +162,14 @@ ELEMENTWISE_MATH double rounded(Sine sine) {
   return std::fma(sine.factor, sine.value, sine.constant);
 }
 
-ELEMENTWISE_MATH Words<double> as_words(Sine sine) {
-  // The product outweighs the constant, or the constant is 1.
+// The sine as two words, whose product outweighs the constant, and the cosine, whose constant outweighs the product.
+ELEMENTWISE_MATH Words<double> sine_words(Sine sine) {
   const double high = rounded(sine);
-  return {
-      high, sine.constant == 1 ? std::fma(sine.factor, sine.value, 1 - high)
-                               : std::fma(sine.factor, sine.value, -high) + sine.constant};
+  return {high, std::fma(sine.factor, sine.value, -high) + sine.constant};
+}
+ELEMENTWISE_MATH Words<double> cosine_words(Sine cosine) {
+  const double high = rounded(cosine);
+  return {high, std::fma(cosine.factor, cosine.value, cosine.constant - high)};
 }
 
 template <bool cos>
@@ -215,7 +219,7 @@ ELEMENTWISE_MATH C tan(C argument) {
   } else {
     const bool small = magnitude(argument) < 0x1p-27;
     const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
-    const Words<double> sine = as_words(sine_of(turns.rest)), cosine = as_words(cosine_of(turns.rest));
+    const Words<double> sine = sine_words(sine_of(turns.rest)), cosine = cosine_words(cosine_of(turns.rest));
     const bool even = (turns.whole & 1) == 0;
     const double sign = number<double>(bits(1.0) | (turns.whole << 63));
     const double above = choose(even, sine.high, cosine.high) * sign,
