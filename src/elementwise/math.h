@@ -4,6 +4,12 @@
 // docs/ship/functions.md.
 #pragma once
 
+#include "math/basic.h"
+#include "math/error.h"
 #include "math/exponential.h"
+#include "math/inverse_hyperbolic.h"
 #include "math/inverse_trigonometric.h"
+#include "math/logarithm.h"
+#include "math/power.h"
+#include "math/roots.h"
 #include "math/trigonometric.h"

@@ -98,14 +98,6 @@ ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
   return number<C>((n + kBias<C>) << kMantissa<C>);
 }
 
-// x * 2^n, rounded once, where 2^(n/2) is a normal number, whatever the result is.
-template <class C>
-ELEMENTWISE_MATH C scale(C x, bits_t<C> n) {
-  constexpr bits_t<C> kEven = bits_t<C>{1} << 12; // makes it positive: shifts of signed 64-bit integers are slow
-  const bits_t<C> half = ((n + kEven) >> 1) - kEven / 2;
-  return x * power_of_two<C>(half) * power_of_two<C>(n - half);
-}
-
 // c[0] + c[1] x + c[2] x^2 + ... by Estrin's scheme: neighbours are joined, c[0] + c[1] x and so on, which leaves a
 // polynomial in x^2 of half as many coefficients. By Horner's rule each step would wait for the one before.
 template <class C, size_t n, size_t... I>
@@ -127,6 +119,21 @@ template <class C>
 struct Words {
   C high, low;
 };
+
+// x * 2^n, rounded once if that is a normal number, |n| at most 3/2 of the largest exponent: x times 2^(n - h), where
+// nothing is lost, times 2^h, where h is half the largest exponent with the sign of n.
+template <class C>
+ELEMENTWISE_MATH C scale(Words<C> x, bits_t<C> n) {
+  constexpr bits_t<C> kTop = kSign<C> >> 1; // the bit of an exponent that 2^h has for positive h only
+  constexpr bits_t<C> kPositive = (kTop | bits_t<C>{kBias<C> / 2} << kMantissa<C>);
+  const bits_t<C> negative = n >> 1 & kTop;
+  const C first = number<C>((n << kMantissa<C>)+(negative ^ (kPositive ^ kTop)));
+  return std::fma(x.low, first, x.high * first) * number<C>(negative ^ kPositive);
+}
+template <class C>
+ELEMENTWISE_MATH C scale(C x, bits_t<C> n) {
+  return scale<C>({x, C(-0.0)}, n);
+}
 
 // a + b, exactly; |a| >= |b|, or a is 0.
 template <class C>

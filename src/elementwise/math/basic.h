@@ -1,0 +1,104 @@
+// What rounds to an integer, compares or copies a sign, and the square root.
+#pragma once
+
+#include "words.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+// |x|. That of the least integer is itself.
+template <class C>
+ELEMENTWISE_MATH C abs(C x) {
+  if constexpr (std::is_floating_point_v<C>)
+    return math::magnitude(x);
+  else if constexpr (std::is_signed_v<C>)
+    return x < 0 ? static_cast<C>(-static_cast<std::make_unsigned_t<C>>(x)) : x;
+  else
+    return x;
+}
+
+// The magnitude of the first with the sign of the second.
+template <class C>
+ELEMENTWISE_MATH C copysign(C magnitude, C sign) {
+  return math::with_sign(magnitude, sign);
+}
+
+// The smaller one; -0 is smaller than +0; a NaN where one of them is. IEEE 754-2019, minimum.
+template <class C>
+ELEMENTWISE_MATH C min(C a, C b) {
+  if constexpr (std::is_floating_point_v<C>) {
+    // Where neither is smaller they are equal, zeros of two signs, or one is a NaN: each time, the bits of both.
+    const math::bits_t<C> first = -math::bits_t<C>{!(a > b)}, second = -math::bits_t<C>{!(a < b)};
+    return math::number<C>((math::bits(a) & first) | (math::bits(b) & second));
+  } else {
+    return b < a ? b : a;
+  }
+}
+
+// The greater one; +0 is greater than -0; a NaN where one of them is. IEEE 754-2019, maximum.
+template <class C>
+ELEMENTWISE_MATH C max(C a, C b) {
+  if constexpr (std::is_floating_point_v<C>)
+    return -min(-a, -b);
+  else
+    return a < b ? b : a;
+}
+
+// x, but at least low and at most high; high where low is greater. A NaN where one of the three is.
+template <class C>
+ELEMENTWISE_MATH C clamp(C x, C low, C high) {
+  return min(max(x, low), high);
+}
+
+// The integer nearest to x, ties to even. Newer machines than SSE2's have an instruction for it. (For the functions
+// below too, but GCC puts those in vectors only under -fno-trapping-math.)
+template <class C>
+ELEMENTWISE_MATH C rint(C x) {
+#if defined(__CUDACC__) || defined(__SSE4_1__) || defined(__aarch64__)
+  return std::rint(x);
+#else
+  constexpr C kInteger = C(math::bits_t<C>{1} << math::kMantissa<C>); // a number as large as this is one
+  const C of = math::magnitude(x);
+  return math::with_sign(math::choose(of < kInteger, (of + kInteger) - kInteger, of), x);
+#endif
+}
+
+// The greatest integer that is not above x.
+template <class C>
+ELEMENTWISE_MATH C floor(C x) {
+  const C to = rint(x);
+  return math::with_sign(to - math::choose(to > x, C(1), C(0)), x);
+}
+
+// The least integer that is not below x.
+template <class C>
+ELEMENTWISE_MATH C ceil(C x) {
+  const C to = rint(x);
+  return math::with_sign(to + math::choose(to < x, C(1), C(0)), x);
+}
+
+// x without its fraction.
+template <class C>
+ELEMENTWISE_MATH C trunc(C x) {
+  return math::with_sign(floor(math::magnitude(x)), x);
+}
+
+// x * y + z, rounded once.
+template <class C>
+ELEMENTWISE_MATH C fma(C x, C y, C z) {
+  return std::fma(x, y, z);
+}
+
+template <class C>
+ELEMENTWISE_MATH C sqrt(C x) {
+  return std::sqrt(x);
+}
+
+// 1 / sqrt(x). The quotient has the errors of two roundings; a step of Newton's leaves little more than its own.
+template <class C>
+ELEMENTWISE_MATH C rsqrt(C x) {
+  const C y = 1 / std::sqrt(x);
+  const math::Words<C> xy = math::product(x, y);
+  const C error = std::fma(-xy.low, y, std::fma(-xy.high, y, C(1))); // 1 - x y^2; a NaN where x is 0 or infinite
+  return math::choose(error == error, std::fma(y / 2, error, y), y);
+}
+
+} // namespace elementwise::inline ELEMENTWISE_TARGET

@@ -1,0 +1,58 @@
+// The cube root, and the root of a sum of squares.
+#pragma once
+
+#include "words.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+
+// The cube root. The bits of a number, as an integer, are about a logarithm: of -1/3 of them, and a constant, comes r,
+// which is 1 / cbrt(x) but for one part in thirty. (The constant makes the errors of both signs alike.) With
+// h = 1 - x r^3 it is r (1 - h)^(-1/3) = r (1 + h / 3 + 2 h^2 / 9 + ...), and the root is x r^2: from there it is a
+// step of Newton's, whose residual is of two words.
+template <class C>
+ELEMENTWISE_MATH C cbrt(C x) {
+  using namespace math;
+  // What is left of small numbers would be subnormal: they are taken times a cube.
+  constexpr C kSmall = kFloat<C> ? C(0x1p-60) : C(0x1p-600), kTimes = kFloat<C> ? C(0x1p60) : C(0x1p300);
+  constexpr C kBack = kFloat<C> ? C(0x1p-20) : C(0x1p-100);
+  const bool small = magnitude(x) < kSmall;
+  const C a = magnitude(x) * choose(small, kTimes, C(1));
+  constexpr int kLeft = kFloat<C> ? 10 : 32; // bits: those above are an integer that kRound has room for
+  constexpr C kAtOne = C((kBias<C> * 4 / 3.0 - 0.066) * (1 << (kMantissa<C> - kLeft)));
+  const C upper = number<C>(bits(kRound<C>) + (bits(a) >> kLeft)) - kRound<C>;
+  C r = number<C>(bits(std::fma(upper, C(-1) / 3, kRound<C> + kAtOne)) << kLeft);
+  C h = std::fma(a * r * r, -r, C(1));
+  r = std::fma(r * h, polynomial(h, {C(1) / 3, C(2) / 9, C(14) / 81, C(35) / 243}), r);
+  if constexpr (!kFloat<C>) {
+    h = std::fma(a * r * r, -r, C(1));
+    r = std::fma(r * h, polynomial(h, {C(1) / 3, C(2) / 9}), r);
+  }
+  const C y = a * r * r;
+  const Words<C> square = product(y, y);
+  const C left = std::fma(-square.low, y, std::fma(-square.high, y, a)); // a - y^3
+  const C root = std::fma(r * r * (C(1) / 3), left, y) * choose(small, kBack, C(1));
+  return choose(magnitude(x) < std::numeric_limits<C>::infinity(), with_sign(root, x), x + x);
+}
+
+// sqrt(x^2 + y^2); infinite where one of them is, whatever the other.
+template <class C>
+ELEMENTWISE_MATH C hypot(C x, C y) {
+  using namespace math;
+  constexpr C kInfinity = std::numeric_limits<C>::infinity();
+  const C a = magnitude(x), b = magnitude(y);
+  C root;
+  if constexpr (kFloat<C>) {
+    // The squares are exact in double, and far from its ends.
+    root = static_cast<C>(std::sqrt(static_cast<double>(a) * a + static_cast<double>(b) * b));
+  } else {
+    // Squares of large numbers would be infinite, those of small ones subnormal.
+    const C most = choose(a > b, a, b), least = choose(a > b, b, a);
+    const bool large = most > 0x1p500, small = most < 0x1p-400;
+    const C times = choose(large, 0x1p-600, choose(small, 0x1p600, C(1)));
+    const C back = choose(large, 0x1p600, choose(small, 0x1p-600, C(1)));
+    root = std::sqrt(std::fma(most * times, most * times, (least * times) * (least * times))) * back;
+  }
+  return choose(a == kInfinity, a, choose(b == kInfinity, b, root));
+}
+
+} // namespace elementwise::inline ELEMENTWISE_TARGET
