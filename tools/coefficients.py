@@ -29,7 +29,6 @@ class Polynomial:
     bits: int  # of the coefficients' significands: 24 or 53
     weight: Function = lambda x: mpf(1)
     exact: int = 0  # so many coefficients, from the lowest on, are rounded to twice the bits, as two words
-    once: bool = False  # all are rounded at once: the later fits of a long polynomial over 0 do not converge
     fits: int = 99  # after so many, all coefficients that are left are rounded: with many of them, few fits converge
 
 
@@ -92,8 +91,11 @@ def tan_numerator(z: mpf) -> mpf:
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
-    # In z, the square of the argument. Those of half turns and of quarter turns are for float, but of double; and the
-    # rest of large numbers of turns can be somewhat more than 1/2.
+    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, fits=1),
+    "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),
+    "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
+    # In z, the square of the argument. "half turns" and tan are for float, but of double; the rest of a large number of
+    # turns can be somewhat more than 1/2.
     "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.277")), 5, 53),
     "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.304")), 2, 53),
     "sin quarter turns": Polynomial(
@@ -101,15 +103,6 @@ POLYNOMIALS = {
     ),
     "cos quarter turns": Polynomial(
         by_square(lambda x: mp.cospi(x / 2), 2, lambda x: mpf(1)), (mpf(0), mpf("0.2501")), 6, 53, lambda z: z
-    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, once=True),
-    "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, once=True),
-    "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
-    # In z, the square of the argument. Those of half turns and of quarter turns are for float, but of double.
-    "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.2501")), 5, 53),
-    "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.2501")), 2, 53),
-    "sin double": Polynomial(by_square(mp.sin, 3, identity), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z),
-    "cos double": Polynomial(
-        by_square(mp.cos, 4, lambda x: 1 - x**2 / 2), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z**2
     ),
     "asin float": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
     "asin double": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
@@ -183,9 +176,6 @@ def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
         return polynomial.function(x) - mp.polyval(found[::-1], x) if found else polynomial.function(x)
 
     for k in range(polynomial.degree + 1):
-        if k == 0 or not polynomial.once:
-            rest = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)
-        found.append(rounded(rest.pop(0), polynomial.bits * (2 if k < polynomial.exact else 1)))
         if k < polynomial.fits:
             fitted = remez(left, range(k, polynomial.degree + 1), polynomial.interval, polynomial.weight)
         found.append(rounded(fitted.pop(0), polynomial.bits * (2 if k < polynomial.exact else 1)))
