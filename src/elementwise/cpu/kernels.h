@@ -66,7 +66,7 @@ Lanes<compute_t<T>> load(const Element<T>* from) {
   Lanes<compute_t<T>> to;
   if constexpr (std::is_same_v<T, float16>) {
 #if defined(ELEMENTWISE_WIDE)
-    _mm512_store_ps(to.lane, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+    _mm512_store_ps(to.lane, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
 #else
     _mm256_store_ps(to.lane, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 #endif
@@ -80,7 +80,7 @@ template <class T>
 void unload(const Lanes<compute_t<T>>& from, Element<T>* to) {
   if constexpr (std::is_same_v<T, float16>) {
 #if defined(ELEMENTWISE_WIDE)
-    const __m256i halves = _mm512_cvtps_ph(_mm512_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
+    const __m256i halves = _mm512_maskz_cvtps_ph(0xffff, _mm512_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
 #else
     const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
