@@ -177,9 +177,9 @@ ELEMENTWISE_MATH double sin_or_cos(double argument) {
   const bool small = magnitude(argument) < 0x1p-27;
   const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
   const double sine = rounded(sine_of(turns.rest)), cosine = rounded(cosine_of(turns.rest));
-  const double size = (turns.whole & 1) != cos ? cosine : sine;
+  const double size = choose((turns.whole & 1) != cos, cosine, sine);
   const double to = number<double>(bits(size) ^ ((turns.whole + cos) >> 1 << 63));
-  return cos ? to : small ? argument : to;
+  return cos ? to : choose(small, argument, to);
 }
 
 } // namespace math
