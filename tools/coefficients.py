@@ -81,8 +81,6 @@ def erfc_at(x: float) -> mpf:
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 LOG = (mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1)
 
-PI_4 = mp.pi / 4 * mpf("1.0001")
-
 
 def tan_numerator(z: mpf) -> mpf:
     """Return ``tan(y) / x`` times the denominator of Pade's approximation, ``y = x pi / 2``, ``z = x^2``."""
@@ -98,14 +96,18 @@ POLYNOMIALS = {
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
     "tanh float": Polynomial(by_square(mp.tanh, 3, identity), (mpf(0), mpf("0.9025")), 6, 24, weight=lambda z: z),
     "log float": Polynomial(log1p_tail, (mpf("0.6953125") - 1, mpf("0.390625")), 8, 24, weight=lambda x: x**2, fits=1),
+    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, fits=1),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
-    # In z, the square of the argument. Those of half turns and of quarter turns are for float, but of double.
-    "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.2501")), 5, 53),
-    "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.2501")), 2, 53),
-    "sin double": Polynomial(by_square(mp.sin, 3, identity), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z),
-    "cos double": Polynomial(
-        by_square(mp.cos, 4, lambda x: 1 - x**2 / 2), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z**2
+    # In z, the square of the argument. "half turns" and tan are for float, but of double; the rest of a large number of
+    # turns can be somewhat more than 1/2.
+    "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.277")), 5, 53),
+    "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.304")), 2, 53),
+    "sin quarter turns": Polynomial(
+        by_square(lambda x: mp.sinpi(x / 2), 3, lambda x: mp.pi / 2 * x), (mpf(0), mpf("0.2501")), 5, 53, lambda z: z
+    ),
+    "cos quarter turns": Polynomial(
+        by_square(lambda x: mp.cospi(x / 2), 2, lambda x: mpf(1)), (mpf(0), mpf("0.2501")), 6, 53, lambda z: z
     ),
     "asin float": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
     "asin double": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),

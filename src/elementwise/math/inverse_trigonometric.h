@@ -26,40 +26,33 @@ ELEMENTWISE_MATH C asin_rest(C square) {
   }
 }
 
-// atan(x) / x - 1 for 0 <= x <= 1.
-template <class C>
-ELEMENTWISE_MATH C atan_rest(C x) {
-  const C square = x * x;
+// atan(x) / x - 1 for the square of |x| <= 1/2. C says how accurate it is.
+template <class C, class D>
+ELEMENTWISE_MATH D atan_rest(D square) {
   if constexpr (kFloat<C>) {
-    return square * polynomial(
-                        square, {-0x1.55554p-2, 0x1.999266p-3, -0x1.24262ap-3, 0x1.c0c8ep-4, -0x1.58bcecp-4,
-                                 0x1.dc97d8p-5, -0x1.012e5ap-5, 0x1.6963fap-7, -0x1.dcc022p-10});
+    return square * polynomial(square, {-0x1.555514p-2, 0x1.997ba6p-3, -0x1.225174p-3, 0x1.a0474cp-4, -0x1.a4d854p-5});
   } else {
     return square *
            polynomial(
-               square, {-0x1.5555555555464p-2, 0x1.9999999985c96p-3, -0x1.2492491ffad05p-3, 0x1.c71c70b051ddp-4,
-                        -0x1.745d03506035ap-4, 0x1.3b12be911544ap-4, -0x1.1108f18161cffp-4, 0x1.e17b8ff92a843p-5,
-                        -0x1.ad40542c75528p-5, 0x1.7f0c58bc37931p-5, -0x1.4fa0f4a5b5ae8p-5, 0x1.17b6620dcbcdfp-5,
-                        -0x1.a8d54f198e379p-6, 0x1.17e36a3a408a5p-6, -0x1.2f93ff7d6d931p-7, 0x1.ff2ba8655944fp-9,
-                        -0x1.357a4b46314fcp-10, 0x1.dba27f43b6cc8p-13, -0x1.5a912039da20ap-16});
+               square, {-0x1.5555555555518p-2, 0x1.99999999914d9p-3, -0x1.249249216fe02p-3, 0x1.c71c70968a2fdp-4,
+                        -0x1.745cf54e6d8bcp-4, 0x1.3b11454529ef8p-4, -0x1.10f3675519bd9p-4, 0x1.dfed130205b4bp-5,
+                        -0x1.a3a79728cf6b2p-5, 0x1.571e4d3bd7b7bp-5, -0x1.c1fbe91b4734cp-6, 0x1.4c2a26b4cb7d2p-7});
   }
 }
 
 // asin and acos of |x| > 1/2 are those of the half angle: asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
 template <class C>
 struct HalfAngle {
-  bool is;
   C x, low, square; // |x| or sqrt((1 - |x|) / 2), which low completes
 };
 template <class C>
-ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument) {
+ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument, bool is) {
   const C size = magnitude(argument);
-  const bool is = size > C(0.5);
   const C half = std::fma(size, C(-0.5), C(0.5));
   const C square = choose(is, half, size * size);
   const C root = std::sqrt(half);
   const C root_low = std::fma(-root, root, half) * (C(0.5) / choose(root == 0, C(1), root));
-  return {is, choose(is, root, size), choose(is, root_low, C(0)), square};
+  return {choose(is, root, size), choose(is, root_low, C(0)), square};
 }
 
 } // namespace math
@@ -67,9 +60,10 @@ ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument) {
 template <class C>
 ELEMENTWISE_MATH C asin(C argument) {
   using namespace math;
-  const HalfAngle<C> half = half_angle(argument);
-  const C factor = choose(half.is, C(-2), C(1));
-  const C base = choose(half.is, kHalfPi<C>, C(0)), base_low = choose(half.is, kHalfPiLow<C>, C(0));
+  const bool is_half = magnitude(argument) > C(0.5);
+  const HalfAngle<C> half = half_angle(argument, is_half);
+  const C factor = choose(is_half, C(-2), C(1));
+  const C base = choose(is_half, kHalfPi<C>, C(0)), base_low = choose(is_half, kHalfPiLow<C>, C(0));
   const C x = factor * half.x;
   const Words<C> high = sum_of_ordered(base, x);
   const C low = std::fma(x, asin_rest(half.square), std::fma(factor, half.low, base_low + high.low));
@@ -79,12 +73,13 @@ ELEMENTWISE_MATH C asin(C argument) {
 template <class C>
 ELEMENTWISE_MATH C acos(C argument) {
   using namespace math;
-  const HalfAngle<C> half = half_angle(argument);
+  const bool is_half = magnitude(argument) > C(0.5);
+  const HalfAngle<C> half = half_angle(argument, is_half);
   // pi/2 -+ asin(|x|), or the half angle twice, or pi less that.
   const bool negative = argument < 0;
   const C base_of_half = choose(negative, C(2), C(0));
-  const C base = choose(half.is, base_of_half, C(1));
-  const C factor = choose(half.is, C(2), C(1)) * choose(negative == half.is, C(-1), C(1));
+  const C base = choose(is_half, base_of_half, C(1));
+  const C factor = choose(is_half, C(2), C(1)) * choose(negative == is_half, C(-1), C(1));
   const C x = factor * half.x;
   const Words<C> high = sum_of_ordered(base * kHalfPi<C>, x);
   const C low =
@@ -92,36 +87,53 @@ ELEMENTWISE_MATH C acos(C argument) {
   return high.high + low;
 }
 
+// The point (1, x) turned back by 0, 1 or 2 eighths of a turn, the one that brings it nearest to the axis: to
+// (x sine + cosine, x cosine - sine), times the square root of 2 for one eighth, whose quotient is at most 1/2.
 template <class C>
 ELEMENTWISE_MATH C atan(C argument) {
   using namespace math;
   constexpr C kLarge = C(0x1p100); // from here on it is pi/2
   const C size = choose(magnitude(argument) > kLarge, kLarge, magnitude(argument));
-  const bool inverse = size > 1; // atan(x) = pi/2 - atan(1 / x)
-  const C x = choose(inverse, C(1) / size, size);
-  const C lack = std::fma(-x, choose(inverse, size, C(1)), choose(inverse, C(1), x)); // of x, times 1 / x
-  const C base = choose(inverse, kHalfPi<C>, C(0)), base_low = choose(inverse, kHalfPiLow<C>, C(0));
-  const C term = choose(inverse, -x, x);
-  const Words<C> high = sum_of_ordered(base, term);
-  const C low = std::fma(term, atan_rest(x) + lack, base_low + high.low);
+  const C sine = choose(size > C(0.5), C(1), C(0)), cosine = choose(size > 2, C(0), C(1));
+  const C above = std::fma(size, cosine, -sine), below = std::fma(size, sine, cosine);
+  const C below_low = std::fma(size, sine, cosine - below);
+  const C quarters = std::fma(sine - cosine, C(0.5), C(0.5));
+  const C reciprocal = 1 / below;
+  const C x = above * reciprocal;
+  const C x_low = std::fma(-x, below_low, std::fma(-x, below, above)) * reciprocal;
+  const Words<C> high = sum_of_ordered(quarters * kHalfPi<C>, x);
+  const C low = std::fma(x, atan_rest<C>(x * x), x_low + std::fma(quarters, kHalfPiLow<C>, high.low));
   return with_sign(high.high + low, argument);
 }
 
-// The angle of the point (x, y), in (-pi, pi].
+// The angle of the point (x, y), from -pi to pi.
 template <class C>
 ELEMENTWISE_MATH C atan2(C ordinate, C abscissa) {
   using namespace math;
-  using D = double; // a quotient of floats does not underflow in double
+  using D = double; // quotients of floats do not underflow in double
   const D y = magnitude(ordinate), x = magnitude(abscissa);
-  const bool steep = y > x;
+  const bool steep = y > x, same = y == x;
   const bool left = (bits(abscissa) & kSign<C>) != 0;
-  const D quotient = choose(steep, x, y) / choose(steep, y, x);
-  // 0/0 counts as 0, infinity/infinity as 1.
-  const D t = choose(x == y, choose(x == 0, D(0), D(1)), quotient);
-  const D t_negative = choose(left != steep, -t, t);
-  const D quarters = choose(steep, D(1), choose(left, D(2), D(0)));
-  const Words<D> high = sum_of_ordered(quarters * kHalfPi<D>, t_negative);
-  const D low = std::fma(t_negative, D(atan_rest(C(t))), std::fma(quarters, kHalfPiLow<D>, high.low));
+  // t = lesser / greater; infinity / infinity counts as 1, 0 / 0 as 0. Numbers so large that sums overflow are scaled.
+  constexpr D kMost = 0x1.fffffffffffffp+1023;
+  const D most = choose(steep, y, x);
+  const D scale = choose(most > 0x1p1000, 0x1p-100, D(1));
+  D greater = choose(same, D(1), choose(most > kMost, D(1), most * scale));
+  D lesser = choose(same, choose(most == 0, D(0), D(1)), choose(steep, x, y) * choose(most > kMost, D(0), scale));
+  // As for atan, atan(t) = pi/4 + atan((t - 1) / (t + 1)).
+  const bool middle = lesser + lesser > greater;
+  const D above = choose(middle, lesser - greater, lesser);
+  const Words<D> both = sum_of_ordered(greater, lesser);
+  const D below = choose(middle, both.high, greater), below_low = choose(middle, both.low, D(0));
+  const D t = above / below;
+  const D t_low = std::fma(-t, below_low, std::fma(-t, below, above)) / below;
+  // The angle is that of t, or pi/2 or pi and that of t or -t.
+  const D sign = choose(left != steep, D(-1), D(1));
+  const D quarters = std::fma(sign, choose(middle, D(0.5), D(0)), choose(steep, D(1), choose(left, D(2), D(0))));
+  const D signed_t = sign * t;
+  const Words<D> high = sum_of_ordered(quarters * kHalfPi<D>, signed_t);
+  const D low =
+      std::fma(signed_t, atan_rest<C>(t * t), std::fma(sign, t_low, std::fma(quarters, kHalfPiLow<D>, high.low)));
   return with_sign(C(high.high + low), ordinate);
 }
 

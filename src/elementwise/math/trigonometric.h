@@ -14,22 +14,21 @@ namespace math {
 
 // x less the nearest of some multiples.
 struct Turns {
-  double rest;    // |rest| <= 1/2
+  double rest;    // at most 1/2, or somewhat more if x is large
   uint64_t whole; // its lowest bit is right
 };
 
-// x as a number of half turns (unit 1) or quarter turns (unit 2). 1/pi less multiples of 2 divided by the last bit of
-// x, as two words: for x up to 2^49 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
-// two words have more digits than are needed. With `cos`, the multiples are those of 1/2, 3/2...
+// x as a number of half turns (unit 1) or quarter turns (unit 2): x times 1/pi as two words, less the multiples of 2
+// that the words make of the last bit of x. Two words have more digits than one float needs, so that there are only
+// four pairs of them: up to 2^49 they are those of 1/pi itself. With `cos`, the rest is what makes its sine the cosine.
 template <int unit, bool cos = false>
 ELEMENTWISE_MATH Turns turns(float argument) {
-  const float size = magnitude(argument);
-  const bool second = size >= 0x1p49f, third = size >= 0x1p75f, fourth = size >= 0x1p102f;
-  const double x = argument;
-  double high = choose(second, unit * 0x1.b9391054a7f0ap-27, unit * 0x1.45f306dc9c883p-2);
+  const double x = argument, size = magnitude(x);
+  const bool second = size >= 0x1p49, third = size >= 0x1p75, fourth = size >= 0x1p102;
+  double high = choose(second, unit * 0x1.b9391054a7f0ap-27, unit * 0x1.45f306dc9c882p-2);
   high = choose(third, unit * 0x1.529fc2757d1f5p-53, high);
   high = choose(fourth, unit * -0x1.505c1596447e5p-82, high);
-  double low = choose(second, unit * -0x1.505c1596447e5p-82, unit * -0x1.6b01ec5417056p-56);
+  double low = choose(second, unit * -0x1.505c1596447e5p-82, unit * 0x1.4a7f09d5f47d5p-55);
   low = choose(third, unit * 0x1.a6ee06db14acdp-108, low);
   low = choose(fourth, unit * 0x1.b14acc9e21c82p-136, low);
   const double shifted = std::fma(x, high, kRound<double>);
@@ -43,19 +42,23 @@ ELEMENTWISE_MATH Turns turns(float argument) {
 
 // sin(pi (whole + rest)).
 ELEMENTWISE_MATH float sin_of_half_turns(Turns turns) {
-  const double x = turns.rest;
-  const double p = x * polynomial(
-                           x * x, {0x1.921fb544256bbp+1, -0x1.4abbce51cc01cp+2, 0x1.466bc06adfd54p+1,
-                                   -0x1.32d12f029349fp-1, 0x1.50140ea9bc83p-4, -0x1.cc9be58a74a21p-8});
+  const double x = turns.rest, square = x * x;
+  double p = -0x1.ca41df84cf448p-8;
+  p = std::fma(square, p, 0x1.4ffdc0ff929e4p-4);
+  p = std::fma(square, p, -0x1.32d09ca77f274p-1);
+  p = std::fma(square, p, 0x1.466bbd668eb0fp+1);
+  p = std::fma(square, p, -0x1.4abbce46df7bbp+2);
+  p = std::fma(square, p, 0x1.921fb5440ccb7p+1);
+  p *= x;
   return float(number<double>(bits(p) ^ (turns.whole << 63)));
 }
 
 // The digits of 2/pi for each exponent of a double.
 struct TwoOverPi {
-  static constexpr int kFirst = 995;                   // biased, of 2^-28: closer to 0, the sine is x
-  static constexpr int kDigits = 52;                   // a word has
-  static constexpr int kSize = 2048 - kFirst + 3 * 52; // a double takes four words
-  static constexpr int kScale = 200;                   // words are times 2^200, as some would be subnormal
+  static constexpr int kFirst = 995;                        // biased, of 2^-28: closer to 0, the sine is x
+  static constexpr int kDigits = 52;                        // a word has
+  static constexpr int kSize = 2048 - kFirst + 3 * kDigits; // a double takes four words
+  static constexpr int kScale = 200;                        // words are times 2^200, as some would be subnormal
   double word[kSize] = {};
 
   // The word of an exponent has those 52 binary digits of 2/pi that begin with the one which makes a double's last bit
@@ -106,58 +109,75 @@ struct QuarterTurns {
 // |x| >= 2^-28. x times words 1 and 2 is taken apart at fixed places, so that all that has to be exact is.
 ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
   static constexpr TwoOverPi kTwoOverPi;
+  constexpr int kDigits = TwoOverPi::kDigits;
   const uint64_t exponent = (bits(argument) & ~kSign<double>) >> kMantissa<double>;
-  const double* const word = kTwoOverPi.word + (exponent - TwoOverPi::kFirst);
+  const uint64_t at = exponent - TwoOverPi::kFirst;
+  const double word[] = {
+      kTwoOverPi.word[at], kTwoOverPi.word[at + kDigits], kTwoOverPi.word[at + 2 * kDigits],
+      kTwoOverPi.word[at + 3 * kDigits]};
   const double x = argument * 0x1p-200;
   static_assert(TwoOverPi::kScale == 200);
   // |x word[0]| <= 2^54. Multiples of 8 go; what stays is at most 4, and a multiple of 2^-50.
   constexpr double kEights = 0x1.8p55;
   const double first = std::fma(x, word[0], -(std::fma(x, word[0], kEights) - kEights));
-  // |x word[52]| <= 4 is a multiple of 2^-49 and the rest, of at most 2^-50.
+  // |x word[1]| <= 4 is a multiple of 2^-49 and the rest, of at most 2^-50.
   constexpr double kSecond = 12;
-  const double second = std::fma(x, word[52], kSecond) - kSecond;
-  const double second_rest = std::fma(x, word[52], -second);
-  // |x word[104]| <= 2^-50 is a multiple of 2^-101 and the rest, of at most 2^-102.
+  const double second = std::fma(x, word[1], kSecond) - kSecond;
+  const double second_rest = std::fma(x, word[1], -second);
+  // |x word[2]| <= 2^-50 is a multiple of 2^-101 and the rest, of at most 2^-102.
   constexpr double kThird = 0x1.8p-49;
-  const double third = std::fma(x, word[104], kThird) - kThird;
-  const double third_rest = std::fma(x, word[156], std::fma(x, word[104], -third));
+  const double third = std::fma(x, word[2], kThird) - kThird;
+  const double third_rest = std::fma(x, word[3], std::fma(x, word[2], -third));
   const double all = first + second;
-  const Nearest<double> whole = nearest(all);
-  const Words<double> rest = sum_of_ordered(all - whole.value, second_rest + third);
-  return {{rest.high, rest.low + third_rest}, whole.integer};
+  const double shifted = all + kRound<double>;
+  const Words<double> rest = sum_of_ordered(all - (shifted - kRound<double>), second_rest + third);
+  return {{rest.high, rest.low + third_rest}, bits(shifted)};
 }
 
-// In radians.
-ELEMENTWISE_MATH Words<double> radians(Words<double> quarter_turns) {
+// The sine or cosine is constant + factor * value, in one rounding.
+struct Sine {
+  double factor, value, constant;
+};
+
+// sin(pi/2 x) = pi/2 x + x^3 P(x^2).
+ELEMENTWISE_MATH Sine sine_of(Words<double> x) {
   constexpr double kHigh = 0x1.921fb54442d18p+0, kLow = 0x1.1a62633145c07p-54; // pi/2
-  const Words<double> high = product(quarter_turns.high, kHigh);
-  return {high.high, std::fma(quarter_turns.low, kHigh, std::fma(quarter_turns.high, kLow, high.low))};
+  const double square = x.high * x.high;
+  const double p = polynomial(
+      square, {-0x1.4abbce625be47p-1, 0x1.466bc67758df5p-4, -0x1.32d2cce339b69p-8, 0x1.50783020f019p-13,
+               -0x1.e300aac113fa4p-19, 0x1.e405224ef31bfp-25});
+  return {x.high, kHigh, std::fma(square * x.high, p, std::fma(x.high, kLow, x.low * kHigh))};
 }
 
-// The sine and cosine of at most pi/4.
-ELEMENTWISE_MATH Words<double> sin_of_words(Words<double> x, double square) {
+// cos(pi/2 x) = 1 + x^2 P(x^2).
+ELEMENTWISE_MATH Sine cosine_of(Words<double> x) {
+  const double square = x.high * x.high;
   const double p = polynomial(
-      square, {-0x1.5555555555549p-3, 0x1.111111110f8a4p-7, -0x1.a01a019c15b1fp-13, 0x1.71de357aa9b71p-19,
-               -0x1.ae5e6837231e3p-26, 0x1.5d9382eedde6ep-33});
-  return {x.high, std::fma(square * x.high, p, x.low)};
+      square, {0x1.03c1f081b5a5p-2, -0x1.55d3c7e3bf82ap-6, 0x1.e1f50674e846dp-11, -0x1.a6d1e180a3729p-16,
+               0x1.f9c4124ee8014p-22, -0x1.b00301cf1f116p-28});
+  return {std::fma(x.high + x.high, x.low, square), std::fma(square, p, -0x1.3bd3cc9be45dep+0), 1};
 }
-ELEMENTWISE_MATH Words<double> cos_of_words(Words<double> x, double square) {
-  const double p = polynomial(
-      square, {0x1.555555555554cp-5, -0x1.6c16c16c1521dp-10, 0x1.a01a019cbf0b9p-16, -0x1.27e4f812630bp-22,
-               0x1.1ee9f10e90d5ap-29, -0x1.8fb108d385d55p-37});
-  const double high = std::fma(square, -0.5, 1); // what it is too much by is part of the low word
-  return {high, std::fma(square * square, p, std::fma(square, -0.5, 1 - high) - x.high * x.low)};
+
+ELEMENTWISE_MATH double rounded(Sine sine) {
+  return std::fma(sine.factor, sine.value, sine.constant);
+}
+
+// The sine as two words, whose product outweighs the constant, and the cosine, whose constant outweighs the product.
+ELEMENTWISE_MATH Words<double> sine_words(Sine sine) {
+  const double high = rounded(sine);
+  return {high, std::fma(sine.factor, sine.value, -high) + sine.constant};
+}
+ELEMENTWISE_MATH Words<double> cosine_words(Sine cosine) {
+  const double high = rounded(cosine);
+  return {high, std::fma(cosine.factor, cosine.value, cosine.constant - high)};
 }
 
 template <bool cos>
 ELEMENTWISE_MATH double sin_or_cos(double argument) {
   const bool small = magnitude(argument) < 0x1p-27;
   const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
-  const Words<double> x = radians(turns.rest);
-  const double square = x.high * x.high;
-  const Words<double> sine = sin_of_words(x, square), cosine = cos_of_words(x, square);
-  const bool even = ((turns.whole + cos) & 1) == 0;
-  const double size = choose(even, sine.high + sine.low, cosine.high + cosine.low);
+  const double sine = rounded(sine_of(turns.rest)), cosine = rounded(cosine_of(turns.rest));
+  const double size = choose((turns.whole & 1) != cos, cosine, sine);
   const double to = number<double>(bits(size) ^ ((turns.whole + cos) >> 1 << 63));
   return cos ? to : choose(small, argument, to);
 }
@@ -192,18 +212,14 @@ ELEMENTWISE_MATH C tan(C argument) {
     // Pade's approximation of degrees 5 and 4, but with the coefficients of the numerator fitted.
     const Turns of = turns<2>(argument);
     const double x = of.rest, square = x * x;
-    const double above = x * polynomial(square, {0x1.921fb54cceb51p+0, -0x1.b8fa6f590cfcep-2, 0x1.4b9fb7bd394cap-7});
+    const double above = x * polynomial(square, {0x1.921fb55d78adcp+0, -0x1.b8fa78f8e9067p-2, 0x1.4ba50e2ed715cp-7});
     const double below = polynomial(square, {1, -0x1.18bc4418cafe2p+0, 0x1.8bd23188b34f9p-4});
     const bool even = (of.whole & 1) == 0;
     return float(choose(even, above, -below) / choose(even, below, above));
   } else {
     const bool small = magnitude(argument) < 0x1p-27;
     const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
-    const Words<double> x = radians(turns.rest);
-    const double square = x.high * x.high;
-    Words<double> sine = sin_of_words(x, square), cosine = cos_of_words(x, square);
-    sine = sum_of_ordered(sine.high, sine.low);
-    cosine = sum_of_ordered(cosine.high, cosine.low);
+    const Words<double> sine = sine_words(sine_of(turns.rest)), cosine = cosine_words(cosine_of(turns.rest));
     const bool even = (turns.whole & 1) == 0;
     const double sign = number<double>(bits(1.0) | (turns.whole << 63));
     const double above = choose(even, sine.high, cosine.high) * sign,
