@@ -42,15 +42,28 @@ def erf_head(t: mpf) -> mpf:
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
 
 
+def erf_rest(centre: float, low: float, high: float, degree: int, bits: int) -> Polynomial:
+    """Return that of ``(1 - erf(centre + u))^(1/4)``."""
+    return Polynomial(
+        lambda u: mp.root(mp.erfc(centre + u), 4),
+        (mpf(low), mpf(high)),
+        degree,
+        bits,
+        weight=lambda u: 4 * mp.erfc(centre + u) ** mpf(0.75),  # of the error of its fourth power
+        fits=1,
+    )
+
+
 def erfc_factor(t: mpf) -> mpf:
-    """Return ``e^(x^2) erfc(x) (x + 4)`` of ``t = (x - 4) / (x + 4)``."""
+    """Return ``e^(x^2) erfc(x) (1 + 2 x)`` of ``t = (x - 4) / (x + 4)``."""
     x = 4 * (1 + t) / (1 - t)
-    return mp.exp(x**2) * mp.erfc(x) * (x + 4)
+    return mp.exp(x**2) * mp.erfc(x) * (1 + 2 * x)
 
 
-def erfc_at(x: float) -> mpf:
-    """Return ``(x - 4) / (x + 4)``."""
-    return (mpf(x) - 4) / (mpf(x) + 4)
+def erfc_factor_from(low: float, high: float, degree: int, bits: int) -> Polynomial:
+    """Return that of ``erfc_factor`` where x is on this interval."""
+    interval = tuple((mpf(x) - 4) / (mpf(x) + 4) for x in (low, high))
+    return Polynomial(erfc_factor, interval, degree, bits, exact=1, fits=1)
 
 
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
@@ -58,18 +71,12 @@ LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
-    "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
+    "erf head float": Polynomial(erf_head, (mpf(0), mpf(1.125) ** 2), 6, 24),
     "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
-    "erf rest float": Polynomial(lambda u: -mp.erfc(u + 2.5), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
-    "erf rest double": Polynomial(
-        lambda u: mp.log(mp.erfc(u + 1), 2), (mpf(0), mpf(4.93)), 18, 53, weight=lambda u: mp.erfc(u + 1)
-    ),
-    "erf exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
-    "erfc exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 6, 53, fits=1),
-    "erfc float": Polynomial(erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1),
-    "erfc double": Polynomial(
-        erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1
-    ),
+    "erf rest float": erf_rest(5 / 2, -1.375, 1.42, 8, 24),
+    "erf rest double": erf_rest(3, -2, 2.93, 20, 53),
+    "erfc float": erfc_factor_from(0.7, 10.1, 9, 24),
+    "erfc double": erfc_factor_from(0.7, 27.3, 21, 53),
 }
 
 
