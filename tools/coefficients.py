@@ -42,14 +42,14 @@ def erf_head(t: mpf) -> mpf:
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
 
 
-def erf_rest(centre: float, low: float, high: float, degree: int, bits: int) -> Polynomial:
-    """Return that of ``(1 - erf(centre + u))^(1/4)``."""
+def erf_rest(low: float, high: float, degree: int, bits: int) -> Polynomial:
+    """Return that of ``sqrt(1 - erf(1 + u))``, where ``1 + u`` is on this interval."""
     return Polynomial(
-        lambda u: mp.root(mp.erfc(centre + u), 4),
-        (mpf(low), mpf(high)),
+        lambda u: mp.sqrt(mp.erfc(1 + u)),
+        (mpf(low) - 1, mpf(high) - 1),
         degree,
         bits,
-        weight=lambda u: 4 * mp.erfc(centre + u) ** mpf(0.75),  # of the error of its fourth power
+        weight=lambda u: 2 * mp.sqrt(mp.erfc(1 + u)),  # of the error of its square
         fits=1,
     )
 
@@ -71,10 +71,10 @@ LN2_HALF = mp.log(2) / 2 * mpf("1.001")
 POLYNOMIALS = {
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
-    "erf head float": Polynomial(erf_head, (mpf(0), mpf(1.125) ** 2), 6, 24),
-    "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
-    "erf rest float": erf_rest(5 / 2, -1.375, 1.42, 8, 24),
-    "erf rest double": erf_rest(3, -2, 2.93, 20, 53),
+    "erf head float": Polynomial(lambda u: erf_head(u + 0.5), (mpf(-0.5), mpf(1.125) ** 2 - 0.5), 6, 24, fits=1),
+    "erf head double": Polynomial(lambda u: erf_head(u + 0.5), (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
+    "erf rest float": erf_rest(1.125, 3.92, 10, 24),
+    "erf rest double": erf_rest(1, 5.93, 26, 53),
     "erfc float": erfc_factor_from(0.7, 10.1, 9, 24),
     "erfc double": erfc_factor_from(0.7, 27.3, 21, 53),
 }

@@ -6,47 +6,52 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
-// erf(x) / x - 1 of x^2, where |x| <= 1.
+// erf(x) / x - 1, a polynomial in x^2 - 1/2, where |x| <= 1.
 template <class C>
-ELEMENTWISE_MATH C erf_head(C square) {
+ELEMENTWISE_MATH C erf_head(C x) {
+  const C u = std::fma(x, x, C(-0.5));
   if constexpr (kFloat<C>)
     return polynomial(
-        square,
-        {0x1.06eba8p-3, -0x1.81273p-2, 0x1.ce29d6p-4, -0x1.b7c024p-6, 0x1.5247c2p-8, -0x1.97aa46p-11, 0x1.2942eap-14});
+        u,
+        {-0x1.1ae14ap-5, -0x1.1fd164p-2, 0x1.45430ap-4, -0x1.2b8ec6p-6, 0x1.c8981p-9, -0x1.28034ep-11, 0x1.28907ep-14});
   else
     return polynomial(
-        square, {0x1.06eba8214db68p-3, -0x1.812746b03799cp-2, 0x1.ce2f21a03f78ep-4, -0x1.b82ce311a3161p-6,
-                 0x1.565bccedd97f6p-8, -0x1.c02dae8af15ddp-11, 0x1.f9a2922b07245p-14, -0x1.f4c7e43ae3d1p-17,
-                 0x1.b9684e9a74402p-20, -0x1.5b7920eeada19p-23, 0x1.d35484a13dd85p-27, -0x1.a09cce81cdfe3p-31});
+        u, {-0x1.1ae14dc34815bp-5, -0x1.1fd16292151fdp-2, 0x1.454368017b0d5p-4, -0x1.2b902b7b2f2cep-6,
+            0x1.c82aa249a98b5p-9, -0x1.263991b7f7ba8p-11, 0x1.4866392f3b89cp-14, -0x1.429e940003f88p-17,
+            0x1.1ad510e989aa6p-20, -0x1.bf8cf93cb39cdp-24, 0x1.4417930dc5da7p-27, -0x1.acdffb6fc91bap-31});
 }
 
 } // namespace math
 
 // erf(x), 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Near 0 it is x + x p(x^2). Beyond, with the sign of
-// x, it is 1 - p(|x| - c)^4, where c is such that the difference is exact. The fourth root of 1 - erf(x) is flatter
-// than that itself: the polynomial takes little more than half as many terms.
+// x, it is 1 - p(|x| - 1)^2. The square root of 1 - erf(x) is flatter than
+// that itself, and its polynomial has a third fewer terms.
 template <class C>
 ELEMENTWISE_MATH C erf(C x) {
   using namespace math;
   constexpr C kNear = kFloat<C> ? C(1.125) : C(1);
   constexpr C kOne = kFloat<C> ? C(3.92) : C(5.93); // erf is 1 from here on
-  const C of = magnitude(x), u = choose(of > kOne, kOne, of) - (kFloat<C> ? C(2.5) : C(3));
+  const C of = magnitude(x), u = choose(of > kOne, kOne, of) - 1;
   C root;
   if constexpr (kFloat<C>)
-    root = polynomial(
-        u, {0x1.22e1bap-3, -0x1.85406ep-3, 0x1.7f8b28p-4, -0x1.924e1ap-7, -0x1.a68ee4p-8, 0x1.65f21ep-9, 0x1.676332p-16,
-            -0x1.e7a03ep-13, -0x1.a1377ep-17});
+    root = std::fma(
+        u,
+        polynomial(
+            u, {-0x1.0bf44ep-1, 0x1.6d2d1ep-3, 0x1.e68f92p-5, -0x1.6b3e56p-5, -0x1.e7fd1p-8, 0x1.a85fc4p-7,
+                -0x1.14deacp-8, 0x1.ef898ap-12, 0x1.844e7ap-16, -0x1.bd5622p-18}),
+        C(0x1.96212ep-2));
   else
-    root =
-        polynomial(u, {0x1.18cf2732ec232p-4,   -0x1.ba89ba06ff5d3p-4,  0x1.197ebaf84585bp-4,   -0x1.371e19da754e1p-6,
-                       -0x1.2aba870a8917ep-11, 0x1.eedba871c2bb9p-10,  -0x1.aef80e7c9d304p-12, -0x1.7063cfe309163p-15,
-                       0x1.1765d81e6275bp-15,  -0x1.ad4fa806d88aep-19, -0x1.325c287e06d1ep-20, 0x1.3fc3222562046p-22,
-                       0x1.38aee1ab91308p-27,  -0x1.a41e76815969p-27,  0x1.0e987f3eb33cp-30,   0x1.54f146707a2efp-32,
-                       -0x1.064296e0f3p-34,    -0x1.4f9afdb80b1d3p-38, 0x1.ff84ccc80f3a6p-40,  0x1.ace065b8a35cep-45,
-                       -0x1.a78604b332697p-46});
-  root *= root;
+    root = std::fma(
+        u, polynomial(u, {-0x1.0bf098a417dd2p-1,  0x1.6cacc074f349cp-3,  0x1.efb7b0bb8d8cfp-5,   -0x1.83de126a1f27ap-5,
+                          -0x1.3d6a64ec53063p-9,  0x1.f41839175a94p-8,   -0x1.7c4f608d01bb6p-11, -0x1.ac8875056517cp-11,
+                          0x1.6502743cd07d5p-13,  0x1.fa1d53414d326p-15, -0x1.5c6e70e4bcb6cp-16, -0x1.483d393983a9cp-19,
+                          0x1.2b675ccae9d1fp-20,  0x1.3edecd24af002p-21, -0x1.f675a3b570a9dp-22, 0x1.b44726d6526dep-23,
+                          -0x1.7907c9a9a4679p-24, 0x1.304eccac3c275p-25, -0x1.8300723faffb1p-27, 0x1.6e122a04fd2fbp-29,
+                          -0x1.fe535ea1510acp-32, 0x1.0427387a47cedp-34, -0x1.7b6e94238a437p-38, 0x1.789f8d1c343b5p-42,
+                          -0x1.c98ca085d806ep-47, 0x1.016fea4eebecbp-52}),
+        C(0x1.9620d66f585ccp-2));
   const C rest = number<C>(bits(std::fma(-root, root, C(1))) | (bits(x) & kSign<C>));
-  return choose(of < kNear, std::fma(x, erf_head(x * x), x), rest);
+  return choose(of < kNear, std::fma(x, erf_head(x), x), rest);
 }
 
 // 1 - erf(x). Near 0 that is 1 - x - x p(x^2). Beyond, where x is positive, it is e^(-x^2) f(t) / (1 + 2 x) with
@@ -92,7 +97,7 @@ ELEMENTWISE_MATH C erfc(C x) {
   const C beyond = scale<C>(Words<C>{quotient, left * inverse}, e.n);
 
   const Words<C> head = sum_of_ordered(C(1), -x);
-  const C near = head.high + std::fma(-x, erf_head(x * x), head.low);
+  const C near = head.high + std::fma(-x, erf_head(x), head.low);
   return choose(of < C(0.7), near, choose(x < 0, 2 - beyond, beyond));
 }
 
