@@ -6,30 +6,28 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
-// erf(x) / x - 1, a polynomial in x^2 - 1/2, where |x| <= 1.
+// erf(x) / x - 1, a polynomial in x^2, where |x| <= 1.
 template <class C>
 ELEMENTWISE_MATH C erf_head(C x) {
-  const C u = std::fma(x, x, C(-0.5));
   if constexpr (kFloat<C>)
     return polynomial(
-        u,
-        {-0x1.1ae14ap-5, -0x1.1fd164p-2, 0x1.45430ap-4, -0x1.2b8ec6p-6, 0x1.c8981p-9, -0x1.28034ep-11, 0x1.28907ep-14});
+        x * x,
+        {0x1.06eba8p-3, -0x1.81274p-2, 0x1.ce2d5p-4, -0x1.b7fe9p-6, 0x1.542e0ep-8, -0x1.a50ae8p-11, 0x1.4c339cp-14});
   else
     return polynomial(
-        u, {-0x1.1ae14dc34815bp-5, -0x1.1fd16292151fdp-2, 0x1.454368017b0d5p-4, -0x1.2b902b7b2f2cep-6,
-            0x1.c82aa249a98b5p-9, -0x1.263991b7f7ba8p-11, 0x1.4866392f3b89cp-14, -0x1.429e940003f88p-17,
-            0x1.1ad510e989aa6p-20, -0x1.bf8cf93cb39cdp-24, 0x1.4417930dc5da7p-27, -0x1.acdffb6fc91bap-31});
+        x * x, {0x1.06eba8214db68p-3, -0x1.812746b03799cp-2, 0x1.ce2f21a03f78ep-4, -0x1.b82ce311a3161p-6,
+                0x1.565bccedd97f6p-8, -0x1.c02dae8af15ddp-11, 0x1.f9a2922b07245p-14, -0x1.f4c7e43ae3d1p-17,
+                0x1.b9684e9a74402p-20, -0x1.5b7920eeada19p-23, 0x1.d35484a13dd85p-27, -0x1.a09cce81cdfe3p-31});
 }
 
 } // namespace math
 
-// erf(x), 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Near 0 it is x + x p(x^2). Beyond, with the sign of
-// x, it is 1 - p(|x| - 1)^2. The square root of 1 - erf(x) is flatter than
-// that itself, and its polynomial has a third fewer terms.
+// erf(x), 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Where |x| < 1 it is x + x p(x^2). Beyond, with the
+// sign of x, it is 1 - p(|x| - 1)^2. The square root of 1 - erf(x) is flatter than that itself, and its polynomial has
+// a third fewer terms.
 template <class C>
 ELEMENTWISE_MATH C erf(C x) {
   using namespace math;
-  constexpr C kNear = kFloat<C> ? C(1.125) : C(1);
   constexpr C kOne = kFloat<C> ? C(3.92) : C(5.93); // erf is 1 from here on
   const C of = magnitude(x), u = choose(of > kOne, kOne, of) - 1;
   C root;
@@ -37,9 +35,9 @@ ELEMENTWISE_MATH C erf(C x) {
     root = std::fma(
         u,
         polynomial(
-            u, {-0x1.0bf44ep-1, 0x1.6d2d1ep-3, 0x1.e68f92p-5, -0x1.6b3e56p-5, -0x1.e7fd1p-8, 0x1.a85fc4p-7,
-                -0x1.14deacp-8, 0x1.ef898ap-12, 0x1.844e7ap-16, -0x1.bd5622p-18}),
-        C(0x1.96212ep-2));
+            u, {-0x1.0bf09cp-1, 0x1.6cadb6p-3, 0x1.efa2cap-5, -0x1.83c25cp-5, -0x1.353ab2p-9, 0x1.e0d7d8p-8,
+                -0x1.517488p-13, -0x1.786a5ep-10, 0x1.30d57ep-11, -0x1.9e8ac6p-14, 0x1.b7bbfep-18}),
+        C(0x1.9620d6p-2));
   else
     root = std::fma(
         u, polynomial(u, {-0x1.0bf098a417dd2p-1,  0x1.6cacc074f349cp-3,  0x1.efb7b0bb8d8cfp-5,   -0x1.83de126a1f27ap-5,
@@ -51,7 +49,7 @@ ELEMENTWISE_MATH C erf(C x) {
                           -0x1.c98ca085d806ep-47, 0x1.016fea4eebecbp-52}),
         C(0x1.9620d66f585ccp-2));
   const C rest = number<C>(bits(std::fma(-root, root, C(1))) | (bits(x) & kSign<C>));
-  return choose(of < kNear, std::fma(x, erf_head(x), x), rest);
+  return choose(of < 1, std::fma(x, erf_head(x), x), rest);
 }
 
 // 1 - erf(x). Near 0 that is 1 - x - x p(x^2). Beyond, where x is positive, it is e^(-x^2) f(t) / (1 + 2 x) with
