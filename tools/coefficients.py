@@ -73,8 +73,8 @@ POLYNOMIALS = {
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
     "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
     "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
-    "erf rest float": erf_rest(1, 3.92, 11, 24),
-    "erf rest double": erf_rest(1, 5.93, 26, 53),
+    "erf rest float": erf_rest(1, 4, 11, 24),
+    "erf rest double": erf_rest(1, 6, 26, 53),
     "erfc float": erfc_factor_from(0.7, 10.1, 9, 24),
     "erfc double": erfc_factor_from(0.7, 27.3, 21, 53),
 }

@@ -28,25 +28,25 @@ ELEMENTWISE_MATH C erf_head(C x) {
 template <class C>
 ELEMENTWISE_MATH C erf(C x) {
   using namespace math;
-  constexpr C kOne = kFloat<C> ? C(3.92) : C(5.93); // erf is 1 from here on
+  constexpr C kOne = kFloat<C> ? C(4) : C(6); // erf is 1 from here on
   const C of = magnitude(x), u = choose(of > kOne, kOne, of) - 1;
   C root;
   if constexpr (kFloat<C>)
     root = std::fma(
         u,
         polynomial(
-            u, {-0x1.0bf09cp-1, 0x1.6cadb6p-3, 0x1.efa2cap-5, -0x1.83c25cp-5, -0x1.353ab2p-9, 0x1.e0d7d8p-8,
-                -0x1.517488p-13, -0x1.786a5ep-10, 0x1.30d57ep-11, -0x1.9e8ac6p-14, 0x1.b7bbfep-18}),
+            u, {-0x1.0bf09ep-1, 0x1.6cae36p-3, 0x1.ef92ap-5, -0x1.838174p-5, -0x1.3e776p-9, 0x1.e73b9ep-8,
+                -0x1.017628p-12, -0x1.6c4f4ep-10, 0x1.28ca48p-11, -0x1.92ad88p-14, 0x1.a8df28p-18}),
         C(0x1.9620d6p-2));
   else
     root = std::fma(
-        u, polynomial(u, {-0x1.0bf098a417dd2p-1,  0x1.6cacc074f349cp-3,  0x1.efb7b0bb8d8cfp-5,   -0x1.83de126a1f27ap-5,
-                          -0x1.3d6a64ec53063p-9,  0x1.f41839175a94p-8,   -0x1.7c4f608d01bb6p-11, -0x1.ac8875056517cp-11,
-                          0x1.6502743cd07d5p-13,  0x1.fa1d53414d326p-15, -0x1.5c6e70e4bcb6cp-16, -0x1.483d393983a9cp-19,
-                          0x1.2b675ccae9d1fp-20,  0x1.3edecd24af002p-21, -0x1.f675a3b570a9dp-22, 0x1.b44726d6526dep-23,
-                          -0x1.7907c9a9a4679p-24, 0x1.304eccac3c275p-25, -0x1.8300723faffb1p-27, 0x1.6e122a04fd2fbp-29,
-                          -0x1.fe535ea1510acp-32, 0x1.0427387a47cedp-34, -0x1.7b6e94238a437p-38, 0x1.789f8d1c343b5p-42,
-                          -0x1.c98ca085d806ep-47, 0x1.016fea4eebecbp-52}),
+        u, polynomial(u, {-0x1.0bf098a417dc5p-1,  0x1.6cacc074f2704p-3,  0x1.efb7b0bbe1e46p-5,   -0x1.83de126e73d68p-5,
+                          -0x1.3d6a62bc55544p-9,  0x1.f4183328cff33p-8,  -0x1.7c4ea99fb4251p-11, -0x1.ac8a7ec1c03aep-11,
+                          0x1.65142b2646473p-13,  0x1.f9a56c153ee15p-15, -0x1.5b2d2d6323f8bp-16, -0x1.5305534edd28ep-19,
+                          0x1.3e238f7406869p-20,  0x1.245c6cb0f0c72p-21, -0x1.d7cb82929be13p-22, 0x1.973b78748ad83p-23,
+                          -0x1.6284fdde97206p-24, 0x1.2214dba516885p-25, -0x1.746f39e3e8f14p-27, 0x1.621cd1d3b725cp-29,
+                          -0x1.eed55af23c982p-32, 0x1.f8d7cbe82e239p-35, -0x1.6ff899fbbde26p-38, 0x1.6cc1390adef23p-42,
+                          -0x1.ba3c13f0f485cp-47, 0x1.f059da8f9fc18p-53}),
         C(0x1.9620d66f585ccp-2));
   const C rest = number<C>(bits(std::fma(-root, root, C(1))) | (bits(x) & kSign<C>));
   return choose(of < 1, std::fma(x, erf_head(x), x), rest);
