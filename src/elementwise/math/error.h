@@ -67,9 +67,10 @@ ELEMENTWISE_MATH C erfc(C x) {
   const Words<C> one = sum_of_ordered(C(1), e.high);
   const C e_low = e.rest(one.low + e.low);
 
-  // One division makes both 1 / (1 + 2 a) and t, which need not be exact.
+  // One division makes both 1 / (1 + 2 a) and 1 / (a + 4). Of t, the error is made as small as that of a + 4.
   const C divisor = std::fma(C(2), a, C(1)), divisor_low = std::fma(C(2), a, -(divisor - 1));
-  const C both = 1 / (divisor * (a + 4)), inverse = (a + 4) * both, t = (a - 4) * divisor * both;
+  const C both = 1 / (divisor * (a + 4)), inverse = (a + 4) * both, other = divisor * both;
+  const C about = (a - 4) * other, t = std::fma(std::fma(-about, a + 4, a - 4), other, about);
   Words<C> f;
   if constexpr (kFloat<C>) {
     constexpr Words<C> kConstant = {0x1.3ba592p+0, -0x1.23718cp-25};
@@ -96,7 +97,7 @@ ELEMENTWISE_MATH C erfc(C x) {
 
   const Words<C> head = sum_of_ordered(C(1), -x);
   const C near = head.high + std::fma(-x, erf_head(x), head.low);
-  return choose(of < C(0.7), near, choose(x < 0, 2 - beyond, beyond));
+  return choose(of < C(0.72), near, choose(x < 0, 2 - beyond, beyond));
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET
