@@ -95,7 +95,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
 
 def case(row: dict[str, Any]) -> str:
     """Return what the case of `row` is called, without what its plot says already."""
-    name = str(row.get("layout") or row.get("mode"))
+    name = str(row.get("layout") or row.get("mode") or row.get("function"))
     return f"{name}\n{row['numel']:,} elements" if "mode" in row else name
 
 
@@ -186,6 +186,21 @@ def by_chain(rows: Rows, stem: Path) -> Iterator[str]:
     yield f"::::\n\n{numbers(rows)}"
 
 
+def by_function(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "Operators whose functors call `elementwise::exp` and its like: {doc}`ship/functions`. Into a fresh result.\n"
+    yield "::::::{tab-set}\n"
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
+        of_dtype = [row for row in rows if row["dtype"] == dtype]
+        for numel in (1 << 16, 1 << 24):
+            chosen = [row for row in of_dtype if (row["numel"], row["result"]) == (numel, "fresh")]
+            what = f"How many times faster {dtype} functors are than each alternative, {numel:,} elements"
+            yield f"\n:::{{grid-item}}\n**{numel:,} elements**\n\n"
+            yield draw(stem.with_name(f"{stem.name}-{dtype}-{numel}"), bars, chosen, what, (4.6, 5.2)) + "\n:::\n"
+        yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
+    yield "::::::\n"
+
+
 def generated(rows: Rows, stem: Path) -> Iterator[str]:
     yield "The operator of {doc}`ship/index`. Eager is `x / (1 + x.abs() / limit)`, and what is compiled, too.\n"
     yield from by_size(rows, stem)
@@ -200,6 +215,7 @@ SECTIONS = {
     "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
     "fusion": ("Compiled chains with our operators fused into them, float32", by_chain),
+    "functions": ("Functions in a functor", by_function),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
     "fresh_pages": ("Huge pages in new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),

@@ -37,6 +37,31 @@ def exp_tail(x: mpf) -> mpf:
     return (mp.expm1(x) - x) / x**2 if abs(x) > mpf(2) ** -60 else mpf(1) / 2 + x / 6
 
 
+def log1p_tail(x: mpf) -> mpf:
+    """Return ``(log(1 + x) - x + x^2 / 2) / x^3``."""
+    return (mp.log1p(x) - x + x**2 / 2) / x**3 if abs(x) > mpf(2) ** -40 else mpf(1) / 3 - x / 4
+
+
+def atanh_tail(z: mpf) -> mpf:
+    """Return ``(atanh(s) / s - 1 - z / 3) / z^2`` with ``s = sqrt(z)``."""
+    s = mp.sqrt(z)
+    return (mp.atanh(s) / s - 1 - z / 3) / z**2 if z > mpf(2) ** -40 else mpf(1) / 5 + z / 7 + z**2 / 9
+
+
+def by_square(function: Function, power: int, first: Function = lambda x: mpf(0)) -> Function:
+    """Return ``(function(x) - first(x)) / x^power`` as a function of ``z = x^2``."""
+
+    def rest(z: mpf) -> mpf:
+        x = mp.sqrt(abs(z) + mpf(2) ** -60)
+        return (function(x) - first(x)) / x**power
+
+    return rest
+
+
+def identity(x: mpf) -> mpf:
+    return x
+
+
 def erf_head(t: mpf) -> mpf:
     """Return ``erf(x) / x - 1`` of ``t = x^2``."""
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
@@ -67,16 +92,54 @@ def erfc_factor_from(low: float, high: float, degree: int, bits: int) -> Polynom
 
 
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
+LOG = (mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1)
+
+PI_4 = mp.pi / 4 * mpf("1.0001")
+
+
+def tan_numerator(z: mpf) -> mpf:
+    """Return ``tan(y) / x`` times the denominator of Pade's approximation, ``y = x pi / 2``, ``z = x^2``."""
+    y = mp.sqrt(abs(z) + mpf(2) ** -80) * mp.pi / 2
+    return mp.tan(y) / y * mp.pi / 2 * (1 - 4 * y**2 / 9 + y**4 / 63)
+
 
 POLYNOMIALS = {
-    "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
-    "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
+    # Of what is next to x where expm1 needs it. The first coefficient is 1/2, and not among those of the header.
+    "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
+    "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
+    "tanh float": Polynomial(by_square(mp.tanh, 3, identity), (mpf(0), mpf("0.9025")), 6, 24, weight=lambda z: z),
+    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, fits=1),
+    "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),
+    "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
+    # In z, the square of the argument. Those of half turns and of quarter turns are for float, but of double.
+    "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.2501")), 5, 53),
+    "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.2501")), 2, 53),
+    "sin double": Polynomial(by_square(mp.sin, 3, identity), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z),
+    "cos double": Polynomial(
+        by_square(mp.cos, 4, lambda x: 1 - x**2 / 2), (mpf(0), PI_4**2), 5, 53, weight=lambda z: z**2
+    ),
+    "asin float": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
+    "asin double": Polynomial(by_square(mp.asin, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
+    "atan float": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 4, 24, weight=lambda z: z),
+    "atan double": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
     "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
     "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
     "erf rest float": erf_rest(1, 4, 11, 24),
     "erf rest double": erf_rest(1, 6, 26, 53),
     "erfc float": erfc_factor_from(0.7, 10.1, 9, 24),
     "erfc double": erfc_factor_from(0.7, 27.3, 21, 53),
+    "erf rest float": Polynomial(lambda u: -mp.erfc(u + 2.5), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
+    "erf rest double": Polynomial(
+        lambda u: mp.log(mp.erfc(u + 1), 2), (mpf(0), mpf(4.93)), 18, 53, weight=lambda u: mp.erfc(u + 1)
+    ),
+    "erf exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
+    "erfc exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 6, 53, fits=1),
+    "erfc float": Polynomial(
+        erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1
+    ),
+    "erfc double": Polynomial(
+        erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1
+    ),
 }
 
 
@@ -96,11 +159,11 @@ def remez(function: Function, powers: Sequence[int], interval: tuple[mpf, mpf], 
     def chebyshev(count: int) -> list[mpf]:
         return [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
 
-    def row(x: mpf) -> list[mpf]:
-        return [x**k * weight(x) for k in powers]
+    def scale(x: mpf) -> mpf:  # all powers change sign at 0 if the lowest one is odd; the errors shall alternate still
+        return weight(x) * (-1 if x < 0 and powers[0] % 2 else 1)
 
     grid = chebyshev(POINTS)
-    weighted = [(row(x), function(x) * weight(x)) for x in grid]
+    weighted = [([x**k * scale(x) for k in powers], function(x) * scale(x)) for x in grid]
     at = [round((POINTS - 1) * i / n) for i in range(n + 1)]  # the grid itself is dense towards the ends
     for _ in range(30):
         matrix = mp.matrix([[*weighted[i][0], (-1) ** k] for k, i in enumerate(at)])

@@ -12,8 +12,9 @@
 // C: float for the 16-bit floating-point types, which are rounded once more when they are stored, else the dtype
 // itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool. What a functor
 // computes is the same for every instruction set as long as it calls nothing whose result is not specified to the
-// last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign. std::exp and its
-// like come from the C library on the CPU and from CUDA on the device, and their last bits differ.
+// last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign. math.h has
+// elementwise::exp and its like, whose results are; std::exp is a call of the C library on the CPU, one for each
+// element, and CUDA's on the device, and their last bits differ.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,11 @@
 #define ELEMENTWISE_FUNCTION __host__ __device__
 #elif defined(ELEMENTWISE_ISA)
 #define ELEMENTWISE_TARGET ELEMENTWISE_ISA
+#ifdef __OPTIMIZE__ // a call would keep the loop around it from being vectorised; a debugger's breakpoint needs one
+#define ELEMENTWISE_FUNCTION [[gnu::always_inline]]
+#else
 #define ELEMENTWISE_FUNCTION
+#endif
 #else
 #define ELEMENTWISE_TARGET host_target
 #define ELEMENTWISE_FUNCTION

@@ -113,7 +113,7 @@ void run(
   cuda::kernels[place](task, nullptr);
 #else
   const cpu::Computer computer = cpu::isa().computers[place](kOrdinal<T>);
-  const cpu::Tiles tiles(plan, computer.bytes);
+  const cpu::Tiles tiles(plan, computer);
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
     cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data))(tile, tile + step);

@@ -11,7 +11,7 @@
 namespace {
 
 using namespace elementwise;
-using cpu::Box, cpu::Moves, cpu::Tiles, cpu::Walk;
+using cpu::Box, cpu::Computer, cpu::Moves, cpu::Rows, cpu::Tiles, cpu::Walk;
 using Row = std::vector<int64_t>;
 
 bool passed = true;
@@ -46,6 +46,11 @@ std::string show(const Plan& plan) {
   for (int d = 0; d < plan.dims; d++)
     text.append(d ? ", " : "") += std::to_string(plan.size[d]) + " (" + join(plan.stride[d], plan.operands) + ")";
   return text;
+}
+
+// So many results, and elements of so many bytes.
+Computer computer(int results, const int* bytes) {
+  return {{}, {}, [](const Rows&, const double*) {}, results, bytes};
 }
 
 // Which operands are moved and how, the extent of a tile, how many there are, all tiles, and all bytes.
@@ -168,12 +173,12 @@ void can_stream() {
   const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
   const Layout layout{{2, 64}, {{64, 1}, {80, 1}, {80, 1}}};
   const int bytes[] = {4, 4, 4};
-  const Tiles tiles(layout.plan(), bytes);
+  const Tiles tiles(layout.plan(), computer(1, bytes));
   // The addresses of the first two operands, and how many of them are results.
   for (const auto& [first, second, results, want] :
        {std::array{64, 68, 1, 1}, {66, 64, 1, 0}, {64, 66, 1, 1}, {64, 66, 2, 0}, {64, 68, 2, 1}}) {
     void* const data[] = {at(first), at(second), nullptr};
-    expect("can stream", std::to_string(tiles.can_stream({{}, {}, {}, results, bytes}, data)), std::to_string(want));
+    expect("can stream", std::to_string(tiles.can_stream(computer(results, bytes), data)), std::to_string(want));
   }
   for (const auto& [address, want] : {std::pair(0, 0), {4, 15}, {60, 1}, {62, 0}, {64, 0}})
     expect("before a line", std::to_string(Tiles::before_line(at(address), 4)), std::to_string(want));
@@ -181,15 +186,30 @@ void can_stream() {
 
 } // namespace
 
+// A computer that has nothing for short rows is given none: each operand is packed, or is one row already.
+void packs_short_rows() {
+  const int bytes[] = {4, 4, 4};
+  const Computer packing{{}, {}, nullptr, 1, bytes};
+  const std::pair<Layout, const char*> table[] = {
+      {{{1000, 15}, {{15, 1}, {40, 1}, {20, 1}}}, "tiles 011, 15x273, 1x4 of 4 apart, 180000"},
+      {{{1000, 255}, {{255, 1}, {300, 1}, {255, 1}}}, "tiles 010, 255x16, 1x63 of 63 apart, 3060000"},
+      {{{1000, 256}, {{256, 1}, {300, 1}, {256, 1}}}, "tiles 010, 256x16, 1x63 of 63 apart, 3072000"},
+      {{{1000, 257}, {{257, 1}, {300, 1}, {257, 1}}}, "nothing 000, 257x15, 1x67 of 67, 3084000"},
+      {{{10}, {{1}, {1}, {1}}}, "nothing 000, 10x1, 1x1 of 1 apart, 120"},
+  };
+  for (const auto& [layout, want] : table) expect("packs", show(Tiles(layout.plan(), packing), 3), want);
+}
+
 int main() {
   plans();
+  packs_short_rows();
   can_stream();
   for (const auto& [name, layout, bytes, want, streams, walk] : kCalls) {
     const Plan plan = layout.plan();
-    const Tiles tiles(plan, bytes);
+    const Tiles tiles(plan, computer(1, bytes));
     expect(name, show(tiles, plan.operands), want);
     void* const aligned[3] = {};
-    expect(name, tiles.can_stream({{}, {}, {}, 1, bytes}, aligned) ? "streams" : "not", streams ? "streams" : "not");
+    expect(name, tiles.can_stream(computer(1, bytes), aligned) ? "streams" : "not", streams ? "streams" : "not");
     expect(name, show(plan, tiles, walk.begin, walk.end), walk.boxes);
     if (plan.numel() > 60'000) continue; // which would take long
     const Places places = all_places(layout);

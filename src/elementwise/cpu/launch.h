@@ -11,7 +11,7 @@ namespace elementwise::cpu {
 template <class ParallelFor>
 void launch(const Task& task, const ParallelFor& parallel_for) {
   const Computer computer = isa().computers[task.kernel](task.dtype);
-  const Tiles tiles(task.plan, computer.bytes);
+  const Tiles tiles(task.plan, computer);
   const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data);
   const auto part = [&](int64_t begin, int64_t end) {
     const DefaultFloatEnvironment environment;

@@ -36,7 +36,7 @@ struct Tiles {
     return -reinterpret_cast<uintptr_t>(at) % kLine / element_bytes;
   }
 
-  Tiles(const Plan& plan, const int* element_bytes) {
+  Tiles(const Plan& plan, const Computer& computer) {
     for (int d = 0; d < 2; d++) {
       size[d] = d < plan.dims ? plan.size[d] : 1;
       for (int k = 0; k < plan.operands; k++) stride[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
@@ -47,11 +47,12 @@ struct Tiles {
       moved[k] = stride[k][0] != 1;
       any_moved |= moved[k];
       across |= size[1] > 1 && runs_across(stride[k]);
-      widest = std::max<int64_t>(widest, element_bytes[k]);
-      bytes += element_bytes[k] * plan.numel();
+      widest = std::max<int64_t>(widest, computer.bytes[k]);
+      bytes += computer.bytes[k] * plan.numel();
     }
-    const bool several = any_moved && size[1] > 1;
-    const bool narrow = several && size[0] < kNarrow, short_rows = several && size[0] <= kPiece / 2;
+    const bool several = (any_moved || !computer.short_rows) && size[1] > 1;
+    const bool short_rows = several && size[0] <= kPiece / 2;
+    const bool narrow = short_rows && (size[0] < kNarrow || !computer.short_rows);
     for (int k = 0; k < plan.operands && narrow; k++) moved[k] |= stride[k][1] != size[0];
     moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
     int64_t elements = kElements;

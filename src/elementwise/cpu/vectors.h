@@ -30,7 +30,10 @@ struct __attribute__((packed)) Element {
 // aligned.
 template <int64_t kBytes>
 [[gnu::always_inline]] inline void write_past_cache(const void* from, void* to) {
-#if defined(__AVX__)
+#if defined(__AVX512F__)
+  for (int64_t k = 0; k < kBytes / 64; k++)
+    _mm512_stream_si512(static_cast<__m512i*>(to) + k, _mm512_load_si512(static_cast<const __m512i*>(from) + k));
+#elif defined(__AVX__)
   for (int64_t k = 0; k < kBytes / 32; k++)
     _mm256_stream_si256(static_cast<__m256i*>(to) + k, _mm256_load_si256(static_cast<const __m256i*>(from) + k));
 #elif defined(__SSE2__)

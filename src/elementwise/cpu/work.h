@@ -22,8 +22,8 @@ struct Computer {
   // n adjacent elements of each operand.
   using Row = void (*)(int64_t n, void* const* data, const double* numbers);
   Row row;
-  Row stream; // the same, and writes past the cache
-  void (*short_rows)(const Rows& rows, const double* numbers);
+  Row stream;                                                  // the same, and writes past the cache
+  void (*short_rows)(const Rows& rows, const double* numbers); // null: short rows are packed, and then are one
   int results;
   const int* bytes; // of an element of each operand
 };

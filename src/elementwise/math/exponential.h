@@ -14,12 +14,15 @@ namespace math {
 template <class C>
 constexpr C kLog2E = C(1.44269504088896340736);
 
+template <class C>
+constexpr C kInfinity = std::numeric_limits<C>::infinity();
+
 // ln 2 as two words.
 template <class C>
 constexpr Words<C> kLn2 = kFloat<C> ? Words<C>{C(0x1.62e43p-1), C(-0x1.05c61p-29)}
                                     : Words<C>{C(0x1.62e42fefa39efp-1), C(0x1.abc9e3b39803fp-56)};
 
-// The integer next to a / ln 2.
+// The integer next to x / ln 2.
 template <class C>
 ELEMENTWISE_MATH Nearest<C> nearest_power(C x) {
   const C shifted = std::fma(x, kLog2E<C>, kRound<C>);
@@ -41,18 +44,26 @@ struct Reduced {
 
   // e^r - 1 is high and this with `others` = low: r^2 / 2 + r^3 p(r) + others.
   ELEMENTWISE_MATH C rest(C others) const {
+    const C square = r * r;
     C p;
-    if constexpr (kFloat<C>)
-      p = polynomial(r, {0x1.555556p-3, 0x1.5554fp-5, 0x1.110fe2p-7, 0x1.6d438cp-10, 0x1.a28f22p-13});
+    if constexpr (kFloat<C>) // less to do than by Estrin's scheme, and as fast
+      p = std::fma(
+          square, std::fma(r, std::fma(r, C(0x1.a18a02p-13), C(0x1.6d417p-10)), C(0x1.1110a2p-7)),
+          std::fma(r, C(0x1.5554f2p-5), C(0x1.555556p-3)));
     else
       p = polynomial(
-          r, {0x1.5555555555559p-3, 0x1.5555555555557p-5, 0x1.111111110f642p-7, 0x1.6c16c16c15773p-10,
-              0x1.a01a01b00fcc5p-13, 0x1.a01a01ab1a225p-16, 0x1.71ddf7e787cabp-19, 0x1.27e4d12ff642bp-22,
-              0x1.af5f7e056c165p-26, 0x1.1f840ab1f87fcp-29});
-    const C square = r * r;
+          r, {0x1.5555555555559p-3, 0x1.5555555555556p-5, 0x1.111111110f636p-7, 0x1.6c16c16c164d2p-10,
+              0x1.a01a01b014e34p-13, 0x1.a01a01a64ffe3p-16, 0x1.71ddf7e1fdb1ap-19, 0x1.27e4db8de1084p-22,
+              0x1.af5f76b158edcp-26, 0x1.1f74fd79385cap-29});
     return std::fma(square * r, p, std::fma(square, C(0.5), others));
   }
 };
+
+// high + low, reduced by the multiple of ln 2 next to it.
+template <class C>
+ELEMENTWISE_MATH Reduced<C> reduced(C high, C low = C(-0.0)) { // less work than 0: x + -0.0 is x, whatever x is
+  return Reduced<C>(nearest_power(high), high, low);
+}
 
 // e^r 2^n
 template <class C>
@@ -64,8 +75,8 @@ ELEMENTWISE_MATH C power(const Reduced<C>& x) {
 // e^(high + low). low is ignored where e^high is 0 or infinite.
 template <class C>
 ELEMENTWISE_MATH C exp_of(Words<C> x) {
-  C result = power(Reduced<C>(nearest_power(x.high), x.high, x.low));
-  result = choose(x.high > (kFloat<C> ? C(89) : C(710)), std::numeric_limits<C>::infinity(), result);
+  C result = power(reduced(x.high, x.low));
+  result = choose(x.high > (kFloat<C> ? C(89) : C(710)), kInfinity<C>, result);
   return choose(x.high < (kFloat<C> ? C(-104) : C(-746)), C(0), result);
 }
 
@@ -82,16 +93,16 @@ ELEMENTWISE_MATH C hyperbolic(C x) {
   const C r = reduced.r, square = r * r;
   C even, odd; // (cosh r - 1 - r^2 / 2) / r^2, (sinh r - r) / r^2
   if constexpr (kFloat<C>) {
-    even = polynomial(square, {0x1.5554fp-5, 0x1.6d438cp-10}) * square;
-    odd = polynomial(square, {0x1.555556p-3, 0x1.110fe2p-7, 0x1.a28f22p-13}) * r;
+    even = polynomial(square, {0x1.5554f2p-5, 0x1.6d417p-10}) * square;
+    odd = polynomial(square, {0x1.555556p-3, 0x1.1110a2p-7, 0x1.a18a02p-13}) * r;
   } else {
     even = polynomial(
-               square, {0x1.5555555555557p-5, 0x1.6c16c16c15773p-10, 0x1.a01a01ab1a225p-16, 0x1.27e4d12ff642bp-22,
-                        0x1.1f840ab1f87fcp-29}) *
+               square, {0x1.5555555555556p-5, 0x1.6c16c16c164d2p-10, 0x1.a01a01a64ffe3p-16, 0x1.27e4db8de1084p-22,
+                        0x1.1f74fd79385cap-29}) *
            square;
     odd = polynomial(
-              square, {0x1.5555555555559p-3, 0x1.111111110f642p-7, 0x1.a01a01b00fcc5p-13, 0x1.71ddf7e787cabp-19,
-                       0x1.af5f7e056c165p-26}) *
+              square, {0x1.5555555555559p-3, 0x1.111111110f636p-7, 0x1.a01a01b014e34p-13, 0x1.71ddf7e1fdb1ap-19,
+                       0x1.af5f76b158edcp-26}) *
           r;
   }
   const Words<C> linear = product(b.high, reduced.high);
@@ -100,7 +111,7 @@ ELEMENTWISE_MATH C hyperbolic(C x) {
   rest = std::fma(square, a.high * C(0.5), rest);
   rest = std::fma(square, std::fma(a.high, even, b.high * odd), rest);
   const C result = (leading.high + rest) * 2 * power_of_two<C>(n.integer - 2);
-  return choose(x > (kFloat<C> ? C(89.5) : C(710.5)), std::numeric_limits<C>::infinity(), result);
+  return choose(x > (kFloat<C> ? C(89.5) : C(710.5)), kInfinity<C>, result);
 }
 
 } // namespace math
@@ -119,7 +130,7 @@ ELEMENTWISE_MATH C exp2(C x) {
   const C fraction = x - n.value;
   const Words<C> r = product(fraction, kLn2<C>.high);
   C result = power(Reduced<C>({C(0), n.integer}, r.high, std::fma(fraction, kLn2<C>.low, r.low)));
-  result = choose(x > (kFloat<C> ? C(129) : C(1025)), std::numeric_limits<C>::infinity(), result);
+  result = choose(x > (kFloat<C> ? C(129) : C(1025)), kInfinity<C>, result);
   return choose(x < (kFloat<C> ? C(-151) : C(-1076)), C(0), result);
 }
 
@@ -127,11 +138,11 @@ ELEMENTWISE_MATH C exp2(C x) {
 template <class C>
 ELEMENTWISE_MATH C expm1(C x) {
   using namespace math;
-  const Reduced<C> r(nearest_power(x), x, C(-0.0));
+  const Reduced<C> r = reduced(x);
   const Words<C> one = sum(C(1), power_of_two<C>(1 - r.n) * C(-0.5)); // 2^-n itself may be subnormal
   const Words<C> leading = sum_of_ordered(one.high, r.high);
   C result = (leading.high + r.rest(leading.low + one.low + r.low)) * 2 * power_of_two<C>(r.n - 1);
-  result = choose(x > (kFloat<C> ? C(89) : C(710)), std::numeric_limits<C>::infinity(), result);
+  result = choose(x > (kFloat<C> ? C(89) : C(710)), kInfinity<C>, result);
   result = choose(x < (kFloat<C> ? C(-17.5) : C(-37.5)), C(-1), result);
   return with_sign(result, x);
 }
@@ -140,17 +151,18 @@ ELEMENTWISE_MATH C expm1(C x) {
 template <class C>
 ELEMENTWISE_MATH C sigmoid(C x) {
   using namespace math;
-  const Reduced<C> r(nearest_power(-x), -x, C(-0.0));
-  // 2^-n = shifted * kShift, which may be subnormal or 0
+  constexpr C kMost = kFloat<C> ? C(40) : C(350); // the result is 1, and 2^-n a normal number
+  const C y = -choose(x > kMost, kMost, x);
+  const Reduced<C> r = reduced(y);
+  // 2^-n = shifted * kShift, which may be subnormal or 0.
   constexpr C kShift = kFloat<C> ? C(0x1p-64) : C(0x1p-512);
   const C shifted = power_of_two<C>((kFloat<C> ? 64 : 512) - r.n);
   const Words<C> one = sum_of_ordered(C(1), shifted * kShift);
   const Words<C> leading = sum_of_ordered(one.high, r.high);
-  const Words<C> divisor = sum_of_ordered(leading.high, r.rest(leading.low + one.low + r.low));
-  const C guess = 1 / divisor.high;
+  const Words<C> divisor = sum_of_ordered(leading.high, r.rest(leading.low + (one.low + r.low)));
+  const C guess = 1 / divisor.high, result = guess * shifted;
   const C error = std::fma(-guess, divisor.low, std::fma(-guess, divisor.high, C(1)));
-  const C result = std::fma(guess, error, guess) * shifted * kShift;
-  return choose(x > (kFloat<C> ? C(17.5) : C(37.5)), C(1), choose(x < (kFloat<C> ? C(-104) : C(-746)), C(0), result));
+  return choose(x < (kFloat<C> ? C(-104) : C(-746)), C(0), std::fma(result, error, result) * kShift);
 }
 
 template <class C>
@@ -163,23 +175,34 @@ ELEMENTWISE_MATH C sinh(C x) {
   return math::with_sign(math::hyperbolic<C, false>(math::magnitude(x)), x);
 }
 
-// tanh |x| = (1 - e^y) / (1 + e^y), y = -2|x|: ((2^-n - 1) - (e^r - 1)) / ((2^-n + 1) + (e^r - 1)), n and r of y
 template <class C>
 ELEMENTWISE_MATH C tanh(C x) {
   using namespace math;
-  const C y = -2 * magnitude(x);
-  // n no further than where 2^-n - 1 and 2^-n + 1 are exact. r is then larger, but few bits of it count.
-  constexpr C kLeast = kFloat<C> ? C(-23 / 1.4426950408889634) : C(-52 / 1.4426950408889634);
-  const Reduced<C> r(nearest_power(choose(y < kLeast, kLeast, y)), y, C(-0.0));
-  const C power = power_of_two<C>(-r.n);
-  const Words<C> above = sum_of_ordered(power - 1, -r.high), below = sum_of_ordered(power + 1, r.high);
-  const C rest = r.rest(r.low);
-  const Words<C> dividend = sum_of_ordered(above.high, -rest), divisor = sum_of_ordered(below.high, rest);
-  const C inverse = 1 / divisor.high;
-  const C guess = dividend.high * inverse;
-  const C error = std::fma(-guess, divisor.high, dividend.high) +
-                  std::fma(-guess, below.low + divisor.low, above.low + dividend.low);
-  return with_sign(choose(y < (kFloat<C> ? C(-18.4) : C(-38.4)), C(1), std::fma(error, inverse, guess)), x);
+  const C a = magnitude(x);
+  if constexpr (kFloat<C>) {
+    // a + a^3 p(a^2), or 1 - 2 / (e^2a + 1) where what is taken from 1 is so small that its errors are.
+    const Reduced<C> r = reduced(a + a);
+    const C power = power_of_two<C>(r.n);
+    const C divisor = std::fma(power, r.high + r.rest(r.low), power + 1);
+    const C taken = choose(a > 20, C(0), 2 / divisor);
+    const C square = a * a;
+    const C rest = polynomial(
+        square, {0x1.110e02p-3f, -0x1.b9a142p-5f, 0x1.61b5bcp-6f, -0x1.0a10fcp-7f, 0x1.408818p-9f, -0x1.a895d2p-12f});
+    const C p = std::fma(square, rest, C(-0x1.555548p-2f));
+    return with_sign(choose(a < C(0.95), std::fma(square * p, a, a), 1 - taken), x);
+  } else {
+    // (1 - e^y) / (1 + e^y) = (2^-n - e^r) / (2^-n + e^r), y = -2a, n and r of y
+    const Reduced<C> r = reduced(-2 * a);
+    const C power = power_of_two<C>(-r.n);
+    const Words<C> one = sum_of_ordered(C(1), r.high);
+    const Words<C> above = sum_of_ordered(power, -one.high), below = sum_of_ordered(power, one.high);
+    const C rest = r.rest(one.low + r.low);
+    const Words<C> dividend = sum_of_ordered(above.high, -rest), divisor = sum_of_ordered(below.high, rest);
+    const C inverse = 1 / divisor.high, guess = dividend.high * inverse;
+    const C error = std::fma(-guess, divisor.high, dividend.high) +
+                    std::fma(-guess, below.low + divisor.low, above.low + dividend.low);
+    return with_sign(choose(a > 20, C(1), std::fma(error, inverse, guess)), x);
+  }
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

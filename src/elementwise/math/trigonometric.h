@@ -1,0 +1,220 @@
+// sin, cos and tan.
+//
+// The argument is first taken modulo quarter turns, x = (q + r) pi/2, |r| <= 1/2. Far from 0 this is what M. Payne and
+// R. Hanek found (Radian reduction for trigonometric functions, 1983): of 2/pi in binary, the digits count from where
+// they no longer make whole turns of the last bit of x, to where what they add is less than the error that is allowed.
+// As no float comes nearer to a multiple of pi/2 than 2^-33 or so, and no double nearer than 2^-61, some 87 digits of
+// 2/pi are enough for a float, and some 172 for a double.
+#pragma once
+
+#include "words.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace math {
+
+// x less the nearest of some multiples.
+struct Turns {
+  double rest;    // |rest| <= 1/2
+  uint64_t whole; // its lowest bit is right
+};
+
+// x as a number of half turns (unit 1) or quarter turns (unit 2). 1/pi less multiples of 2 divided by the last bit of
+// x, as two words: for x up to 2^49 that is 1/pi itself, and so many doubles, a window, have one pair in common as the
+// two words have more digits than are needed. With `cos`, the multiples are those of 1/2, 3/2...
+template <int unit, bool cos = false>
+ELEMENTWISE_MATH Turns turns(float argument) {
+  const float size = magnitude(argument);
+  const bool second = size >= 0x1p49f, third = size >= 0x1p75f, fourth = size >= 0x1p102f;
+  const double x = argument;
+  double high = choose(second, unit * 0x1.b9391054a7f0ap-27, unit * 0x1.45f306dc9c883p-2);
+  high = choose(third, unit * 0x1.529fc2757d1f5p-53, high);
+  high = choose(fourth, unit * -0x1.505c1596447e5p-82, high);
+  double low = choose(second, unit * -0x1.505c1596447e5p-82, unit * -0x1.6b01ec5417056p-56);
+  low = choose(third, unit * 0x1.a6ee06db14acdp-108, low);
+  low = choose(fourth, unit * 0x1.b14acc9e21c82p-136, low);
+  const double shifted = std::fma(x, high, kRound<double>);
+  const double rest = std::fma(x, high, -(shifted - kRound<double>));
+  // cos(pi r) = sin(pi (1/2 - |r|)).
+  if constexpr (cos)
+    return {
+        std::fma(number<double>(bits(x) ^ (~bits(rest) & kSign<double>)), low, 0.5 - magnitude(rest)), bits(shifted)};
+  return {std::fma(x, low, rest), bits(shifted)};
+}
+
+// sin(pi (whole + rest)).
+ELEMENTWISE_MATH float sin_of_half_turns(Turns turns) {
+  const double x = turns.rest;
+  const double p = x * polynomial(
+                           x * x, {0x1.921fb544256bbp+1, -0x1.4abbce51cc01cp+2, 0x1.466bc06adfd54p+1,
+                                   -0x1.32d12f029349fp-1, 0x1.50140ea9bc83p-4, -0x1.cc9be58a74a21p-8});
+  return float(number<double>(bits(p) ^ (turns.whole << 63)));
+}
+
+// The digits of 2/pi for each exponent of a double.
+struct TwoOverPi {
+  static constexpr int kFirst = 995;                   // biased, of 2^-28: closer to 0, the sine is x
+  static constexpr int kDigits = 52;                   // a word has
+  static constexpr int kSize = 2048 - kFirst + 3 * 52; // a double takes four words
+  static constexpr int kScale = 200;                   // words are times 2^200, as some would be subnormal
+  double word[kSize] = {};
+
+  // The word of an exponent has those 52 binary digits of 2/pi that begin with the one which makes a double's last bit
+  // 2 quarter turns; it is rounded to nearest, so that those that follow may be negative. The next word is that of an
+  // exponent higher by 52.
+  constexpr TwoOverPi() {
+    constexpr uint64_t kBits[] = {
+        0,
+        0,
+        0xa2f9836e4e441529,
+        0xfc2757d1f534ddc0,
+        0xdb6295993c439041,
+        0xfe5163abdebbc561,
+        0xb7246e3a424dd2e0,
+        0x06492eea09d1921c,
+        0xfe1deb1cb129a73e,
+        0xe88235f52ebb4484,
+        0xe99c7026b45f7e41,
+        0x3991d639835339f4,
+        0x9c845f8bbdf9283b,
+        0x1ff897ffde05980f,
+        0xef2f118b5a0a6d1f,
+        0x6d367ecf27cb09b7,
+        0x4f463f669e5fea2d,
+        0x7527bac7ebe5f17b,
+        0x3d0739f78a5292ea,
+        0x6bfb5fb11f8d5d08,
+        0x56033046fc7b6bab};
+    // Of the last bit of the first exponent, 2^-80, the first digit has the weight 2^81.
+    double unit = 1; // of the last digit, times 2^200
+    for (int i = 0; i < 30 + kScale; i++) unit *= 2;
+    for (int i = 0; i < kSize; i++, unit /= 2) {
+      const int from = 128 - 82 + i; // the digit of weight 1/2 is number 128
+      const uint64_t high = kBits[from / 64], low = kBits[from / 64 + 1];
+      const uint64_t digits = from % 64 ? high << from % 64 | low >> (64 - from % 64) : high;
+      const int64_t rounded = int64_t(digits >> 12) + int64_t(digits >> 11 & 1);
+      word[i] = double(rounded - (int64_t(digits >> 63) << 52)) * unit;
+    }
+  }
+};
+
+// Quarter turns as words.
+struct QuarterTurns {
+  Words<double> rest;
+  uint64_t whole; // its lowest two bits are right
+};
+
+// |x| >= 2^-28. x times words 1 and 2 is taken apart at fixed places, so that all that has to be exact is.
+ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
+  static constexpr TwoOverPi kTwoOverPi;
+  const uint64_t exponent = (bits(argument) & ~kSign<double>) >> kMantissa<double>;
+  const double* const word = kTwoOverPi.word + (exponent - TwoOverPi::kFirst);
+  const double x = argument * 0x1p-200;
+  static_assert(TwoOverPi::kScale == 200);
+  // |x word[0]| <= 2^54. Multiples of 8 go; what stays is at most 4, and a multiple of 2^-50.
+  constexpr double kEights = 0x1.8p55;
+  const double first = std::fma(x, word[0], -(std::fma(x, word[0], kEights) - kEights));
+  // |x word[52]| <= 4 is a multiple of 2^-49 and the rest, of at most 2^-50.
+  constexpr double kSecond = 12;
+  const double second = std::fma(x, word[52], kSecond) - kSecond;
+  const double second_rest = std::fma(x, word[52], -second);
+  // |x word[104]| <= 2^-50 is a multiple of 2^-101 and the rest, of at most 2^-102.
+  constexpr double kThird = 0x1.8p-49;
+  const double third = std::fma(x, word[104], kThird) - kThird;
+  const double third_rest = std::fma(x, word[156], std::fma(x, word[104], -third));
+  const double all = first + second;
+  const Nearest<double> whole = nearest(all);
+  const Words<double> rest = sum_of_ordered(all - whole.value, second_rest + third);
+  return {{rest.high, rest.low + third_rest}, whole.integer};
+}
+
+// In radians.
+ELEMENTWISE_MATH Words<double> radians(Words<double> quarter_turns) {
+  constexpr double kHigh = 0x1.921fb54442d18p+0, kLow = 0x1.1a62633145c07p-54; // pi/2
+  const Words<double> high = product(quarter_turns.high, kHigh);
+  return {high.high, std::fma(quarter_turns.low, kHigh, std::fma(quarter_turns.high, kLow, high.low))};
+}
+
+// The sine and cosine of at most pi/4.
+ELEMENTWISE_MATH Words<double> sin_of_words(Words<double> x, double square) {
+  const double p = polynomial(
+      square, {-0x1.5555555555549p-3, 0x1.111111110f8a4p-7, -0x1.a01a019c15b1fp-13, 0x1.71de357aa9b71p-19,
+               -0x1.ae5e6837231e3p-26, 0x1.5d9382eedde6ep-33});
+  return {x.high, std::fma(square * x.high, p, x.low)};
+}
+ELEMENTWISE_MATH Words<double> cos_of_words(Words<double> x, double square) {
+  const double p = polynomial(
+      square, {0x1.555555555554cp-5, -0x1.6c16c16c1521dp-10, 0x1.a01a019cbf0b9p-16, -0x1.27e4f812630bp-22,
+               0x1.1ee9f10e90d5ap-29, -0x1.8fb108d385d55p-37});
+  const double high = std::fma(square, -0.5, 1); // what it is too much by is part of the low word
+  return {high, std::fma(square * square, p, std::fma(square, -0.5, 1 - high) - x.high * x.low)};
+}
+
+template <bool cos>
+ELEMENTWISE_MATH double sin_or_cos(double argument) {
+  const bool small = magnitude(argument) < 0x1p-27;
+  const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
+  const Words<double> x = radians(turns.rest);
+  const double square = x.high * x.high;
+  const Words<double> sine = sin_of_words(x, square), cosine = cos_of_words(x, square);
+  const bool even = ((turns.whole + cos) & 1) == 0;
+  const double size = choose(even, sine.high + sine.low, cosine.high + cosine.low);
+  const double to = number<double>(bits(size) ^ ((turns.whole + cos) >> 1 << 63));
+  return cos ? to : choose(small, argument, to);
+}
+
+} // namespace math
+
+template <class C>
+ELEMENTWISE_MATH C sin(C x) {
+  using namespace math;
+  if constexpr (kFloat<C>) {
+    return sin_of_half_turns(turns<1>(x));
+  } else {
+    return sin_or_cos<false>(x);
+  }
+}
+
+template <class C>
+ELEMENTWISE_MATH C cos(C x) {
+  using namespace math;
+  if constexpr (kFloat<C>) {
+    return sin_of_half_turns(turns<1, true>(x));
+  } else {
+    return sin_or_cos<true>(x);
+  }
+}
+
+// tan(x) of an even number of quarter turns and a rest y is tan(y), of an odd number -1 / tan(y).
+template <class C>
+ELEMENTWISE_MATH C tan(C argument) {
+  using namespace math;
+  if constexpr (kFloat<C>) {
+    // Pade's approximation of degrees 5 and 4, but with the coefficients of the numerator fitted.
+    const Turns of = turns<2>(argument);
+    const double x = of.rest, square = x * x;
+    const double above = x * polynomial(square, {0x1.921fb54cceb51p+0, -0x1.b8fa6f590cfcep-2, 0x1.4b9fb7bd394cap-7});
+    const double below = polynomial(square, {1, -0x1.18bc4418cafe2p+0, 0x1.8bd23188b34f9p-4});
+    const bool even = (of.whole & 1) == 0;
+    return float(choose(even, above, -below) / choose(even, below, above));
+  } else {
+    const bool small = magnitude(argument) < 0x1p-27;
+    const QuarterTurns turns = quarter_turns(choose(small, 0x1p-27, argument));
+    const Words<double> x = radians(turns.rest);
+    const double square = x.high * x.high;
+    Words<double> sine = sin_of_words(x, square), cosine = cos_of_words(x, square);
+    sine = sum_of_ordered(sine.high, sine.low);
+    cosine = sum_of_ordered(cosine.high, cosine.low);
+    const bool even = (turns.whole & 1) == 0;
+    const double sign = number<double>(bits(1.0) | (turns.whole << 63));
+    const double above = choose(even, sine.high, cosine.high) * sign,
+                 above_low = choose(even, sine.low, cosine.low) * sign;
+    const double below = choose(even, cosine.high, sine.high), below_low = choose(even, cosine.low, sine.low);
+    // The quotient, and what it lacks.
+    const double reciprocal = 1 / below;
+    const double quotient = above * reciprocal;
+    const double lack = std::fma(-quotient, below, above) + std::fma(-quotient, below_low, above_low);
+    return choose(small, argument, std::fma(lack, reciprocal, quotient));
+  }
+}
+
+} // namespace elementwise::inline ELEMENTWISE_TARGET
