@@ -67,15 +67,28 @@ def erf_head(t: mpf) -> mpf:
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
 
 
+def erf_rest(low: float, high: float, degree: int, bits: int) -> Polynomial:
+    """Return that of ``sqrt(1 - erf(1 + u))``, where ``1 + u`` is on this interval."""
+    return Polynomial(
+        lambda u: mp.sqrt(mp.erfc(1 + u)),
+        (mpf(low) - 1, mpf(high) - 1),
+        degree,
+        bits,
+        weight=lambda u: 2 * mp.sqrt(mp.erfc(1 + u)),  # of the error of its square
+        fits=1,
+    )
+
+
 def erfc_factor(t: mpf) -> mpf:
-    """Return ``e^(x^2) erfc(x) (x + 4)`` of ``t = (x - 4) / (x + 4)``."""
+    """Return ``e^(x^2) erfc(x) (1 + 2 x)`` of ``t = (x - 4) / (x + 4)``."""
     x = 4 * (1 + t) / (1 - t)
-    return mp.exp(x**2) * mp.erfc(x) * (x + 4)
+    return mp.exp(x**2) * mp.erfc(x) * (1 + 2 * x)
 
 
-def erfc_at(x: float) -> mpf:
-    """Return ``(x - 4) / (x + 4)``."""
-    return (mpf(x) - 4) / (mpf(x) + 4)
+def erfc_factor_from(low: float, high: float, degree: int, bits: int) -> Polynomial:
+    """Return that of ``erfc_factor`` where x is on this interval."""
+    interval = tuple((mpf(x) - 4) / (mpf(x) + 4) for x in (low, high))
+    return Polynomial(erfc_factor, interval, degree, bits, exact=1, fits=1)
 
 
 LN2_HALF = mp.log(2) / 2 * mpf("1.001")
@@ -115,6 +128,10 @@ POLYNOMIALS = {
     "atan double": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
     "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
     "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
+    "erf rest float": erf_rest(1, 4, 11, 24),
+    "erf rest double": erf_rest(1, 6, 26, 53),
+    "erfc float": erfc_factor_from(0.7, 10.1, 9, 24),
+    "erfc double": erfc_factor_from(0.7, 27.3, 21, 53),
     "erf rest float": Polynomial(lambda u: -mp.erfc(u + 2.5), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
     "erf rest double": Polynomial(
         lambda u: mp.log(mp.erfc(u + 1), 2), (mpf(0), mpf(4.93)), 18, 53, weight=lambda u: mp.erfc(u + 1)

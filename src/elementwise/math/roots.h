@@ -31,14 +31,14 @@ ELEMENTWISE_MATH C cbrt(C x) {
   const Words<C> square = product(y, y);
   const C left = std::fma(-square.low, y, std::fma(-square.high, y, a)); // a - y^3
   const C root = std::fma(r * r * (C(1) / 3), left, y) * choose(small, kBack, C(1));
-  return choose(magnitude(x) < std::numeric_limits<C>::infinity(), with_sign(root, x), x + x);
+  return choose(magnitude(x) < C(INFINITY), with_sign(root, x), x + x);
 }
 
 // sqrt(x^2 + y^2); infinite where one of them is, whatever the other.
 template <class C>
 ELEMENTWISE_MATH C hypot(C x, C y) {
   using namespace math;
-  constexpr C kInfinity = std::numeric_limits<C>::infinity();
+  constexpr C kInfinity = C(INFINITY);
   const C a = magnitude(x), b = magnitude(y);
   C root;
   if constexpr (kFloat<C>) {
