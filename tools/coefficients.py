@@ -128,22 +128,10 @@ POLYNOMIALS = {
     "atan double": Polynomial(by_square(mp.atan, 3, identity), (mpf(0), mpf("0.25")), 11, 53, weight=lambda z: z),
     "erf head float": Polynomial(erf_head, (mpf(0), mpf(1)), 6, 24),
     "erf head double": Polynomial(erf_head, (mpf(0), mpf(1)), 11, 53),
-    "erf rest float": erf_rest(1, 4, 11, 24),
+    "erf rest float": erf_rest(0.9375, 4, 11, 24),
     "erf rest double": erf_rest(1, 6, 26, 53),
     "erfc float": erfc_factor_from(0.7, 10.1, 9, 24),
     "erfc double": erfc_factor_from(0.7, 27.3, 21, 53),
-    "erf rest float": Polynomial(lambda u: -mp.erfc(u + 2.5), (mpf(-1.5), mpf(1.42)), 14, 24, fits=1),
-    "erf rest double": Polynomial(
-        lambda u: mp.log(mp.erfc(u + 1), 2), (mpf(0), mpf(4.93)), 18, 53, weight=lambda u: mp.erfc(u + 1)
-    ),
-    "erf exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 11, 53, fits=1),
-    "erfc exp2": Polynomial(lambda x: mpf(2) ** x, (mpf(-0.5), mpf(0.5)), 6, 53, fits=1),
-    "erfc float": Polynomial(
-        erfc_factor, (erfc_at(0), erfc_at(10.1)), 11, 53, weight=lambda t: 1 / erfc_factor(t), fits=1
-    ),
-    "erfc double": Polynomial(
-        erfc_factor, (erfc_at(0.5), erfc_at(27.3)), 22, 53, weight=lambda t: 1 / erfc_factor(t), exact=2, fits=1
-    ),
 }
 
 

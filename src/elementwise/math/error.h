@@ -22,7 +22,7 @@ ELEMENTWISE_MATH C erf_head(C x) {
 
 } // namespace math
 
-// erf(x), 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Where |x| < 1 it is x + x p(x^2). Beyond, with the
+// erf(x), 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Near 0 it is x + x p(x^2). Beyond, with the
 // sign of x, it is 1 - p(|x| - 1)^2. The square root of 1 - erf(x) is flatter than that itself, and its polynomial has
 // a third fewer terms.
 template <class C>
@@ -35,8 +35,8 @@ ELEMENTWISE_MATH C erf(C x) {
     root = std::fma(
         u,
         polynomial(
-            u, {-0x1.0bf09ep-1, 0x1.6cae36p-3, 0x1.ef92ap-5, -0x1.838174p-5, -0x1.3e776p-9, 0x1.e73b9ep-8,
-                -0x1.017628p-12, -0x1.6c4f4ep-10, 0x1.28ca48p-11, -0x1.92ad88p-14, 0x1.a8df28p-18}),
+            u, {-0x1.0bf098p-1, 0x1.6cad0ap-3, 0x1.efad6cp-5, -0x1.83d2cp-5, -0x1.355582p-9, 0x1.e216fap-8,
+                -0x1.8be6ecp-13, -0x1.7332ap-10, 0x1.2cbad2p-11, -0x1.97bd5ap-14, 0x1.ae7376p-18}),
         C(0x1.9620d6p-2));
   else
     root = std::fma(
@@ -49,7 +49,7 @@ ELEMENTWISE_MATH C erf(C x) {
                           -0x1.ba3c13f0f485cp-47, 0x1.f059da8f9fc18p-53}),
         C(0x1.9620d66f585ccp-2));
   const C rest = number<C>(bits(std::fma(-root, root, C(1))) | (bits(x) & kSign<C>));
-  return choose(of < 1, std::fma(x, erf_head(x), x), rest);
+  return choose(of < (kFloat<C> ? C(0.9375) : C(1)), std::fma(x, erf_head(x), x), rest);
 }
 
 // 1 - erf(x). Near 0 that is 1 - x - x p(x^2). Beyond, where x is positive, it is e^(-x^2) f(t) / (1 + 2 x) with
