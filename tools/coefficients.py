@@ -102,14 +102,11 @@ def tan_numerator(z: mpf) -> mpf:
 
 
 POLYNOMIALS = {
-    "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2),
-    "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=lambda x: x**2),
     # Of what is next to x where expm1 needs it. The first coefficient is 1/2, and not among those of the header.
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
     "tanh float": Polynomial(by_square(mp.tanh, 3, identity), (mpf(0), mpf("0.9025")), 6, 24, weight=lambda z: z),
     "log float": Polynomial(log1p_tail, (mpf("0.6953125") - 1, mpf("0.390625")), 8, 24, weight=lambda x: x**2, fits=1),
-    "log float": Polynomial(log1p_tail, LOG, 7, 24, weight=lambda x: x**2, fits=1),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
     # In z, the square of the argument. "half turns" and tan are for float, but of double; the rest of a large number of
