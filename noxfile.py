@@ -262,6 +262,20 @@ def sanitizers(session: nox.Session) -> None:
 
 
 @nox.session
+def functions(session: nox.Session) -> None:
+    """Measure how accurate the functions of elementwise/math.h are, which takes hours, and write docs/functions.csv.
+
+    After -- for less: [--samples 10000000] [--seed S] [--threads T] [exp sin:double ...].
+    """
+    session.install("meson", "ninja", "gmpy2")
+    folder = Path(session.create_tmp()).resolve() / "functions"
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("meson", "setup", folder, "-Dkernels_alone=true", silent=True)
+    session.run("ninja", "-C", folder, "tests/functions/accuracy", silent=True)
+    session.run("python", "tests/functions/accuracy.py", folder / "tests/functions/accuracy", *session.posargs)
+
+
+@nox.session
 def cuda(session: nox.Session) -> None:
     """See in the machine code of the CUDA kernels that they are what they promise, and write docs/gpu/code.csv."""
     _install_tools(session)

@@ -1,0 +1,187 @@
+// The functions of elementwise/math.h on a sample and on special arguments.
+//
+//   functions bits DIGESTS   the bits of the instruction set that MULADD_NB_SIMD names, or the best, are those recorded
+//   functions cuda DIGESTS   the same for CUDA's, compiled for the host
+//   functions record         prints what belongs into DIGESTS: after a change of a function, where `values` passes
+//   functions values         the errors are within bounds, and special arguments have the results of C23's annex F
+//
+// Status 77, "skipped", where the instruction set cannot run.
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "elementwise/cpu/isa.h"
+#include "reference.h"
+#include "sample.h"
+
+namespace functions {
+#ifdef FUNCTIONS_AVX512
+namespace avx512 {
+extern const Loops loops[];
+}
+#endif
+#ifdef FUNCTIONS_AVX2
+namespace avx2 {
+extern const Loops loops[];
+}
+#endif
+namespace baseline {
+extern const Loops loops[];
+}
+#ifdef FUNCTIONS_CUDA
+namespace cuda_target {
+extern const Loops loops[];
+}
+#endif
+} // namespace functions
+
+namespace {
+
+using namespace functions;
+
+constexpr int kRandom = 16'384;
+
+// The arguments of a function: the special ones in all combinations, and some at random.
+template <class T>
+struct Arguments {
+  std::vector<T> x[3];
+  size_t special;
+
+  explicit Arguments(const Function<T>& function) {
+    const std::vector<T> all = special_arguments<T>();
+    const size_t n = all.size(), one = 1;
+    const size_t step = function.arguments == 3 ? 11 : 1; // of three arguments, not all
+    for (size_t i = 0; i < n; i += step)
+      for (size_t j = 0; j < (function.arguments > 1 ? n : one); j += step)
+        for (size_t k = 0; k < (function.arguments > 2 ? n : one); k += step) add(all[i], all[j], all[k]);
+    special = x[0].size();
+    for (int i = 0; i < kRandom; i++) {
+      T random[3];
+      random_arguments(1, i, function, random);
+      add(random[0], random[1], random[2]);
+    }
+  }
+
+  void add(T first, T second, T third) {
+    x[0].push_back(first), x[1].push_back(second), x[2].push_back(third);
+  }
+
+  std::vector<T> results(Loop<T> loop) const {
+    const T* const all[] = {x[0].data(), x[1].data(), x[2].data()};
+    std::vector<T> results(x[0].size());
+    loop(results.size(), all, results.data());
+    return results;
+  }
+};
+
+template <class T>
+constexpr const char* kType = std::is_same_v<T, float> ? "float" : "double";
+
+// FNV-1a. Any NaN is as good as another.
+template <class T>
+std::string digest(const std::vector<T>& results) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (const T result : results) {
+    const uint64_t of = bits(result == result ? result : std::numeric_limits<T>::quiet_NaN());
+    for (unsigned i = 0; i < 8 * sizeof(T); i += 8) value = (value ^ (of >> i & 0xff)) * 0x100000001b3;
+  }
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016" PRIx64, value);
+  return text;
+}
+
+template <class T>
+int wrong_bits(const Loops* loops, const std::map<std::string, std::string>* recorded) {
+  int wrong = 0;
+  for (int k = 0; k < kCount; k++) {
+    const std::vector<T> results = Arguments<T>(kFunctions<T>[k]).results(loops[k].of<T>());
+    const std::string name = std::string(kFunctions<T>[k].name) + " " + kType<T>, got = digest(results);
+    if (!recorded) {
+      std::printf("%s %s\n", name.c_str(), got.c_str());
+    } else if (!recorded->contains(name) || recorded->at(name) != got) {
+      std::printf("%s: the bits are not those recorded, %s\n", name.c_str(), got.c_str());
+      wrong++;
+    }
+  }
+  return wrong;
+}
+
+// Where the exact value is infinite, zero, NaN or otherwise a number of T, so is the result; in a hundred bits nothing
+// else looks like one. Else the sign is right, and the error within bounds.
+template <class T>
+bool right(const Function<T>& function, const T* x, T result, bool special, double* error) {
+  if (special) {
+    const Quad exact = function.quad(x);
+    *error = error_in_ulps(result, exact);
+    if (Quad(T(exact)) == exact || exact != exact) return same(result, T(exact));
+    return *error <= function.bound && std::signbit(result) == (exact < 0);
+  }
+  const T* const arguments[] = {x, x + 1, x + 2};
+  wider_t<T> exact;
+  function.wider(1, arguments, &exact);
+  *error = error_in_ulps(result, exact);
+  if (*error > function.bound) *error = error_in_ulps(result, function.quad(x)); // a half is the bound of some
+  return *error <= function.bound;
+}
+
+template <class T>
+int wrong_values(const Loops* loops) {
+  int wrong = 0;
+  for (int k = 0; k < kCount; k++) {
+    const Function<T>& function = kFunctions<T>[k];
+    const Arguments<T> arguments(function);
+    const std::vector<T> results = arguments.results(loops[k].of<T>());
+    int of_this = 0;
+    for (size_t i = 0; i < results.size(); i++) {
+      const T x[] = {arguments.x[0][i], arguments.x[1][i], arguments.x[2][i]};
+      double error;
+      if (right(function, x, results[i], i < arguments.special, &error)) continue;
+      if (of_this++ >= 5) continue;
+      std::printf("%s %s of", kType<T>, function.name);
+      for (int j = 0; j < function.arguments; j++) std::printf(" %a", static_cast<double>(x[j]));
+      std::printf(
+          ": %a, expected %a, off by %g\n", static_cast<double>(results[i]), static_cast<double>(function.quad(x)),
+          error);
+    }
+    if (of_this > 5) std::printf("%s %s: %d in all\n", kType<T>, function.name, of_this);
+    wrong += of_this;
+  }
+  return wrong;
+}
+
+const Loops* loops_of([[maybe_unused]] const std::string& name) {
+#ifdef FUNCTIONS_CUDA
+  if (name == "cuda") return functions::cuda_target::loops;
+#endif
+#ifdef FUNCTIONS_AVX512
+  if (name == "avx512") return functions::avx512::loops;
+#endif
+#ifdef FUNCTIONS_AVX2
+  if (name == "avx2") return functions::avx2::loops;
+#endif
+  return functions::baseline::loops;
+}
+
+} // namespace
+
+int main(int count, char** values) {
+  const std::string what = count > 1 ? values[1] : "";
+  const Loops* loops;
+  try {
+    loops = loops_of(what == "cuda" ? what : elementwise::cpu::isa().name);
+  } catch (const std::runtime_error& error) {
+    std::printf("%s\n", error.what());
+    return 77;
+  }
+  if (what == "values") return wrong_values<float>(loops) + wrong_values<double>(loops) > 0;
+  if (what == "record") return wrong_bits<float>(loops, nullptr) + wrong_bits<double>(loops, nullptr) > 0;
+  if (count < 3) return std::fprintf(stderr, "usage: %s bits|cuda DIGESTS or values or record\n", values[0]), 2;
+  std::ifstream file(values[2]);
+  std::map<std::string, std::string> recorded;
+  for (std::string name, type, digest; file >> name >> type >> digest;) recorded[name + " " + type] = digest;
+  return wrong_bits<float>(loops, &recorded) + wrong_bits<double>(loops, &recorded) > 0;
+}
