@@ -201,6 +201,7 @@ SECTIONS = {
     "per_call": ("One call, with and without gradients, float32", by_mode),
     "fusion": ("Compiled chains with our operators fused into them, float32", by_chain),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
+    "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", as_table),
     "fresh_pages": ("Huge pages in new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
