@@ -192,7 +192,7 @@ def generated(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 def rows(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "The operators of {doc}`ship/kernels`. Eager is `torch.nn.functional.rms_norm`, and what is compiled, too.\n\n"
+    yield "Of {doc}`ship/kernels`. Eager is `torch.nn.functional.rms_norm`, and what is compiled, too.\n\n"
     yield table(rows)
 
 
