@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import torch
 from torch.utils.cpp_extension import load
 
 import muladd_nb
+from muladd_nb import _new
 from muladd_nb._bench import BUSY, measure, text
 
 HERE = Path(__file__).parent
@@ -31,6 +36,19 @@ def peers() -> Any:
     flags = ["-O3", "-march=native", "-fopenmp"]
     load("muladd_nb_peers", [str(HERE / "peers.cpp")], extra_cflags=flags, is_python_module=False)
     return torch.ops.muladd_nb_peers
+
+
+def installed(diff: str, schemas: list[str], *, kernel: bool = False) -> Any:
+    """Write a project of the documentation's tour, install it in a folder of its own, and return the package."""
+    folder = Path(tempfile.mkdtemp())
+    project = _new.create("tour_ops", schemas, folder, kernel=kernel)
+    edit = (HERE.parent / f"docs/ship/diffs/{diff}.diff").read_text().replace("my_ops", "tour_ops")
+    subprocess.run(["git", "apply", "-p0"], input=edit, text=True, cwd=project, check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
+    cuda = f"--config-settings=setup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"
+    subprocess.run([*pip, f"--target={folder / 'site'}", cuda, "."], cwd=project, check=True)
+    sys.path.insert(0, str(folder / "site"))
+    return importlib.import_module("tour_ops")
 
 
 def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -206,6 +206,11 @@ def generated(rows: Rows, stem: Path) -> Iterator[str]:
     yield from by_size(rows, stem)
 
 
+def rows(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "Of {doc}`ship/kernels`. Eager is `torch.nn.functional.rms_norm`, and what is compiled, too.\n\n"
+    yield table(rows)
+
+
 def as_table(rows: Rows, stem: Path) -> Iterator[str]:
     yield table(rows)
 
@@ -217,6 +222,7 @@ SECTIONS = {
     "fusion": ("Compiled chains with our operators fused into them, float32", by_chain),
     "functions": ("Functions in a functor", by_function),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
+    "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", rows),
     "fresh_pages": ("Huge pages in new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import needs
-from ten import BLEND, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit, write_project
+from ten import BLEND, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit, write_project
 
 from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_name
@@ -85,6 +85,8 @@ def softclip(tmp_path_factory):
         patch.chdir(folder / "my_ops")
         assert main(["add", "--kernel", KERNEL]) == 0
         edit(folder / "my_ops", "row_logsumexp")
+        assert main(["add", "--kernel", *RMS_NORM]) == 0
+        edit(folder / "my_ops", "rms_norm")
         assert main(["add", "--kernel", LEVEL]) == 0
     kernel = folder / "my_ops/src/level.h"
     kernel.write_text(kernel.read_text().replace("    out[i] = static_cast<T>(static_cast<C>(x[i]));\n", SAYS))
@@ -163,13 +165,30 @@ print(my_ops.level(torch.tensor(1000.0)).item())
 torch.manual_seed(0)
 x = torch.randn(64, 301, dtype=torch.float64)
 every = [torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype) for dtype in (torch.float16, torch.bfloat16)]
-results = [my_ops.row_logsumexp(x.to(dtype)) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+results = [my_ops.row_logsumexp(x.to(dtype)) for dtype in dtypes]
 results += [my_ops.level(x[x != 1000]) for x in every]
+for dtype in dtypes:
+    x, gradient = torch.randn(2, 300, 301, dtype=torch.float64).to(dtype)
+    weight = torch.randn(301, dtype=torch.float64).to(dtype)
+    def of_rows(first, last):
+        rows = slice(first, last)
+        return my_ops.rms_norm(x[rows], weight, 1e-5), *my_ops.rms_norm_backward(gradient[rows], x[rows], weight, 1e-5)
+    of_all = of_rows(0, 300)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        assert all(map(torch.equal, of_rows(0, 300), of_all)), f"{threads} threads, {dtype}"
+    for row in (0, 7, 299):
+        alone = (y[row : row + 1] for y in of_all[:2])
+        assert all(map(torch.equal, of_rows(row, row + 1), alone)), f"row {row} alone, {dtype}"
+    results += [y.flatten() for y in of_all]
 print(*(hashlib.sha256(bytes(y.view(torch.uint8).tolist())).hexdigest() for y in results))
 """
 
 
 def test_a_kernel_is_compiled_for_every_instruction_set_and_gives_the_same_bits(softclip):
+    """Whatever the threads, and for a row alone as in a batch."""
+
     def python(level, check=True):
         environment = os.environ | {"PYTHONPATH": str(softclip[1]), "MY_OPS_SIMD": level}
         command = [sys.executable, "-c", BITS]

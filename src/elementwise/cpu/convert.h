@@ -36,17 +36,7 @@ inline bfloat16 narrow(float x, To<bfloat16>) {
   return {static_cast<uint16_t>(std::isnan(x) ? high | 0x40 : rounded)};
 }
 
-#if defined(__F16C__)
-
-inline float widen(float16 x) {
-  return _cvtsh_ss(x.bits);
-}
-
-inline float16 narrow(float x, To<float16>) {
-  return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)};
-}
-
-#elif defined(__ARM_FP16_FORMAT_IEEE)
+#if defined(__ARM_FP16_FORMAT_IEEE)
 
 inline float widen(float16 x) {
   return static_cast<float>(bits_as<__fp16>(x.bits));
@@ -58,37 +48,62 @@ inline float16 narrow(float x, To<float16>) {
 
 #else
 
-// No float operation here sees or makes a subnormal that matters, so that a thread that flushes them to zero
-// gets the same bits as F16C gives.
-inline float widen(float16 x) {
-  const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
-  const uint32_t magnitude = x.bits & 0x7fffu;
-  if (magnitude >= 0x7c00) { // infinity and NaN
-    const uint32_t quiet = magnitude > 0x7c00 ? 0x400000 : 0;
-    return bits_as<float>(sign | 0x7f800000 | (magnitude << 13) | quiet);
-  }
-  if (magnitude >= 0x400) return bits_as<float>(sign | ((magnitude << 13) + (112u << 23)));
-  // A subnormal is a multiple of 2^-24, which is a normal float.
-  return bits_as<float>(sign | bits_as<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f));
+// `yes` where the condition holds, else `no`.
+inline uint32_t choose(bool condition, uint32_t yes, uint32_t no) {
+  const uint32_t mask = -uint32_t{condition};
+  return (yes & mask) | (no & ~mask);
 }
 
-inline float16 narrow(float x, To<float16>) {
+// Without a branch, so that GCC makes vectors of a loop over them. No float operation here sees or makes a subnormal
+// that matters, so that a thread that flushes them to zero gets the same bits as F16C gives.
+inline float widen_by_bits(float16 x) {
+  const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
+  const int32_t magnitude = x.bits & 0x7fff;
+  constexpr uint32_t kBias = 112u << 23;                       // how much greater it is
+  const uint32_t normal = (uint32_t(magnitude) << 13) + kBias; // an infinity's and a NaN's exponent is twice as far off
+  const uint32_t number = (normal + choose(magnitude >= 0x7c00, kBias, 0)) | choose(magnitude > 0x7c00, 0x400000, 0);
+  // A subnormal is a multiple of 2^-24, which is a normal float.
+  return bits_as<float>(
+      sign | choose(magnitude < 0x400, bits_as<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f), number));
+}
+
+inline float16 narrow_by_bits(float x) {
   const uint32_t bits = bits_as<uint32_t>(x);
   const uint32_t sign = (bits >> 16) & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
-  uint32_t half;
-  if (magnitude > 0x7f800000) {
-    half = 0x7e00 | ((magnitude >> 13) & 0x3ff);
-  } else if (magnitude >= 0x47800000) { // 2^16 and more
-    half = 0x7c00;
-  } else if (magnitude >= 0x38800000) { // 2^-14 and more: normal; rounding may carry into infinity
-    half = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-  } else { // subnormal: adding 0.5 leaves the multiple of 2^-24, rounded, in the low bits
-    half = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000;
-  }
+  const auto ordered = static_cast<int32_t>(magnitude);
+  const uint32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+  // 2^-14 and more: rounding may carry into infinity.
+  const uint32_t normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  // Less is subnormal: adding 0.5 leaves the multiple of 2^-24, rounded, in the low bits.
+  const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000;
+  uint32_t half = choose(ordered >= 0x38800000, normal, subnormal);
+  half = choose(ordered >= 0x47800000, 0x7c00, half); // 2^16 and more
+  half = choose(ordered > 0x7f800000, nan, half);
   return {static_cast<uint16_t>(sign | half)};
 }
 
+#if defined(__F16C__)
+
+inline float widen(float16 x) {
+  return _cvtsh_ss(x.bits);
+}
+
+inline float16 narrow(float x, To<float16>) {
+  return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)};
+}
+
+#else
+
+inline float widen(float16 x) {
+  return widen_by_bits(x);
+}
+
+inline float16 narrow(float x, To<float16>) {
+  return narrow_by_bits(x);
+}
+
+#endif
 #endif
 
 // The other types are stored as they are computed.

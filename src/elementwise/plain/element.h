@@ -21,6 +21,15 @@ struct Converted : Storage {
   }
 };
 
+#if defined(__F16C__) // GCC 12 makes no vectors of its instructions
+template <>
+inline Converted<float16>::Converted(float x) : float16(narrow_by_bits(x)) {}
+template <>
+inline Converted<float16>::operator float() const {
+  return widen_by_bits(*this);
+}
+#endif
+
 using Half = Converted<float16>;
 using BFloat16 = Converted<bfloat16>;
 
@@ -44,9 +53,17 @@ using torch::headeronly::Half, torch::headeronly::BFloat16;
 
 namespace elementwise {
 
-// What an element is computed in.
+// What an element is computed in; void where the dtype is not known yet.
 template <class T>
-using computed_t = std::conditional_t<sizeof(T) == 2, float, T>;
+struct Computed {
+  using type = std::conditional_t<sizeof(T) == 2, float, T>;
+};
+template <>
+struct Computed<void> {
+  using type = void;
+};
+template <class T>
+using computed_t = typename Computed<T>::type;
 
 // Calls body(Kernel<T>) with the type that has this ordinal. `Dtypes` has no other one. `given` is a Kernel<void>: the
 // same but for what its pointers point to.

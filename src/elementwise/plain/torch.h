@@ -12,6 +12,7 @@
 #include "../contract.h"
 #include "../copies.h"
 #include "../cpu/float_environment.h"
+#include "../cpu/fresh.h"
 #include "../cpu/isa.h"
 #include "../tensor.h"
 #include "element.h"
@@ -63,7 +64,9 @@ inline torch::stable::Tensor empty(
     const contract::Caller& op, const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes,
     std::optional<torch::headeronly::ScalarType> dtype = std::nullopt) {
   try {
-    return torch::stable::new_empty(like, sizes, dtype);
+    torch::stable::Tensor result = torch::stable::new_empty(like, sizes, dtype);
+    if (result.is_cpu()) cpu::on_fresh_output(result.mutable_data_ptr(), result.numel() * result.element_size());
+    return result;
   } catch (const std::exception&) {
     Operand result = operand("out", like.get());
     if (dtype) result.dtype = static_cast<int32_t>(*dtype);
