@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from harness import DTYPES, Sides, device, installed, run
+from harness import DTYPES, Sides, as_in_the_tour, device, installed, run
 
 SCHEMA = "softclip(Tensor x, float limit) -> Tensor"
 LIMIT = 1.5
@@ -22,7 +22,7 @@ def into(x: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
-    ours = installed("softclip", [SCHEMA]).softclip
+    ours = installed([SCHEMA], as_in_the_tour("softclip")).softclip
     for name in ("float32",) if quick else ("float32", "float16", "bfloat16"):
         for exponent in (12, 20) if quick else (12, 16, 20, 24):
             torch.compiler.reset()

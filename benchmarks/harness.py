@@ -38,17 +38,26 @@ def peers() -> Any:
     return torch.ops.muladd_nb_peers
 
 
-def installed(diff: str, schemas: list[str], *, kernel: bool = False) -> Any:
-    """Write a project of the documentation's tour, install it in a folder of its own, and return the package."""
+def installed(schemas: Iterable[str], edit: Callable[[Path], Any], *, kernel: bool = False) -> Any:
+    """Write a project with these operators, have it edited, install it in a folder of its own, return the package."""
     folder = Path(tempfile.mkdtemp())
-    project = _new.create("tour_ops", schemas, folder, kernel=kernel)
-    edit = (HERE.parent / f"docs/ship/diffs/{diff}.diff").read_text().replace("my_ops", "tour_ops")
-    subprocess.run(["git", "apply", "-p0"], input=edit, text=True, cwd=project, check=True)
+    project = _new.create("tour_ops", list(schemas), folder, kernel=kernel)
+    edit(project)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
     cuda = f"--config-settings=setup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"
     subprocess.run([*pip, f"--target={folder / 'site'}", cuda, "."], cwd=project, check=True)
     sys.path.insert(0, str(folder / "site"))
     return importlib.import_module("tour_ops")
+
+
+def as_in_the_tour(diff: str) -> Callable[[Path], None]:
+    """Return what edits a project as the documentation's tour does, but for the tests."""
+    text = (HERE.parent / f"docs/ship/diffs/{diff}.diff").read_text().replace("my_ops", "tour_ops")
+
+    def edit(project: Path) -> None:
+        subprocess.run(["git", "apply", "-p0", "--exclude=tests/*"], input=text, text=True, cwd=project, check=True)
+
+    return edit
 
 
 def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -75,6 +84,7 @@ def run(
     name: str,
     cases: Callable[[bool], Iterable[tuple[dict[str, Any], Sides]]],
     measure: Callable[..., dict[str, Any]] = measure,
+    seconds: float = 3.0,
 ) -> None:
     """Measure each case, print its ratios to the first side, and write all of them to results/NAME.json.
 
@@ -86,7 +96,7 @@ def run(
     arguments = parser.parse_args()
     rows = []
     for case, sides in cases(arguments.quick):
-        measured = measure(sides, seconds=0.1 if arguments.quick else 3.0)
+        measured = measure(sides, seconds=0.1 if arguments.quick else seconds)
         ratios = "  ".join(f"{side} {text(ratio)}" for side, ratio in measured["ratios"].items())
         mine = next(iter(measured["seconds"].values()))
         busy = f"   {BUSY}" if measured["busy"] else ""

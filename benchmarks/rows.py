@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from harness import DTYPES, Sides, device, installed, run
+from harness import DTYPES, Sides, as_in_the_tour, device, installed, run
 
 SCHEMAS = [
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
@@ -27,7 +27,7 @@ def forward_and_backward(norm: Norm, x: torch.Tensor, weight: torch.Tensor, grad
 
 
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
-    package = installed("rms_norm", SCHEMAS, kernel=True)
+    package = installed(SCHEMAS, as_in_the_tour("rms_norm"), kernel=True)
 
     def ours(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return package.rms_norm(x, weight, EPS)
