@@ -83,7 +83,7 @@ template <class C, bool is_cosh>
 ELEMENTWISE_MATH C hyperbolic(C x) {
   const Nearest<C> n = nearest_power(x);
   const Reduced<C> reduced(n, x, C(-0.0));
-  const C small = choose(n.value > 60, C(0), power_of_two<C>(-2 * n.integer));
+  const C small = choose(n.value > 60, C(0), power_of_two<C>(-(2 * n.integer)));
   const Words<C> plus = sum_of_ordered(C(1), small), minus = sum_of_ordered(C(1), -small);
   const Words<C> a = is_cosh ? plus : minus, b = is_cosh ? minus : plus;
   // a cosh r + b sinh r
