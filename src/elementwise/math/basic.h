@@ -48,8 +48,7 @@ ELEMENTWISE_MATH C clamp(C x, C low, C high) {
   return min(max(x, low), high);
 }
 
-// The integer nearest to x, ties to even. Newer machines than SSE2's have an instruction for it. (For the functions
-// below too, but GCC puts those in vectors only under -fno-trapping-math.)
+// The integer nearest to x, ties to even. Newer machines than SSE2's have an instruction for it.
 template <class C>
 ELEMENTWISE_MATH C rint(C x) {
 #if defined(__CUDACC__) || defined(__SSE4_1__) || defined(__aarch64__)

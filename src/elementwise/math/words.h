@@ -32,7 +32,15 @@ constexpr bool kFloat = std::is_same_v<C, float>;
 
 // The integer with the bits of a float or double.
 template <class C>
-using bits_t = std::conditional_t<kFloat<C>, uint32_t, uint64_t>;
+struct BitsOf {
+  static_assert(
+      std::is_same_v<C, float> || std::is_same_v<C, double>,
+      "the functions of elementwise/math.h take float and double: convert an integer, as in "
+      "elementwise::exp(double(n))");
+  using type = std::conditional_t<kFloat<C>, uint32_t, uint64_t>;
+};
+template <class C>
+using bits_t = typename BitsOf<C>::type;
 
 template <class C>
 constexpr int kMantissa = std::numeric_limits<C>::digits - 1; // bits of it that are stored: 23 or 52
