@@ -39,6 +39,14 @@
 #define ELEMENTWISE_FUNCTION
 #endif
 
+// A function that functors call: inlined always, because a call would keep the loop around it from being vectorised. It
+// stands in elementwise::inline ELEMENTWISE_TARGET.
+#if defined(__CUDACC__)
+#define ELEMENTWISE_INLINE __host__ __device__ __forceinline__
+#else
+#define ELEMENTWISE_INLINE [[gnu::always_inline]] inline
+#endif
+
 namespace elementwise {
 
 // Storage of the 16-bit types; each backend converts them with its own instructions.

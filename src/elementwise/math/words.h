@@ -16,13 +16,8 @@
 
 #include "../functor.h"
 
-// Inlined always: a call that is left would keep the loop around it from being vectorised. And never one function for
-// several instruction sets, see functor.h.
-#if defined(__CUDACC__)
-#define ELEMENTWISE_MATH __host__ __device__ __forceinline__
-#else
-#define ELEMENTWISE_MATH [[gnu::always_inline]] inline
-#endif
+// Before each function; and a mark by which cpu/kernels.h knows that functors are long.
+#define ELEMENTWISE_MATH ELEMENTWISE_INLINE
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {

@@ -6,13 +6,6 @@
 
 #include "../functor.h"
 
-// Inlined always, so that no instruction set has another one's; see functor.h.
-#if defined(__CUDACC__)
-#define ELEMENTWISE_ROW __host__ __device__ __forceinline__
-#else
-#define ELEMENTWISE_ROW [[gnu::always_inline]] inline
-#endif
-
 namespace elementwise::inline ELEMENTWISE_TARGET {
 
 // So many sums are added to at a time, one for each of 128 bytes of terms: the vectors of every instruction set divide
@@ -22,7 +15,7 @@ constexpr int kSums = 128 / sizeof(C);
 
 // The sum of 2 * half numbers: the upper half is added to the lower one, and so on until one is left.
 template <int half, class C>
-ELEMENTWISE_ROW C halved(C* sums) {
+ELEMENTWISE_INLINE C halved(C* sums) {
   if constexpr (half == 0) {
     return sums[0];
   } else {
@@ -34,7 +27,7 @@ ELEMENTWISE_ROW C halved(C* sums) {
 // term(0) + ... + term(n - 1), each a float or double. Term j is added to sum j % kSums, each of these in the order of
 // j, from 0; then these are added as above.
 template <class Term>
-ELEMENTWISE_ROW auto row_sum(int64_t n, const Term& term) {
+ELEMENTWISE_INLINE auto row_sum(int64_t n, const Term& term) {
   using C = decltype(term(n));
   C sums[kSums<C>] = {};
   int64_t j = 0;
