@@ -279,6 +279,18 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and computers: row and stream
 
 
+@pytest.mark.whole  # no other test proves it; the longer polynomials take minutes
+def test_the_coefficients_are_made_as_the_headers_have_them():
+    names = ["exp float", "tanh float", "asin float", "atan float", "tan quarter turns"]
+    command = [sys.executable, ROOT / "tools/coefficients.py", *names]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    headers = "".join(path.read_text() for path in (ROOT / "src/elementwise/math").glob("*.h"))
+    number = r"0x1[0-9a-f.]*p[+-]\d+"
+    made, written = (set(map(float.fromhex, re.findall(number, text))) for text in (printed, headers))
+    assert len(made) > 20
+    assert made - written <= {0.5}  # the first one of exp is not written as a literal
+
+
 def test_the_lower_floor_knows_no_operator():
     operators = {re.split(r"[.(]", schema)[0] for schema in test_contract.SCHEMAS} | {"muladd_nb"}
     for folder in ("src/elementwise", "muladd_nb/_register"):
