@@ -183,8 +183,8 @@ def _counts(results: Path) -> tuple[int, int, int]:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Run every benchmark, briefly; benchmarks/README.md says how to measure."""
-    session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # generated.py builds a project
-    for name in ("throughput", "strided", "per_call", "fusion", "generated", "fresh_pages"):
+    session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # three of them build a project
+    for name in ("throughput", "strided", "per_call", "fusion", "functions", "generated", "rows", "fresh_pages"):
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
 

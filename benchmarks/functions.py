@@ -48,6 +48,8 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     ours = installed((f"{name}(Tensor x) -> Tensor" for name in FUNCTIONS), edit)
     for name in ("float32",) if quick else DTYPES:
         for function, (_, eager) in FUNCTIONS.items():
+            if quick and function not in ("exp", "gelu"):
+                continue
             torch.compiler.reset()
             compiled, compiled_into = torch.compile(eager), torch.compile(partial(into, eager))
             mine = getattr(ours, function)
