@@ -182,9 +182,10 @@ def _counts(results: Path) -> tuple[int, int, int]:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run every benchmark, briefly; benchmarks/README.md says how to measure."""
+    """Run every benchmark, or those after --, briefly; benchmarks/README.md says how to measure."""
     session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # three of them build a project
-    for name in ("throughput", "strided", "per_call", "fusion", "functions", "generated", "rows", "fresh_pages"):
+    every = ("throughput", "strided", "per_call", "fusion", "functions", "generated", "rows", "fresh_pages")
+    for name in session.posargs or every:
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
 
@@ -223,7 +224,8 @@ def sanitizers(session: nox.Session) -> None:
     # whatever the caller wrote before they began; to suppress that by its function, at::internal::invoke_parallel,
     # would suppress all that our kernels do. So the same launch.h hands the same kernels out to std::threads, and
     # nothing is suppressed.
-    _test_kernels(session, "-Db_sanitize=thread", "-Db_lundef=false")
+    folder = _set_up_kernels(session, "-Db_sanitize=thread", "-Db_lundef=false")
+    session.run("meson", "test", "-C", folder, "--print-errorlogs", "threads")
 
     # What is compiled for the package serves the test of its kernels, too.
     build, folder = (Path(session.create_tmp()).resolve() / name for name in ("build", "package"))
@@ -392,16 +394,21 @@ def _test_aarch64_wheel(session: nox.Session) -> None:
         session.error("tests failed")
 
 
-def _test_kernels(session: nox.Session, *options: str) -> str:
+def _set_up_kernels(session: nox.Session, *options: str) -> Path:
     folder = Path(session.create_tmp()).resolve() / "kernels"
     shutil.rmtree(folder, ignore_errors=True)
     env = _with_nvcc(session)  # for CUDA's headers
     session.run("meson", "setup", folder, "-Dkernels_alone=true", "-Dwerror=true", *options, silent=True, env=env)
-    return _run_tests_of_kernels(session, folder)
+    return folder
+
+
+def _test_kernels(session: nox.Session, *options: str) -> str:
+    return _run_tests_of_kernels(session, _set_up_kernels(session, *options))
 
 
 def _run_tests_of_kernels(session: nox.Session, folder: Path) -> str:
-    session.run("meson", "test", "-C", folder, "--print-errorlogs")
+    slow = "--timeout-multiplier=20"  # a sanitizer, an emulator, a machine that does something else, too
+    session.run("meson", "test", "-C", folder, "--print-errorlogs", slow)
     digests = re.findall(r"^\w+ +\w+ +[0-9a-f]{16}$", (folder / "meson-logs/testlog.txt").read_text(), re.MULTILINE)
     if len(set(digests)) != 16:  # 4 dtypes, 4 functions
         session.error("the instruction sets of this machine do not give the same bits:\n" + "\n".join(digests))

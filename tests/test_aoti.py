@@ -23,7 +23,8 @@ BUILDS = {
 }
 
 
-pytestmark = [pytest.mark.whole, needs("c++", "g++")]  # test_export.py has packages, in Python
+# test_export.py has packages, in Python. Here all tests share what is built.
+pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("aoti"), needs("c++", "g++")]
 batches = pytest.mark.parametrize("batch", [1, 2, 7, None], ids=["1", "2", "7", "all"])
 
 

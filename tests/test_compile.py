@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from conftest import fuses
+from conftest import DTYPES, fuses
 from forked import python
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
@@ -22,29 +22,20 @@ from muladd_nb._register.operator import FUNCTIONAL, Form
 ops = torch.ops.muladd_nb
 
 
-def test_forward_and_backward(device, dtype):
-    def f(a, b):
-        return muladd_nb.mymuladd(a.sin(), b, 0.5).cos().sum()
+def test_forward_and_backward(device):
+    """Of all dtypes in one program, which is compiled in the time of one of them."""
 
-    a, b = (torch.randn(5, 7, device=device).to(dtype).requires_grad_() for _ in range(2))
-    compiled = torch.compile(f, fullgraph=True)
-    torch.testing.assert_close(
-        torch.autograd.grad(compiled(a, b), (a, b)), torch.autograd.grad(f(a, b), (a, b)), rtol=2e-2, atol=2e-2
-    )
+    def f(*tensors):
+        values = [
+            muladd_nb.mymuladd(a.sin(), b, addend).cos().sum().float()
+            for a, b, c in zip(*[iter(tensors)] * 3, strict=True)
+            for addend in (0.5, c)
+        ]
+        return torch.stack(values).sum()
 
-
-def test_forward_and_backward_of_three_tensors(device, dtype):
-    def f(a, b, c):
-        return muladd_nb.mymuladd(a.sin(), b, c).cos().sum()
-
-    tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_() for _ in range(3)]
-    compiled = torch.compile(f, fullgraph=True)
-    torch.testing.assert_close(
-        torch.autograd.grad(compiled(*tensors), tensors),
-        torch.autograd.grad(f(*tensors), tensors),
-        rtol=2e-2,
-        atol=2e-2,
-    )
+    tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_() for dtype in DTYPES for _ in range(3)]
+    actual, expected = (torch.autograd.grad(g(*tensors), tensors) for g in (torch.compile(f, fullgraph=True), f))
+    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
 
 
 def test_dynamic_shapes_compile_once(device):
@@ -56,26 +47,19 @@ def test_dynamic_shapes_compile_once(device):
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda a, b, out: ops.myadd_out(a, b, out),
-        lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
-        lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out),
-        lambda a, b, out: muladd_nb.mymul(a, b, out=out),
-        lambda a, b, out: muladd_nb.mymuladd(a, b, b, out=out),
-    ],
-    ids=["myadd_out", "mymuladd_out", "public_mymuladd", "public_mymul", "public_mymuladd_tensor"],
-)
-def test_mutating_operators(device, write):
-    def f(a, b, out):
-        write(a, b, out)
-        return out + 1
+def test_mutating_operators(device):
+    def f(a, b, outs):
+        ops.myadd_out(a, b, outs[0])
+        ops.mymuladd_out(a, b, 0.5, outs[1])
+        muladd_nb.mymuladd(a, b, 0.5, out=outs[2])
+        muladd_nb.mymul(a, b, out=outs[3])
+        muladd_nb.mymuladd(a, b, b, out=outs[4])
+        return [out + 1 for out in outs]
 
-    a, b, out, compiled_out = (torch.randn(5, 7, device=device) for _ in range(4))
-    expected = f(a, b, out)
-    assert torch.equal(torch.compile(f, fullgraph=True)(a, b, compiled_out), expected)
-    assert torch.equal(compiled_out, out)
+    a, b, *outs = torch.randn(12, 5, 7, device=device)
+    written, compiled = ([x.clone() for x in some] for some in (outs[:5], outs[5:]))
+    results, expected = torch.compile(f, fullgraph=True)(a, b, compiled), f(a, b, written)
+    assert all(map(torch.equal, [*results, *compiled], [*expected, *written]))
 
 
 WRITES = {
@@ -190,20 +174,25 @@ def every_form(a, b, c, number, row, out, other):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtype, dynamic):
-    def arguments(rows):
+@pytest.mark.parametrize("dtypes", [DTYPES[:2], DTYPES[2:]], ids=["16 bits", "more"])  # in one program: faster
+def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtypes, dynamic):
+    def arguments(rows, dtype):
         a, b, c, out, other = (torch.randn(rows, 7, device=device).to(dtype) for _ in range(5))
         return a, b, c, 0.1 * rows, torch.randn(7, device=device).to(dtype), out, other
 
-    compiled = torch.compile(every_form, fullgraph=True, dynamic=dynamic)
+    def function(first, second):
+        return every_form(*first) + every_form(*second)
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
     for rows in (5, 40) if dynamic else (40,):
-        given = arguments(rows)
-        again = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
+        given = [arguments(rows, dtype) for dtype in dtypes]
+        again = [[x.clone() if isinstance(x, torch.Tensor) else x for x in of_one] for of_one in given]
         results, codes = run_and_get_code(compiled, *given)
-        expected = every_form(*again)
-        assert all(map(torch.equal, [*given[-2:], *results], [*again[-2:], *expected]))
+        expected = function(*again)
+        written, again = ([x for of_one in of_all for x in of_one[-2:]] for of_all in (given, again))
+        assert all(map(torch.equal, [*written, *results], [*again, *expected]))
         assert [x.stride() for x in results] == [x.stride() for x in expected]
-        assert ("torch.ops.muladd_nb." not in "".join(codes)) == (fuses(device) and dtype.itemsize != 2)
+        assert ("torch.ops.muladd_nb." not in "".join(codes)) == (fuses(device) and dtypes[0].itemsize != 2)
 
 
 def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
@@ -226,7 +215,8 @@ NOT_FUSED = {
     "no neighbour, with out": (lambda a, b: ops.myadd_out(a[:5], b[:5], b[35:]), {}),
     "products and sums are contracted": (
         lambda a, b: ops.mymuladd(-a, b, 0.5),
-        {"cpp.enable_floating_point_contract_flag": "on"},
+        # Headers that are compiled before, for these options, serve many programs, and here is one.
+        {"cpp.enable_floating_point_contract_flag": "on", "cpp_cache_precompile_headers": False},
     ),
 }
 
@@ -290,42 +280,56 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("where", NUMBERS)
-def test_numbers_of_python_are_constants_of_what_is_fused(where):
-    fused, kernel = NUMBERS[where]
-    op = defined(f"numbers_{where.replace(' ', '_')}", "Tensor x", kernel, fused=fused)
-    for dtype in (torch.int32,) if where == "of bits" else (torch.float32, torch.float64):
-        x = (3 * torch.randn(40)).to(dtype)
-        result, (code,) = run_and_get_code(torch.compile(lambda x: -op(x), fullgraph=True), x)
-        assert torch.equal(result, -op(x))
-        assert ("torch.ops.compile_test." not in code) == fuses("cpu")
+def test_numbers_of_python_are_constants_of_what_is_fused():
+    called = {
+        where: defined(f"numbers_{where.replace(' ', '_')}", "Tensor x", kernel, fused=fused)
+        for where, (fused, kernel) in NUMBERS.items()
+    }
+    of_bits = called.pop("of bits")
+
+    def function(x, y, bits):
+        return [-op(z) for op in called.values() for z in (x, y)] + [-of_bits(bits)]
+
+    x = 3 * torch.randn(40)
+    given = x, x.double(), x.int()
+    results, (code,) = run_and_get_code(torch.compile(function, fullgraph=True), *given)
+    assert all(map(torch.equal, results, function(*given)))
+    assert ("torch.ops.compile_test." not in code) == fuses("cpu")
 
 
 def softclip(x, y, limit):
     return x * y / (1 + x.abs() / limit)
 
 
-def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ(dtype):
+def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
     """Alone and with a neighbour, forward and backward, as it compiles the formula itself; nothing else does."""
     op = defined(
-        f"softclip_{dtype}".replace(".", "_"),
+        "softclip",
         "Tensor x, Tensor y, float limit",
-        lambda *args: softclip(*(x.double() if isinstance(x, torch.Tensor) else x for x in args)).to(dtype),
+        lambda x, y, limit: softclip(x.double(), y.double(), limit).to(x.dtype),
         formula=softclip,
         fused="formula",
     )
 
     def gradients(function, *args):
-        return torch.autograd.grad(function(*args), args, torch.ones(40, 7, dtype=dtype))
+        results = function(*args)
+        return torch.autograd.grad(results, args, [torch.ones_like(x) for x in results])
 
-    tensors = [torch.randn(40, 7, dtype=dtype, requires_grad=True) for _ in range(2)]
-    for around in (lambda f: lambda x, y: f(x, y, 1.5), lambda f: lambda x, y: f(x.sin(), y, 1.5).cos()):
-        actual, codes = run_and_get_code(gradients, torch.compile(around(op), fullgraph=True), *tensors)
-        for expected in (gradients(f, *tensors) for f in (around(op), torch.compile(around(softclip), fullgraph=True))):
-            torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
-        assert len(codes) == 2
-        assert "torch.ops.compile_test." not in "".join(codes)
-    assert torch.equal(torch.compile(op, backend="aot_eager")(*tensors, 1.5), op(*tensors, 1.5))
+    def of_each(f):
+        def function(*tensors):
+            pairs = list(zip(tensors[::2], tensors[1::2], strict=True))
+            return [f(x, y, 1.5) for x, y in pairs] + [f(x.sin(), y, 1.5).cos() for x, y in pairs]
+
+        return function
+
+    tensors = [torch.randn(40, 7).to(dtype).requires_grad_() for dtype in DTYPES for _ in range(2)]
+    actual, codes = run_and_get_code(gradients, torch.compile(of_each(op), fullgraph=True), *tensors)
+    for function in (of_each(op), torch.compile(of_each(softclip), fullgraph=True)):
+        torch.testing.assert_close(actual, gradients(function, *tensors), rtol=2e-2, atol=2e-2)
+    assert len(codes) == 2
+    assert "torch.ops.compile_test." not in "".join(codes)
+    x, y = tensors[:2]
+    assert torch.equal(torch.compile(op, backend="aot_eager")(x, y, 1.5), op(x, y, 1.5))
 
 
 FIRST = """

@@ -86,7 +86,8 @@ def test_what_the_contract_forbids_is_not_exported(device):
         torch.export.export(Functional(), (a, b))
 
 
-def test_aot_inductor(program, device, tmp_path):
+def test_aot_inductor(device, tmp_path):
+    program = export(Model(), device)
     package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
     model = torch._inductor.aoti_load_package(package)
     for n in (2, 9):

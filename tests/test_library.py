@@ -155,12 +155,13 @@ BUILDS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "build",
     [
         pytest.param("pkg_config", marks=needs("pkg-config", "c++")),
-        pytest.param("meson", marks=[needs("pkg-config", "c++", "meson", "ninja"), pytest.mark.whole]),
-        pytest.param("cmake", marks=[needs("pkg-config", "c++", "cmake"), pytest.mark.whole]),
+        pytest.param("meson", marks=needs("pkg-config", "c++", "meson", "ninja")),
+        pytest.param("cmake", marks=needs("pkg-config", "c++", "cmake")),
     ],
 )
 def test_a_program_links_to_it(build, tmp_path):

@@ -76,7 +76,7 @@ SAYS = """\
 
 @pytest.fixture(scope="module")
 def softclip(tmp_path_factory):
-    """The project of the tour, edited and installed, with kernels of its own."""
+    """The project of the tour, edited and installed, with a kernel of its own."""
     folder = tmp_path_factory.mktemp("softclip")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -85,13 +85,23 @@ def softclip(tmp_path_factory):
         patch.chdir(folder / "my_ops")
         assert main(["add", "--kernel", KERNEL]) == 0
         edit(folder / "my_ops", "row_logsumexp")
-        assert main(["add", "--kernel", *RMS_NORM]) == 0
-        edit(folder / "my_ops", "rms_norm")
-        assert main(["add", "--kernel", LEVEL]) == 0
-    kernel = folder / "my_ops/src/level.h"
-    kernel.write_text(kernel.read_text().replace("    out[i] = static_cast<T>(static_cast<C>(x[i]));\n", SAYS))
     install(folder / "my_ops", folder / "site")
     return folder / "my_ops", folder / "site"
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """A project with the kernels of the tour, and `level`."""
+    folder = tmp_path_factory.mktemp("kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["new", "my_ops", "--kernel", KERNEL, *RMS_NORM, LEVEL]) == 0
+    project = folder / "my_ops"
+    edit(project, "row_logsumexp", "rms_norm")
+    kernel = project / "src/level.h"
+    kernel.write_text(kernel.read_text().replace("    out[i] = static_cast<T>(static_cast<C>(x[i]));\n", SAYS))
+    install(project, folder / "site")
+    return project, folder / "site"
 
 
 def test_an_operator_passes_its_tests(softclip):
@@ -101,6 +111,14 @@ def test_an_operator_passes_its_tests(softclip):
     its_tests(project, site, "-k", "not registrations and not compiled and not compiling")
 
 
+@pytest.mark.whole
+@pytest.mark.xdist_group("kernels")
+def test_the_kernels_of_the_tour_pass_their_tests(kernels):
+    its_tests(*kernels, "-k", "rms_norm")
+
+
+@pytest.mark.whole
+@pytest.mark.xdist_group("softclip")
 @pytest.mark.parametrize(
     ("operator", "file", "right", "wrong", "sentence"),
     [
@@ -186,11 +204,13 @@ print(*(hashlib.sha256(bytes(y.view(torch.uint8).tolist())).hexdigest() for y in
 """
 
 
-def test_a_kernel_is_compiled_for_every_instruction_set_and_gives_the_same_bits(softclip):
+@pytest.mark.whole
+@pytest.mark.xdist_group("kernels")
+def test_a_kernel_is_compiled_for_every_instruction_set_and_gives_the_same_bits(kernels):
     """Whatever the threads, and for a row alone as in a batch."""
 
     def python(level, check=True):
-        environment = os.environ | {"PYTHONPATH": str(softclip[1]), "MY_OPS_SIMD": level}
+        environment = os.environ | {"PYTHONPATH": str(kernels[1]), "MY_OPS_SIMD": level}
         command = [sys.executable, "-c", BITS]
         return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=check)
 
@@ -210,21 +230,24 @@ def every_kind(tmp_path_factory):
 
 
 @pytest.mark.whole
+@pytest.mark.xdist_group("every_kind")
 def test_every_kind_of_operator_passes_all_its_tests(every_kind):
     project, wheel = every_kind
     its_tests(project, wheel.parent.parent / "site", "-m", "")
 
 
 @pytest.mark.whole
+@pytest.mark.xdist_group("every_kind")
 def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
     """And on that of this environment, above: in CI the newest."""
     project, wheel = every_kind
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     run(tmp_path / "venv/bin/pip", "install", "torch==2.10.*", f"{wheel}[test]", cwd=tmp_path)
-    run(tmp_path / "venv/bin/pytest", "-q", "-m", "", cwd=project)
+    run(tmp_path / "venv/bin/pytest", "-q", cwd=project)
 
 
 @pytest.mark.whole
+@pytest.mark.xdist_group("every_kind")
 @needs("meson", "ninja", "nvcc")
 def test_its_cuda_kernels_compile_and_give_what_the_cpu_gives(every_kind, tmp_path):
     """Compiled by the host compiler: without a GPU. Those of the element-wise operators give the same bits."""

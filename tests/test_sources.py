@@ -87,24 +87,26 @@ def link_to_the_package(folder):
     return folder
 
 
-isolated = pytest.param(["-P"], {}, marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="-P is of Python 3.11"))
+OTHERS = [(["-I"], {}), ([], {"PYTHONPATH": "."}), *([(["-P"], {})] if sys.version_info >= (3, 11) else [])]
 
 
 @pytest.mark.parametrize(
     ("options", "environment"),
-    [([], {}), isolated, (["-I"], {}), ([], {"PYTHONPATH": "."})],
-    ids=["root", "-P", "-I", "PYTHONPATH"],
+    [([], {}), *(pytest.param(*how, marks=pytest.mark.whole) for how in OTHERS)],
+    ids=str,
 )
 def test_the_installed_package_is_used_wholly(installed, options, environment):
     assert all(file.is_relative_to(installed.site) for file in files(installed.run(*options, "-c", USE, **environment)))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("link", [link_to_the_root, link_to_the_package])
 def test_the_installed_package_is_used_where_a_link_leads_to_the_sources(installed, link, tmp_path):
     run = installed.run("-c", USE, cwd=link(tmp_path), PYTHONPATH=".")
     assert all(file.is_relative_to(installed.site) for file in files(run))
 
 
+@pytest.mark.whole
 def test_programs_of_python_m_use_the_installed_package(installed, tmp_path):
     info = installed.run("-m", "muladd_nb", "info", "--json")
     assert Path(json.loads(info.stdout)["info"]["library_path"]).is_relative_to(installed.site)

@@ -172,7 +172,7 @@ struct Layout {
 std::vector<Layout> layouts() {
   std::vector<Layout> all = {
       {"scalar", {}, {{}, {}, {}}},
-      {"long", {40'000}, {{1}, {1}, {1}}},
+      {"long", {9'000}, {{1}, {1}, {1}}},
       {"strided", {3'000}, {{1}, {2}, {3}}},
       {"strided out", {3'000}, {{2}, {1}, {1}}},
       {"rows", {30, 100}, {{104, 1}, {100, 1}, {111, 1}}},
@@ -279,7 +279,7 @@ void run_all(const char* name) {
     for (const Layout& layout : layouts())
       for (const bool stream : {false, true})
         for (const bool in_parts : {false, true})
-          for (const double c : {0.3, -1.0}) run<T>(layout, op, c, stream, in_parts, &digest);
+          run<T>(layout, op, stream == in_parts ? 0.3 : -1.0, stream, in_parts, &digest);
     std::printf("%-8s %-8s %016llx\n", name, op.name, static_cast<unsigned long long>(digest.value));
   }
 }
