@@ -16,10 +16,10 @@ namespace functions {
 
 #if LDBL_MANT_DIG == 113
 using Quad = long double;
-#define REFERENCE_QUAD(name) name##l
+#define REFERENCE_QUAD(...) // long double has its overload already
 #else
 __extension__ typedef __float128 Quad;
-#define REFERENCE_QUAD(name) name##f128
+#define REFERENCE_QUAD REFERENCE_OVERLOAD
 #endif
 
 template <class T>
@@ -27,26 +27,14 @@ using wider_t = std::conditional_t<std::is_same_v<T, float>, double, long double
 
 namespace reference {
 
-#if LDBL_MANT_DIG == 113
-#define REFERENCE_ALIAS(alias, name, parameters, arguments) \
-  inline double alias parameters(double) {                  \
-    return ::name arguments;                                \
-  }                                                         \
-  inline long double alias parameters(long double) {        \
-    return ::name##l arguments;                             \
+#define REFERENCE_OVERLOAD(W, alias, function, parameters, arguments) \
+  inline W alias parameters(W) {                                      \
+    return ::function arguments;                                      \
   }
-#else
-#define REFERENCE_ALIAS(alias, name, parameters, arguments) \
-  inline double alias parameters(double) {                  \
-    return ::name arguments;                                \
-  }                                                         \
-  inline long double alias parameters(long double) {        \
-    return ::name##l arguments;                             \
-  }                                                         \
-  inline Quad alias parameters(Quad) {                      \
-    return ::name##f128 arguments;                          \
-  }
-#endif
+#define REFERENCE_ALIAS(alias, name, parameters, arguments)              \
+  REFERENCE_OVERLOAD(double, alias, name, parameters, arguments)         \
+  REFERENCE_OVERLOAD(long double, alias, name##l, parameters, arguments) \
+  REFERENCE_QUAD(Quad, alias, name##f128, parameters, arguments)
 #define REFERENCE_ONE(W) (W x)
 #define REFERENCE_TWO(W) (W x, W y)
 #define REFERENCE_THREE(W) (W x, W y, W z)
