@@ -38,6 +38,42 @@ struct Bent {
   }
 };
 
+struct MaskedScale {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, bool keep, C scale) const {
+    return keep ? x * scale : C(0);
+  }
+};
+
+struct Dequantize {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(int8_t q, C scale) const {
+    return static_cast<C>(q) * scale;
+  }
+};
+
+struct Weigh {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, float weight) const {
+    return x * static_cast<C>(weight);
+  }
+};
+
+struct Quantize {
+  template <class C>
+  ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const {
+    const C q = std::rint(x * scale);
+    return static_cast<int8_t>(q < -128 ? -128 : q > 127 ? 127 : q == q ? q : C(0));
+  }
+};
+
+struct Product {
+  template <class C>
+  ELEMENTWISE_FUNCTION double operator()(C x, C y) const {
+    return static_cast<double>(x) * static_cast<double>(y);
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -57,6 +93,11 @@ struct Popcount {
     Operator<"blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)", Blend, functional | writing | out>,
     Operator<"bent(Tensor x)", Bent, functional | writing | out>,
     Operator<"popcount(Tensor x)", Popcount, functional>,
+    Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
+    Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
+    Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
+    Operator<"quantize(Tensor x, float scale)", Quantize, functional | writing | out>,
+    Operator<"product(Tensor x, Tensor y)", Product, functional | writing | out>,
     Operator<"sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)", Sum8, functional>,
 """,
     ),
@@ -69,6 +110,19 @@ struct Popcount {
     ),
     "bent(Tensor x)": Elementwise(partials={"x": lambda x: (1 + x.abs()) ** -2}, flops=3, autocast="float32"),
     "popcount(Tensor x)": Elementwise(),
+    "masked_scale(Tensor x, Tensor keep, float scale)": Elementwise(
+        formula=lambda x, keep, scale: torch.where(keep, x * scale, 0),
+        fused=lambda ops, x, keep, scale: ops.where(keep, x * scale, 0),
+    ),
+    "dequantize(Tensor q, Tensor scale)": Elementwise(
+        partials={"scale": lambda q, scale: q.to(scale.dtype)},
+        fused=lambda ops, q, scale: ops.to_dtype(q, torch.float32) * scale,
+    ),
+    "weigh(Tensor x, Tensor weight)": Elementwise(partials={"x": lambda weight: weight, "weight": lambda x: x}),
+    "quantize(Tensor x, float scale)": Elementwise(
+        formula=lambda x, scale: (x * scale).round().nan_to_num().clamp(-128, 127).to(torch.int8), autocast="leave"
+    ),
+    "product(Tensor x, Tensor y)": Elementwise(formula=lambda x, y: x.double() * y.double()),
     "sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)": Elementwise(
         partials={"a": lambda a: a.exp()} | {x: lambda: 1 for x in "bcdefg"}, autocast="leave"
     ),

@@ -40,6 +40,7 @@ def elementwise(
     instead: str | None = None,
     aten: Callable[..., Tensor] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
+    mixed: Mapping[str, torch.dtype] | None = None,
 ) -> None:
     """Give an element-wise operator its derivative.
 
@@ -66,6 +67,9 @@ def elementwise(
         order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
     shortened
         Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
+    mixed
+        Where its floating-point tensors, and the result, are not all of one dtype: the dtypes that are an argument's
+        own. A partial derivative may then have any dtype, and each product is of the widest of what it is made of.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def elementwise(
     terms = [
         (
             places[argument],
-            _checked_factor(op, argument, function),
+            _checked_factor(op, argument, function, any_dtype=mixed is not None),
             _picker([slots[place] for place in reads[argument]]),
         )
         for argument, function in partials.items()
@@ -128,11 +132,14 @@ def elementwise(
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
-        return plan(needs)[0](values), pick_others(values)
+        others = pick_others(values)
+        return plan(needs)[0](values), others if mixed is None else (*others, results[0].dtype)
 
     def product(x: Tensor, factor: Any) -> Tensor:
-        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor; `times` need not.
-        return times(x, factor) if isinstance(factor, Tensor) and x.layout in _DENSE else x * factor
+        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor; `times` need not, nor
+        # tensors of two dtypes.
+        both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
+        return times(x, factor) if both else x * factor
 
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
@@ -140,11 +147,14 @@ def elementwise(
             is_complex = grad.is_complex()
             _, wanted, wanted_by_formula = plan(needs)
             for place, function, pick in wanted:
-                factor = function(grad, *pick(saved))
+                x = grad
+                if mixed and arguments[place] in mixed:
+                    x = grad.to(torch.promote_types(grad.dtype, mixed[arguments[place]]))
+                factor = function(x, *pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
                 # 1 of a type that is not symbolic is no factor
-                gradients[place] = grad if type(factor) is int and factor == 1 else product(grad, factor)
+                gradients[place] = x if type(factor) is int and factor == 1 else product(x, factor)
             if wanted_by_formula:
                 if grad.layout is torch.jagged:  # which torch.func does not differentiate
                     raise RuntimeError(
@@ -165,8 +175,9 @@ def elementwise(
         of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
         if of_tensors:
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
-            products.append(_push(compute, given, of_tensors))
-        return reduce(torch.add, products)
+            products.append(_push(compute, given, of_tensors, None if mixed is None else saved[-1]))
+        tangent = reduce(torch.add, products)
+        return tangent if mixed is None else tangent.to(saved[-1])
 
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
@@ -417,16 +428,18 @@ def _check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], to
     raise RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")
 
 
-def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _checked_factor(
+    op: Any, argument: str, function: Callable[..., Any], *, any_dtype: bool = False
+) -> Callable[..., Any]:
     """Return a partial derivative that takes what it is a factor of first, and is refused where it does not fit that.
 
-    One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one.
+    One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one, where all have one.
     """
 
     def checked(x: Tensor, *read: Any) -> Any:
         factor = function(*read)
         if isinstance(factor, _NUMBERS) or (
-            isinstance(factor, Tensor) and factor.shape == x.shape and factor.dtype == x.dtype
+            isinstance(factor, Tensor) and factor.shape == x.shape and (any_dtype or factor.dtype == x.dtype)
         ):
             return factor
         # It is of the elements that it reads, which may be fewer where the operator broadcasts.
@@ -469,11 +482,14 @@ def _pull(
     return zip(wanted, torch.func.vjp(of_wanted, *map(alive.get, wanted))[1](grad), strict=True)
 
 
-def _push(compute: Callable[..., Tensor], given: Mapping[int, Any], tangents: Mapping[int, Tensor]) -> Tensor:
-    """Return the tangent of a formula."""
+def _push(
+    compute: Callable[..., Tensor], given: Mapping[int, Any], tangents: Mapping[int, Tensor], dtype: torch.dtype | None
+) -> Tensor:
+    """Return the tangent of a formula; its dtype is that of the tangents if it is not given."""
     # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
     duals = {place: forward_ad.make_dual(given[place], tangent, level=0) for place, tangent in tangents.items()}
     like = next(iter(tangents.values()))
+    like = like if dtype is None else like.to(dtype)
     tangent: Tensor | None = forward_ad.unpack_dual(compute(like, *{**given, **duals}.values()), level=0).tangent
     return torch.zeros_like(like) if tangent is None else tangent
 

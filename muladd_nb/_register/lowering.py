@@ -15,6 +15,7 @@ import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -73,17 +74,25 @@ def tag_caches(package: Path) -> None:
 def _decomposed(form: Form) -> Callable[..., Any]:
     formula: Any = form.promises.formula
     compute, reads = checked_formula(form.op, formula)
-    return lambda *args, **_: compute(args[min(form.inputs.values())], *(args[place] for place in reads))
+
+    def decomposed(*args: Any, **_: Any) -> Any:
+        first = args[min(form.inputs.values())]
+        like = SimpleNamespace(shape=first.shape, dtype=form.result_dtypes(args)[0])
+        return compute(like, *(args[place] for place in reads))
+
+    return decomposed
 
 
 def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
     compute: Any = form.promises.fused
     inputs, numbers = form.inputs.values(), form.numbers.values()
+    (of_result,) = form.of_results
+    own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
         first = args[min(inputs)]
-        device, dtype = first.get_device(), first.get_dtype()
+        device, dtype = first.get_device(), args[form.inputs[form.first]].get_dtype()
         call = inductor.now.graph.current_node
         out = form.out(call.args, call.kwargs)
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
@@ -94,13 +103,16 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
 
         def element(index: Any) -> Any:
             values = [
-                ops.to_dtype(load[place](index), dtype) if place in load else ops.constant(args[place], dtype)
+                ops.to_dtype(load[place](index), own.get(place, dtype))
+                if place in load
+                else ops.constant(args[place], dtype)
                 for place in sorted([*inputs, *numbers])
             ]
-            own = _Operations(ops, dtype)
-            return own.unwrapped(compute(own, *(_Element(own, value) for value in values)))
+            operations = _Operations(ops, dtype)
+            computed = operations.unwrapped(compute(operations, *(_Element(operations, value) for value in values)))
+            return computed if of_result is None else ops.to_dtype(computed, of_result)
 
-        result = inductor.pointwise(device=device, dtype=dtype, inner_fn=element, ranges=first.get_size())
+        result = inductor.pointwise(device=device, dtype=of_result or dtype, inner_fn=element, ranges=first.get_size())
         if form.kind & FUNCTIONAL:
             return result
         inductor.write(form.out(args, kwargs), result)
