@@ -136,8 +136,8 @@ def elementwise(
         return plan(needs)[0](values), others if mixed is None else (*others, results[0].dtype)
 
     def product(x: Tensor, factor: Any) -> Tensor:
-        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor; `times` need not, nor
-        # tensors of two dtypes.
+        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor, and tensors of two
+        # dtypes; `times` need not.
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
         return times(x, factor) if both else x * factor
 

@@ -78,8 +78,8 @@ class Elementwise:
 class Form:
     """One form of an operator: ``kind`` is FUNCTIONAL, WRITING or OUT, and may have TENSOR_NUMBERS or be UNRECORDED.
 
-    ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and tensor
-    that has one of its own, and None for the others. ``below`` is the same operator UNRECORDED, where it exists.
+    ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
+    tensor that has one of its own, and None for the others. ``below`` is the same operator UNRECORDED, where it exists.
     """
 
     declaration: str
