@@ -74,6 +74,21 @@ struct Product {
   }
 };
 
+struct SumDifference {
+  template <class C>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, C> operator()(C x, C y) const {
+    return {x + y, x - y};
+  }
+};
+
+struct Clip {
+  template <class C>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, bool, float> operator()(C x, C limit) const {
+    const bool clipped = x > limit;
+    return {clipped ? limit : x, clipped, clipped ? static_cast<float>(x * x) : 0.0f};
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -97,6 +112,8 @@ struct Popcount {
     Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
     Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional | writing | out>,
+    Operator<"sum_difference(Tensor x, Tensor y)", SumDifference, functional>,
+    Operator<"clip(Tensor x, float limit)", Clip, functional>,
     Operator<"product(Tensor x, Tensor y)", Product, functional | writing | out>,
     Operator<"sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)", Sum8, functional>,
 """,
@@ -121,6 +138,16 @@ struct Popcount {
     "weigh(Tensor x, Tensor weight)": Elementwise(partials={"x": lambda weight: weight, "weight": lambda x: x}),
     "quantize(Tensor x, float scale)": Elementwise(
         formula=lambda x, scale: (x * scale).round().nan_to_num().clamp(-128, 127).to(torch.int8), autocast="leave"
+    ),
+    "sum_difference(Tensor x, Tensor y)": Elementwise(
+        partials={"x": (lambda: 1, lambda: 1), "y": (lambda: 1, lambda: -1)},
+        fused=lambda ops, x, y: (x + y, x - y),
+        linear=({"x", "y"},),
+    ),
+    "clip(Tensor x, float limit)": Elementwise(
+        formula=lambda x, limit: (
+            torch.where(x > limit, limit, x).to(x.dtype), x > limit, torch.where(x > limit, x.double() ** 2, 0).float()
+        )
     ),
     "product(Tensor x, Tensor y)": Elementwise(formula=lambda x, y: x.double() * y.double()),
     "sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)": Elementwise(

@@ -56,16 +56,18 @@ def _mixed(form: Form) -> dict[str, torch.dtype] | None:
 def _check(form: Form, of_inputs: dict[str, bool]) -> None:
     """Raise ``ValueError`` if something is promised of a derivative that there is not."""
     promises = form.promises
-    for argument in promises.partials:
+    for argument, functions in promises.partials.items():
         if not of_inputs.get(argument, True):
             raise ValueError(
                 f"{form.name}: there is no derivative by {argument}, whose elements are "
                 f"{contract.name(form.own[argument])}; leave it out of the partial derivatives"
             )
-        if not any(_floats(form, dtype) for dtype in form.of_results):
-            raise ValueError(
-                f"{form.name}: there is no derivative of a result of {contract.name(form.of_results[0])}; leave the "
-                "partial derivatives out"
-            )
-    if promises.aten is not None and (form.own or any(form.of_results)):
-        raise ValueError(f"{form.name}: aten is for an operator whose tensors, and the result, share one dtype")
+        given = functions if isinstance(functions, tuple) else [functions] * len(form.of_results)
+        for dtype, function in zip(form.of_results, given, strict=False):
+            if function is not None and not _floats(form, dtype):
+                raise ValueError(
+                    f"{form.name}: there is no derivative of a result of {contract.name(dtype or form.dtypes[0])}; "
+                    f"leave that by {argument} out"
+                )
+    if promises.aten is not None and (form.own or form.of_results != (None,)):
+        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype")

@@ -24,11 +24,11 @@ class Elementwise:
     ----------
     partials
         The partial derivative of the result with respect to each tensor that has one, as
-        :func:`derivative.elementwise` takes them.
+        :func:`derivative.elementwise` takes them: a tuple of them where there are several results.
     formula
-        The result in torch's operators, none of which writes: a function whose parameters name the arguments. It gives
-        the derivatives that are not among ``partials``, and the tests what to expect. A number that changes between
-        calls of a compiled program comes as a float64 tensor of shape [].
+        The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name
+        the arguments. It gives the derivatives that are not among ``partials``, and the tests what to expect. A number
+        that changes between calls of a compiled program comes as a float64 tensor of shape [].
     times
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
     node
@@ -45,8 +45,9 @@ class Elementwise:
         Floating point operations for each element; instructions do not count.
     fused
         Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
-        that of the result, with the kernel's bits. Inductor is not asked to in 16 bits. Or ``"formula"``: Inductor
-        compiles the formula in place of the operator, on every device and in every dtype, and its bits may differ.
+        that of the result, or a tuple of several, with the kernel's bits. Inductor is not asked to in 16 bits. Or
+        ``"formula"``: Inductor compiles the formula in place of the operator, on every device and in every dtype, and
+        its bits may differ.
     autocast
         What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
         region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
@@ -55,8 +56,8 @@ class Elementwise:
         stay partial sums together, as a DTensor.
     """
 
-    partials: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
-    formula: Callable[..., Tensor] | None = None
+    partials: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    formula: Callable[..., Any] | None = None
     times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
     differentiable: bool = True
     node: str | None = None

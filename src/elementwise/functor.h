@@ -18,6 +18,8 @@
 //   ELEMENTWISE_FUNCTION C operator()(C x, bool keep, C scale) const     // a tensor of bool among the others
 //   ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const           // a result of int8
 //
+//   ELEMENTWISE_FUNCTION elementwise::Results<C, bool> operator()(C x, C limit) const   // two results, one of bool
+//
 // One tensor at least is C, and the type of the result is written out. A number that the type of the result does not
 // hold is undefined in C++: round and clamp it first.
 //
@@ -88,7 +90,7 @@ List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
 template <class T, size_t n>
 using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
 
-// Several results of a functor: return Results<C, C>{sum, difference};
+// Several results of a functor: return {sum, difference};
 template <class First, class... Rest>
 struct Results {
   First first;

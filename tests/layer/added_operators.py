@@ -246,10 +246,96 @@ def test_out_shares_no_byte_with_an_input_of_another_dtype():
             ops.quantize_out(x, 1.0, out)
 
 
+def clipped(x, limit):
+    return torch.where(x > limit, limit, x).to(x.dtype), x > limit, torch.where(x > limit, x.double() ** 2, 0).float()
+
+
+SEVERAL = {
+    "sum_difference": (lambda x: (x, x.cos()), lambda x, y: (x + y, x - y)),
+    "clip": (lambda x: (x, 0.25), clipped),
+}
+several = pytest.mark.parametrize("name", SEVERAL)
+
+
+@several
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize("of_x", layouts.ALL)
+def test_several_results(name, dtype, of_x):
+    arguments_of, same = SEVERAL[name]
+    (x,) = tensors(5, 67, dtype=dtype, n=1)
+    args = [of_x(x) if torch.is_tensor(x) else x for x in arguments_of(x)]
+    results = getattr(ops, name)(*args)
+    assert isinstance(results, tuple)
+    meta = getattr(ops, name)(*(x.to("meta") if torch.is_tensor(x) else x for x in args))
+    rows = vmap(getattr(ops, name), tuple(0 if torch.is_tensor(x) else None for x in args))(*args)
+    for result, expected, of_meta, of_rows in zip(results, same(*args), meta, rows, strict=True):
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == torch.empty_like(args[0]).stride() == of_meta.stride()
+        assert result.dtype == of_meta.dtype
+        assert torch.equal(result, of_rows)
+
+
+@several
+def test_derivatives_of_several_results(name):
+    arguments_of, same = SEVERAL[name]
+    args = arguments_of(tensors(4, 3, dtype=torch.float32, n=1)[0])
+    given = tuple(filter(torch.is_tensor, args))
+    numbers = args[len(given) :]
+    every = tuple(range(len(given)))
+    tangents = tuple(x.cos() for x in given)
+
+    def derivatives(op):
+        def f(*xs):
+            return tuple(y.sin() for y in op(*xs, *numbers) if y.is_floating_point())
+
+        def of_one(*xs):  # the others get no gradient
+            return f(*xs)[-1].sum()
+
+        gradient = grad(lambda *xs: sum(y.sum() * (i + 2) for i, y in enumerate(f(*xs))), every)
+        yield jvp(f, given, tangents)
+        yield gradient(*given)
+        yield grad(of_one, every)(*given)
+        yield jvp(gradient, given, tangents)
+        yield jacrev(f, every)(*given)
+        yield jacfwd(f, every)(*given)
+        yield vmap(grad(of_one, every))(*given)
+
+    for actual, expected in zip(derivatives(getattr(ops, name)), derivatives(same), strict=True):
+        torch.testing.assert_close(actual, expected)
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, x.cos()) for x in given]
+        assert all(y.dtype == forward_ad.unpack_dual(y).tangent.dtype
+                   for y in getattr(ops, name)(*duals, *numbers) if y.is_floating_point())  # fmt: skip
+
+
+@several
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_several_results_compiled(name, backend):
+    arguments_of, _ = SEVERAL[name]
+    args = [x.requires_grad_() if torch.is_tensor(x) else x
+            for x in arguments_of(tensors(5, 7, dtype=torch.float32, n=1)[0].sin())]  # fmt: skip
+
+    def f(*args):
+        return tuple(y + 1 for y in getattr(ops, name)(*args))
+
+    actual, expected = torch.compile(f, fullgraph=True, backend=backend)(*args), f(*args)
+    assert all(map(torch.equal, actual, expected))
+    wanted = [x for x in args if torch.is_tensor(x)]
+    of_both = [torch.autograd.grad(sum(y.sum() for y in results), wanted) for results in (actual, expected)]
+    torch.testing.assert_close(*of_both)
+    torch.library.opcheck(getattr(ops, name).default, args)
+    with torch.autocast("cpu", torch.bfloat16):
+        dtypes = [y.dtype for y in getattr(ops, name)(*args)]
+    assert dtypes == {"sum_difference": [torch.bfloat16] * 2, "clip": [torch.bfloat16, torch.bool, torch.float32]}[name]
+
+
 REFUSED = {
+    "must be a tuple of 2, one for each result": ("sum_difference", {"partials": {"x": lambda: 1}}),
+    "there is no derivative of a result of bool": ("clip", {"partials": {"x": (lambda: 1, lambda: 1, None)}}),
+    "aten is for one result": ("sum_difference", {"aten": torch.mul}),
     "leave it out of the partial derivatives": ("masked_scale", {"partials": {"keep": lambda x: x}}),
     "there is no derivative of a result of int8": ("quantize", {"partials": {"x": lambda: 1}}),
-    "aten is for an operator whose tensors": ("weigh", {"aten": torch.mul}),
+    "aten is for one result, and tensors that share its dtype": ("weigh", {"aten": torch.mul}),
 }
 
 
