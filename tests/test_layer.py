@@ -149,7 +149,10 @@ struct Popcount {
             torch.where(x > limit, limit, x).to(x.dtype), x > limit, torch.where(x > limit, x.double() ** 2, 0).float()
         )
     ),
-    "product(Tensor x, Tensor y)": Elementwise(formula=lambda x, y: x.double() * y.double()),
+    "product(Tensor x, Tensor y)": Elementwise(
+        formula=lambda x, y: x.double() * y.double(),
+        fused=lambda ops, x, y: ops.to_dtype(x, torch.float64) * ops.to_dtype(y, torch.float64),
+    ),
     "sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)": Elementwise(
         partials={"a": lambda a: a.exp()} | {x: lambda: 1 for x in "bcdefg"}, autocast="leave"
     ),

@@ -134,11 +134,14 @@ class Call {
     AtenTensorHandle self;
     TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[kResults].get(), &self));
     const auto none = torch::stable::detail::from(std::nullopt);
-    const auto dtype = torch::stable::detail::from(std::optional(static_cast<torch::headeronly::ScalarType>(x.dtype)));
-    StableIValue stack[] = {torch::stable::detail::from(self), dtype, none, none, none, none};
+    StableIValue stack[] = {torch::stable::detail::from(self), none, none, none, none, none};
     if (torch_call_dispatcher("aten::empty_like", "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
       contract::fail_to_allocate(caller_, x);
-    return Tensor(stack[0]);
+    Tensor made(stack[0]);
+    const Operand like = made.operand("out");
+    if (like.dtype == x.dtype) return made;
+    // To be asked for a dtype, it would take a std::optional, whose symbols the library would export.
+    return empty(x, like.strides);
   }
 
   Tensor empty(const Operand& x, const int64_t* strides) const {

@@ -181,6 +181,16 @@ def test_derivatives_beside_a_dtype_of_its_own(name):
         torch.testing.assert_close(actual, expected)
 
 
+def test_a_product_of_two_dtypes_is_of_the_wider_one():
+    x, weight = tensors(50, dtype=torch.float16, n=1)[0], torch.randn(50)
+    leaf = weight.clone().requires_grad_()
+    result = ops.weigh(x, leaf)
+    assert torch.equal(torch.autograd.grad(result, leaf, x)[0], x.float() * x.float())
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(ops.weigh(forward_ad.make_dual(x, x), weight)).tangent
+    assert torch.equal(tangent, (x * weight).half())
+
+
 @mixed
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_dtype_of_its_own_compiled(name, backend):
@@ -213,6 +223,8 @@ def test_autocast_leaves_what_has_a_dtype_of_its_own():
         ops.quantize_out(x, 64.0, out := torch.empty(3, dtype=torch.int8))
         assert torch.equal(out, ops.quantize(x, 64.0))
         assert ops.product(x, x).dtype == torch.float64
+        ops.product_out(x, x, out := torch.empty(3, dtype=torch.float64))
+        assert torch.equal(out, ops.product(x, x))
 
 
 def test_a_wrong_dtype_ends_in_a_sentence():
