@@ -39,7 +39,8 @@ def _shardings(form: Form, *args: Any) -> list[_Sharding]:
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
     order = private.argument_names(form.op)[: len(args)]  # without what equals its default
-    return [([result], [(of | others)[x] for x in order]) for result, of in shardings]
+    results = len(form.of_results)
+    return [([result] * results, [(of | others)[x] for x in order]) for result, of in shardings]
 
 
 def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

@@ -536,7 +536,7 @@ PARTIALS = {
         sincos,
         {"x": lambda x: x},
         ValueError,
-        "sincos: elementwise takes an operator with one result",
+        "sincos: the partial derivatives for x must be a tuple of 2, one for each result, or None, got <function",
     ),
     "packet": (ops.power, {}, TypeError, "a derivative is given to an overload"),
     "in place": (torch.ops.aten.mul_.Tensor, {}, ValueError, "self is written to, or returned"),

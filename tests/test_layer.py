@@ -38,6 +38,57 @@ struct Bent {
   }
 };
 
+struct MaskedScale {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, bool keep, C scale) const {
+    return keep ? x * scale : C(0);
+  }
+};
+
+struct Dequantize {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(int8_t q, C scale) const {
+    return static_cast<C>(q) * scale;
+  }
+};
+
+struct Weigh {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, float weight) const {
+    return x * static_cast<C>(weight);
+  }
+};
+
+struct Quantize {
+  template <class C>
+  ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const {
+    const C q = std::rint(x * scale);
+    return static_cast<int8_t>(q < -128 ? -128 : q > 127 ? 127 : q == q ? q : C(0));
+  }
+};
+
+struct Product {
+  template <class C>
+  ELEMENTWISE_FUNCTION double operator()(C x, C y) const {
+    return static_cast<double>(x) * static_cast<double>(y);
+  }
+};
+
+struct SumDifference {
+  template <class C>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, C> operator()(C x, C y) const {
+    return {x + y, x - y};
+  }
+};
+
+struct Clip {
+  template <class C>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, bool, float> operator()(C x, C limit) const {
+    const bool clipped = x > limit;
+    return {clipped ? limit : x, clipped, clipped ? static_cast<float>(x * x) : 0.0f};
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -57,6 +108,13 @@ struct Popcount {
     Operator<"blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)", Blend, functional | writing | out>,
     Operator<"bent(Tensor x)", Bent, functional | writing | out>,
     Operator<"popcount(Tensor x)", Popcount, functional>,
+    Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
+    Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
+    Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
+    Operator<"quantize(Tensor x, float scale)", Quantize, functional | writing | out>,
+    Operator<"sum_difference(Tensor x, Tensor y)", SumDifference, functional>,
+    Operator<"clip(Tensor x, float limit)", Clip, functional>,
+    Operator<"product(Tensor x, Tensor y)", Product, functional | writing | out>,
     Operator<"sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)", Sum8, functional>,
 """,
     ),
@@ -69,6 +127,32 @@ struct Popcount {
     ),
     "bent(Tensor x)": Elementwise(partials={"x": lambda x: (1 + x.abs()) ** -2}, flops=3, autocast="float32"),
     "popcount(Tensor x)": Elementwise(),
+    "masked_scale(Tensor x, Tensor keep, float scale)": Elementwise(
+        formula=lambda x, keep, scale: torch.where(keep, x * scale, 0),
+        fused=lambda ops, x, keep, scale: ops.where(keep, x * scale, 0),
+    ),
+    "dequantize(Tensor q, Tensor scale)": Elementwise(
+        partials={"scale": lambda q, scale: q.to(scale.dtype)},
+        fused=lambda ops, q, scale: ops.to_dtype(q, torch.float32) * scale,
+    ),
+    "weigh(Tensor x, Tensor weight)": Elementwise(partials={"x": lambda weight: weight, "weight": lambda x: x}),
+    "quantize(Tensor x, float scale)": Elementwise(
+        formula=lambda x, scale: (x * scale).round().nan_to_num().clamp(-128, 127).to(torch.int8), autocast="leave"
+    ),
+    "sum_difference(Tensor x, Tensor y)": Elementwise(
+        partials={"x": (lambda: 1, lambda: 1), "y": (lambda: 1, lambda: -1)},
+        fused=lambda ops, x, y: (x + y, x - y),
+        linear=({"x", "y"},),
+    ),
+    "clip(Tensor x, float limit)": Elementwise(
+        formula=lambda x, limit: (
+            torch.where(x > limit, limit, x).to(x.dtype), x > limit, torch.where(x > limit, x.double() ** 2, 0).float()
+        )
+    ),
+    "product(Tensor x, Tensor y)": Elementwise(
+        formula=lambda x, y: x.double() * y.double(),
+        fused=lambda ops, x, y: ops.to_dtype(x, torch.float64) * ops.to_dtype(y, torch.float64),
+    ),
     "sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)": Elementwise(
         partials={"a": lambda a: a.exp()} | {x: lambda: 1 for x in "bcdefg"}, autocast="leave"
     ),

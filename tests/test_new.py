@@ -14,6 +14,7 @@ from ten import BLEND, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit
 from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_name
 
+PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
 OTHERS = [POPCOUNT, BLEND, REFLECT]
 NOTE = re.compile(
     r"(//|#) Copied from muladd_nb [\d.]+, BSD-3-Clause \(licenses/muladd_nb\.txt\); not to be edited\.\n"
@@ -281,13 +282,15 @@ def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
 
 
 @pytest.mark.whole
-def test_what_is_written_works_before_it_is_edited(folder):
+def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)"]
     assert main(["new", "signal_ops", "--kernel", *kernels]) == 0
     project = folder / "signal_ops"
     test = project / "tests/operators.py"
     product = "reference=lambda x, y, c, k, b: "
     test.write_text(test.read_text().replace(f"{product}x * y * c * k * b", f"{product}(x * y * c * k * b,) * 2"))
+    monkeypatch.chdir(project)
+    assert main(["add", PAIR]) == 0
     install(project, folder / "site")
     its_tests(project, folder / "site")
 
@@ -357,9 +360,10 @@ def files(project):
         [SOFTCLIP, *OTHERS],
         ["--kernel", KERNEL],
         [f"wide({', '.join(f'Tensor of_the_input_{i}' for i in range(8))}, float a_factor) -> Tensor"],
+        [PAIR, "wide(Tensor of_the_first, Tensor of_the_second, float a_factor) -> (Tensor, Tensor, Tensor)"],
         ["--kernel", "wide(Tensor first, Tensor second, float factor, int times, bool flag) -> (Tensor, Tensor)"],
     ],
-    ids=["default", "element-wise", "kernel", "many arguments", "many arguments of a kernel"],
+    ids=["default", "element-wise", "kernel", "many arguments", "several results", "many arguments of a kernel"],
 )
 def test_what_is_written_is_formatted(folder, schemas):
     assert main(["new", "zoo_ops", *schemas]) == 0
@@ -441,7 +445,7 @@ SCHEMAS = {
     "f(Tensor(a!) x, float c) -> ()": "x is written to",
     "f(Tensor[] x) -> Tensor": "x is a list",
     "f(Tensor x) -> Tensor[]": "results must be tensors",
-    "f(Tensor x) -> (Tensor, Tensor)": "use --kernel",
+    "f_out(Tensor x) -> (Tensor, Tensor)": "end in _out",
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, int n) -> Tensor": "use --kernel",
     "f(Tensor? x) -> Tensor": "x must be one of Tensor, float",

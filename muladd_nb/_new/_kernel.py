@@ -42,7 +42,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
     _operator.append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.name}.cu'")
     _operator.append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.name}"')
     _operator.add_public(files, schema, package, with_out=False)
-    _operator.add_test(files, schema, package)
+    _operator.add_test(files, schema, package, kernel=True)
 
 
 def _results(schema: Schema, name: str) -> list[str]:

@@ -28,14 +28,14 @@ def add(files: Files, schema: Schema, package: str) -> None:
     operator = schema.declaration.partition("(")[0]
     functor = functor_name(operator)
     refuse_another(files, schema, package)
-    forms = "functional | writing | out" if schema.results else "writing"
+    forms = {0: "writing", 1: "functional | writing | out"}.get(schema.results, "functional")
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
     append(
-        files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise({_partials(schema)})'
+        files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise({_derivative(schema)})'
     )
-    add_public(files, schema, package)
+    add_public(files, schema, package, with_out=schema.results == 1)
     add_test(files, schema, package)
 
 
@@ -69,14 +69,15 @@ def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = T
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
 
 
-def add_test(files: Files, schema: Schema, package: str) -> None:
+def add_test(files: Files, schema: Schema, package: str, *, kernel: bool = False) -> None:
     """Add what the tests need to know of an operator, and its line in the README."""
     names = ", ".join(argument.name for argument in schema.arguments)
     examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
+    has_formula = not kernel and schema.results > 1
+    reference = "" if has_formula else _format.python_product(f"        reference=lambda {names}: ", product(schema))
     case = f"""\
 Case(
-        {package}.{schema.name},
-{_format.python_product(f"        reference=lambda {names}: ", product(schema))}
+        {package}.{schema.name},{chr(10) * (not has_formula)}{reference}
 {_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
@@ -98,9 +99,12 @@ def product(schema: Schema, without: str = "") -> str:
     return " * ".join(argument.name for argument in schema.arguments if argument.name != without) or "1"
 
 
-def _partials(schema: Schema) -> str:
+def _derivative(schema: Schema) -> str:
     if not schema.results:
         return ""
+    if schema.results > 1:
+        head = f"        formula=lambda {', '.join(argument.name for argument in schema.arguments)}: "
+        return f"\n{_format.python_tuple(head, [product(schema)] * schema.results)}\n    "
     lines = []
     for tensor in schema.tensors:
         others = ", ".join(argument.name for argument in schema.arguments if argument.name != tensor)
@@ -111,11 +115,15 @@ def _partials(schema: Schema) -> str:
 
 def _functor(schema: Schema, functor: str) -> str:
     parameters = ", ".join(f"C {argument.name}" for argument in schema.arguments)
+    result, returned = "C", product(schema)
+    if schema.results > 1:
+        result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"
+        returned = f"{{{', '.join([product(schema)] * schema.results)}}}"
     return _format.cpp(f"""\
 struct {functor} {{
   template <class C>
-  ELEMENTWISE_FUNCTION C operator()({parameters}) const {{
-    return {product(schema)};
+  ELEMENTWISE_FUNCTION {result} operator()({parameters}) const {{
+    return {returned};
   }}
 }};
 """)

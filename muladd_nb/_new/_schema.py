@@ -168,8 +168,6 @@ def _check_results(parsed: Any, out: Any, refuse: Any, *, kernel: bool) -> None:
         raise refuse("it must return a tensor, or write into a last argument, 'Tensor(a!) out'")
     elif parsed.name.endswith("_out"):
         raise refuse("the names of operators that write end in _out, and this one returns its result")
-    elif len(results) > 1 and not kernel:
-        raise refuse("an element-wise operator has one result; use --kernel for several")
 
 
 def check_name(what: str, name: str) -> None:

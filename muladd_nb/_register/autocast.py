@@ -2,7 +2,7 @@
 
 ``torch.library.register_autocast`` takes that dtype when it registers and ignores the user's: under
 ``autocast("cpu", torch.float16)`` its operators still compute in bfloat16. As with ATen's operators, float64 is left
-alone. What writes into ``out`` computes in the dtype of ``out``.
+alone, and so are tensors with a dtype of their own. What writes into ``out`` computes in the dtype of ``out``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
 
     def dtype_of(inputs: list[Tensor], out: Tensor | None) -> torch.dtype | None:
-        if out is not None:
+        if out is not None and form.of_results[0] is None:
             return out.dtype if casts(out) else None
         if form.promises.autocast == "cast":
             return torch.get_autocast_dtype(device_type)
@@ -57,13 +57,13 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     def autocast(*args: Any, **kwargs: Any) -> Any:
         out = form.out(args, kwargs)
         contract.check_defined(form, args, out)
-        inputs = [args[place] for place in form.inputs.values()]
-        dtype = dtype_of(inputs, out)
+        inputs = {name: args[place] for name, place in form.inputs.items() if name not in form.own}
+        dtype = dtype_of(list(inputs.values()), out)
         cast = list(args)
-        for (name, place), x in zip(form.inputs.items(), inputs, strict=True):
+        for name, x in inputs.items():
             if dtype is not None and casts(x):
                 contract.check_in_storage(form, name, x)
-                cast[place] = x.to(dtype)
+                cast[form.inputs[name]] = x.to(dtype)
         with private.without_autocast():
             return form.op(*cast, **kwargs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import derivative
+from . import contract, derivative
 from ._library import implement, namespace
 from .operator import FUNCTIONAL, UNRECORDED, Form
 from .short_way import before
@@ -15,9 +15,14 @@ def register(form: Form) -> None:
     if form.kind & UNRECORDED:
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")
         return
-    if not form.kind & FUNCTIONAL or not any(dtype.is_floating_point for dtype in form.dtypes):
+    of_inputs = {x: _floats(form, form.own.get(x)) for x in form.inputs}
+    if not form.kind & FUNCTIONAL or not any(of_inputs.values()):
         return
     promises = form.promises
+    _check(form, of_inputs)
+    if not any(_floats(form, dtype) for dtype in form.of_results):
+        implement(form.op, torch.library.fallthrough_kernel, "Autograd")
+        return
     if not promises.differentiable:
         derivative.none(form.op)
         return
@@ -33,4 +38,36 @@ def register(form: Form) -> None:
         instead=promises.instead,
         aten=promises.aten if form.below else None,
         shortened=lambda kernel: before(kernel, form),
+        mixed=_mixed(form),
     )
+
+
+def _floats(form: Form, own: torch.dtype | None) -> bool:
+    """Return whether an operand is of floating-point numbers, of which a dtype of its own is known, or None."""
+    return any(dtype.is_floating_point for dtype in (form.dtypes if own is None else [own]))
+
+
+def _mixed(form: Form) -> dict[str, torch.dtype] | None:
+    """Return the floating-point dtypes that tensors have of their own, or None if all of such a dtype share one."""
+    own = [dtype for dtype in (*form.of_results, *form.own.values()) if dtype is not None and dtype.is_floating_point]
+    return {x: dtype for x, dtype in form.own.items() if dtype.is_floating_point} if own else None
+
+
+def _check(form: Form, of_inputs: dict[str, bool]) -> None:
+    """Raise ``ValueError`` if something is promised of a derivative that there is not."""
+    promises = form.promises
+    for argument, functions in promises.partials.items():
+        if not of_inputs.get(argument, True):
+            raise ValueError(
+                f"{form.name}: there is no derivative by {argument}, whose elements are "
+                f"{contract.name(form.own[argument])}; leave it out of the partial derivatives"
+            )
+        given = functions if isinstance(functions, tuple) else [functions] * len(form.of_results)
+        for dtype, function in zip(form.of_results, given, strict=False):
+            if function is not None and not _floats(form, dtype):
+                raise ValueError(
+                    f"{form.name}: there is no derivative of a result of {contract.name(dtype or form.dtypes[0])}; "
+                    f"leave that by {argument} out"
+                )
+    if promises.aten is not None and (form.own or form.of_results != (None,)):
+        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype")

@@ -20,16 +20,17 @@ from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
 def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
     """Raise ``RuntimeError`` unless the tensors in ``args``, and ``out``, are what an operator takes."""
     check_defined(form, args, out)
-    (first, place), *others = form.inputs.items()
-    a = args[place]
+    first = form.first
+    a = args[form.inputs[first]]
     if a.dtype not in form.dtypes:
         *most, last = map(name, form.dtypes)
         expected = f"{', '.join(most)} or {last}" if most else last
         raise RuntimeError(f"{form.name}: {first} must be {expected}, got {name(a.dtype)}")
-    for other, place in others:
-        _check_same(form.name, first, a, other, args[place])
+    for other, place in form.inputs.items():
+        if other != first:
+            _check_beside(form.name, first, a, other, args[place], form.own.get(other))
     if out is not None:
-        _check_same(form.name, first, a, "out", out)
+        _check_beside(form.name, first, a, "out", out, form.of_results[0])
         _check_not_self_overlapping(form.name, out)
 
 
@@ -71,11 +72,13 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
         )
 
 
-def _check_same(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
+def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: torch.dtype | None) -> None:
     pair = f"{op}: {first} and {x_name} must"
     if a.device != x.device:
         raise RuntimeError(f"{pair} be on the same device, got {a.device} and {x.device}")
-    if a.dtype != x.dtype:
+    if own is not None and x.dtype != own:
+        raise RuntimeError(f"{op}: {x_name} must be {name(own)}, got {name(x.dtype)}")
+    if own is None and a.dtype != x.dtype:
         raise RuntimeError(f"{pair} have the same dtype, got {name(a.dtype)} and {name(x.dtype)}")
     # torch._check, not `if`: a symbolic size becomes a runtime assertion of the compiled program.
     torch._check(a.dim() == x.dim(), lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")

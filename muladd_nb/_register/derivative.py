@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial, reduce
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -32,26 +33,28 @@ _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 def elementwise(
     op: Any,
-    partials: Mapping[str, Callable[..., Any]],
+    partials: Mapping[str, Any],
     *,
-    formula: Callable[..., Tensor] | None = None,
+    formula: Callable[..., Any] | None = None,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
     instead: str | None = None,
     aten: Callable[..., Tensor] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
+    mixed: Mapping[str, torch.dtype] | None = None,
 ) -> None:
     """Give an element-wise operator its derivative.
 
     Parameters
     ----------
     op
-        The overload of an operator that returns one new tensor. In forward mode nothing is broadcast.
+        The overload of an operator that returns new tensors. In forward mode nothing is broadcast.
     partials
         The partial derivative of the result with respect to each input that has one. The parameters of such a
         function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
         returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
-        operators.
+        operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
+        depend on that input; they read ``result0``, ``result1`` and so on.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are not among ``partials``.
@@ -66,6 +69,9 @@ def elementwise(
         order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
     shortened
         Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
+    mixed
+        Where its floating-point tensors, and the result, are not all of one dtype: the dtypes that are an argument's
+        own. A partial derivative may then have any dtype, and each product is of the widest of what it is made of.
 
     Raises
     ------
@@ -80,17 +86,24 @@ def elementwise(
     (tensor([ 0.5000, -0.5000]), tensor([0.2500, 0.2500]))
     """
     arguments = _checked(op)
-    if len(private.results(op)) != 1:
-        raise ValueError(f"{name(op)}: elementwise takes an operator with one result; use derivative")
+    n = len(private.results(op))
     tensors = [argument.name for argument in private.arguments(op) if str(argument.type) in _TENSOR]
     for argument in partials:
         if argument not in tensors:
             raise ValueError(f"{name(op)}: no partial derivative for {argument}; its tensors are {tensors}")
-    # What the partial derivatives read, as places among the arguments, the result and None; tensors are saved first.
-    places = {"result": len(arguments)} | {argument: place for place, argument in enumerate(arguments)}
+    # What the partial derivatives read, as places among the arguments, the results and None; tensors are saved first.
+    results = ["result"] if n == 1 else [f"result{i}" for i in range(n)]
+    places = {argument: place for place, argument in enumerate([*arguments, *results])}
+    of_results = {argument: _of_each_result(op, argument, n, functions) for argument, functions in partials.items()}
+    read_by = {
+        function: _reads(op, f"the partial derivative for {argument}", function, places)
+        for argument, functions in of_results.items()
+        for function in functions
+        if function is not None
+    }
     reads = {
-        argument: _reads(op, f"the partial derivative for {argument}", function, places)
-        for argument, function in partials.items()
+        argument: list(dict.fromkeys(place for function in functions if function for place in read_by[function]))
+        for argument, functions in of_results.items()
     }
     compute: Any = None
     of_formula: list[int] = []
@@ -99,7 +112,7 @@ def elementwise(
     by_formula = [places[x] for x in tensors if x not in partials and places[x] in of_formula]
     reads |= {arguments[place]: of_formula for place in by_formula}
     read = sorted({place for of_one in reads.values() for place in of_one})
-    holds_tensor = [*(argument in tensors for argument in arguments), True]
+    holds_tensor = [*(argument in tensors for argument in arguments), *[True] * n]
     saved_tensors = [place for place in read if holds_tensor[place]]
     order = list(range(len(arguments)))
     if aten is not None:
@@ -110,63 +123,94 @@ def elementwise(
     pick_others = _picker(saved_others)
     slots = {place: slot for slot, place in enumerate(saved_tensors + saved_others)}
     terms = [
-        (
-            places[argument],
-            _checked_factor(op, argument, function),
-            _picker([slots[place] for place in reads[argument]]),
-        )
-        for argument, function in partials.items()
+        [
+            (
+                places[argument],
+                _checked_factor(op, argument, functions[i], any_dtype=mixed is not None),
+                _picker([slots[place] for place in read_by[functions[i]]]),
+            )
+            for argument, functions in of_results.items()
+            if functions[i] is not None
+        ]
+        for i in range(n)
     ]
+    typed = mixed is not None or n > 1  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
 
     @cache  # a call has no time to find this out
     def plan(needs: tuple[bool, ...]) -> Any:
         """Return what picks the tensors to save, and the terms, and other places, of the gradients that are wanted."""
         read = {place for argument in reads if needs[places[argument]] for place in reads[argument]}
-        pick = _picker([place if place in read else len(arguments) + 1 for place in saved_tensors])
-        return pick, [term for term in terms if needs[term[0]]], [place for place in by_formula if needs[place]]
+        pick = _picker([place if place in read else len(arguments) + n for place in saved_tensors])
+        wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
+        return pick, wanted, [place for place in by_formula if needs[place]]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
-        return plan(needs)[0](values), pick_others(values)
+        others = pick_others(values)
+        return plan(needs)[0](values), (*others, [y.dtype for y in results]) if typed else others
 
     def product(x: Tensor, factor: Any) -> Tensor:
-        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor; `times` need not.
-        return times(x, factor) if isinstance(factor, Tensor) and x.layout in _DENSE else x * factor
+        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor, and tensors of two
+        # dtypes; `times` need not.
+        both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
+        return times(x, factor) if both else x * factor
 
-    def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor | None) -> list[Tensor | None]:
+    def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
-        if grad is not None:
+        _, wanted, wanted_by_formula = plan(needs)
+        for grad, of_result in zip(grads, wanted, strict=True):
+            if grad is None:
+                continue
             is_complex = grad.is_complex()
-            _, wanted, wanted_by_formula = plan(needs)
-            for place, function, pick in wanted:
-                factor = function(grad, *pick(saved))
+            for place, function, pick in of_result:
+                x = grad
+                if mixed and arguments[place] in mixed:
+                    x = grad.to(torch.promote_types(grad.dtype, mixed[arguments[place]]))
+                factor = function(x, *pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
                 # 1 of a type that is not symbolic is no factor
-                gradients[place] = grad if type(factor) is int and factor == 1 else product(grad, factor)
-            if wanted_by_formula:
-                if grad.layout is torch.jagged:  # which torch.func does not differentiate
-                    raise RuntimeError(
-                        f"{name(op)}: on jagged nested tensors the formula has no derivative; call the operator on "
-                        "their values(), or give it partial derivatives"
-                    )
-                given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
-                for place, gradient in _pull(compute, given, wanted_by_formula, grad):
-                    gradients[place] = gradient
+                gradient = x if type(factor) is int and factor == 1 else product(x, factor)
+                before = gradients[place]
+                gradients[place] = gradient if before is None else before + gradient
+        if wanted_by_formula and any(grad is not None for grad in grads):
+            if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
+                raise RuntimeError(
+                    f"{name(op)}: on jagged nested tensors the formula has no derivative; call the operator on "
+                    "their values(), or give it partial derivatives"
+                )
+            given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
+            for place, of_one in _pull(compute, given, wanted_by_formula, grads):
+                gradients[place] = of_one
         return gradients
 
-    def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Tensor:
-        products = []
-        for place, function, pick in terms:
-            tangent = tangents[place]
-            if tangent is not None:
-                products.append(product(tangent, function(tangent, *pick(saved))))
+    def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
+        products: list[list[Tensor]] = [[] for _ in terms]
+        for of_result, of_terms in zip(products, terms, strict=True):
+            for place, function, pick in of_terms:
+                tangent = tangents[place]
+                if tangent is not None:
+                    of_result.append(product(tangent, function(tangent, *pick(saved))))
         of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
         if of_tensors:
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
-            products.append(_push(compute, given, of_tensors))
-        return reduce(torch.add, products)
+            for of_result, of_one in zip(
+                products, _push(compute, given, of_tensors, saved[-1] if typed else [None]), strict=True
+            ):
+                of_result += [] if of_one is None else [of_one]
+        if not typed:
+            return reduce(torch.add, products[0])
+        like: Any = next(tangent for tangent in tangents if tangent is not None)
+        typed_tangents = tuple(
+            None
+            if not dtype.is_floating_point
+            else reduce(torch.add, of_result).to(dtype)
+            if of_result
+            else torch.zeros_like(like, dtype=dtype)
+            for of_result, dtype in zip(products, saved[-1], strict=True)
+        )
+        return typed_tangents if n > 1 else typed_tangents[0]
 
     if isinstance(times, private.OpOverload):
         times = private.entry_point(times)
@@ -368,6 +412,18 @@ def _check_takes(op: Any, what: str, function: Any, parameters: Sequence[str]) -
         raise TypeError(message) from None
 
 
+def _of_each_result(op: Any, argument: str, n: int, functions: Any) -> tuple[Any, ...]:
+    """Return the partial derivative of each of n results, or None."""
+    if n == 1:
+        return (functions,)
+    if not isinstance(functions, tuple) or len(functions) != n:
+        raise ValueError(
+            f"{name(op)}: the partial derivatives for {argument} must be a tuple of {n}, one for each result, or None, "
+            f"got {functions!r}"
+        )
+    return functions
+
+
 def _reads(op: Any, what: str, function: Any, places: Mapping[str, int]) -> list[int]:
     """Return the places of what a function of the author reads."""
     try:
@@ -417,16 +473,18 @@ def _check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], to
     raise RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")
 
 
-def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _checked_factor(
+    op: Any, argument: str, function: Callable[..., Any], *, any_dtype: bool = False
+) -> Callable[..., Any]:
     """Return a partial derivative that takes what it is a factor of first, and is refused where it does not fit that.
 
-    One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one.
+    One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one, where all have one.
     """
 
     def checked(x: Tensor, *read: Any) -> Any:
         factor = function(*read)
         if isinstance(factor, _NUMBERS) or (
-            isinstance(factor, Tensor) and factor.shape == x.shape and factor.dtype == x.dtype
+            isinstance(factor, Tensor) and factor.shape == x.shape and (any_dtype or factor.dtype == x.dtype)
         ):
             return factor
         # It is of the elements that it reads, which may be fewer where the operator broadcasts.
@@ -441,41 +499,63 @@ def _checked_factor(op: Any, argument: str, function: Callable[..., Any]) -> Cal
     return checked
 
 
-def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., Tensor], list[int]]:
-    """Return a formula that takes a tensor like its result first, and the places of the arguments that it reads.
+def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[int]]:
+    """Return a formula that takes what each of its results is like first, and the places of what else it reads.
 
-    It raises where its result is not like that.
+    It returns a tuple, and raises where a result is not like that, if it is not None.
     """
     places = {argument: place for place, argument in enumerate(private.argument_names(op))}
+    n = len(private.results(op))
 
-    def checked(like: Tensor, *read: Any) -> Tensor:
-        result: Tensor = formula(*read)
-        _check_is(op, "the result of the formula", formula, (like.shape, like.dtype), result)
-        return result
+    def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:
+        returned = formula(*read)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        if len(results) != n:
+            raise RuntimeError(f"{name(op)}: the formula must return {n} results, got {len(results)}")
+        for i, (like, result) in enumerate(zip(likes, results, strict=True)):
+            if like is not None:
+                what = f"the result{f' {i}' if n > 1 else ''} of the formula"
+                _check_is(op, what, formula, (like.shape, like.dtype), result)
+        return results
 
     return checked, _reads(op, "the formula", formula, places)
 
 
 def _pull(
-    compute: Callable[..., Tensor], given: Mapping[int, Any], wanted: Sequence[int], grad: Tensor
+    compute: Callable[..., tuple[Tensor, ...]],
+    given: Mapping[int, Any],
+    wanted: Sequence[int],
+    grads: Sequence[Tensor | None],
 ) -> Iterable[tuple[int, Tensor]]:
     """Return the gradients of what a formula was given at these places."""
     # What was saved at a level that torch.func.vjp has left since is dead: only operators, as of a view, take it.
     alive = {place: x.view_as(x) if isinstance(x, Tensor) else x for place, x in given.items()}
 
-    def of_wanted(*xs: Tensor) -> Tensor:
-        return compute(grad, *(alive | dict(zip(wanted, xs, strict=True))).values())
+    def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
+        results = compute(grads, *(alive | dict(zip(wanted, xs, strict=True))).values())
+        return tuple(y for y, grad in zip(results, grads, strict=True) if grad is not None)
 
-    return zip(wanted, torch.func.vjp(of_wanted, *map(alive.get, wanted))[1](grad), strict=True)
+    pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
+    return zip(wanted, pull(tuple(grad for grad in grads if grad is not None)), strict=True)
 
 
-def _push(compute: Callable[..., Tensor], given: Mapping[int, Any], tangents: Mapping[int, Tensor]) -> Tensor:
-    """Return the tangent of a formula."""
+def _push(
+    compute: Callable[..., tuple[Tensor, ...]],
+    given: Mapping[int, Any],
+    tangents: Mapping[int, Tensor],
+    dtypes: Sequence[torch.dtype | None],
+) -> list[Tensor | None]:
+    """Return the tangent of each result of a formula; its dtype is that of the tangents if it is not given."""
     # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
     duals = {place: forward_ad.make_dual(given[place], tangent, level=0) for place, tangent in tangents.items()}
     like = next(iter(tangents.values()))
-    tangent: Tensor | None = forward_ad.unpack_dual(compute(like, *{**given, **duals}.values()), level=0).tangent
-    return torch.zeros_like(like) if tangent is None else tangent
+    likes = [SimpleNamespace(shape=like.shape, dtype=dtype or like.dtype) for dtype in dtypes]
+    results = compute(likes, *{**given, **duals}.values())
+    return [
+        # What does not depend on them is a constant.
+        torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
+        for y in results
+    ]
 
 
 def _register(

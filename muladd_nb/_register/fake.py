@@ -15,23 +15,25 @@ from .operator import FUNCTIONAL, OUT, Form
 def register(form: Form) -> None:
     """Register the fake kernel of an operator: the contract's checks, and its result."""
 
-    def fake(*args: Any, **kwargs: Any) -> Tensor | None:
+    def fake(*args: Any, **kwargs: Any) -> Any:
         lowering.register_waiting()
         contract.check_numbers(form, args)
         out = form.out(args, kwargs)
         contract.check(form, args, out)
         if form.kind & FUNCTIONAL:
-            return _empty_like(args[next(iter(form.inputs.values()))])
+            first = args[next(iter(form.inputs.values()))]
+            results = tuple(_empty_like(first, dtype) for dtype in form.result_dtypes(args))
+            return results if len(results) > 1 else results[0]
         increment_version(out)  # what a write does where there is no memory
         return out if form.kind & OUT else None
 
     torch.library.register_fake(form.op.name(), fake)
 
 
-def _empty_like(a: Tensor) -> Tensor:
+def _empty_like(a: Tensor, dtype: torch.dtype) -> Tensor:
     # The fake empty_like forgets the strides of dimensions of size one, and of tensors without elements; the real one
     # keeps all strides of a tensor without gaps. Symbolic ones are not compared: the program would be specialized.
     shape, strides = a.shape, a.stride()
     if all(type(x) is int for x in (*shape, *strides)) and contract.has_no_gaps(shape, strides):
-        return torch.empty_strided(shape, strides, dtype=a.dtype, device=a.device)
-    return torch.empty_like(a)
+        return torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
+    return torch.empty_like(a, dtype=dtype)

@@ -14,7 +14,10 @@ import importlib
 import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import getitem
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -73,17 +76,25 @@ def tag_caches(package: Path) -> None:
 def _decomposed(form: Form) -> Callable[..., Any]:
     formula: Any = form.promises.formula
     compute, reads = checked_formula(form.op, formula)
-    return lambda *args, **_: compute(args[min(form.inputs.values())], *(args[place] for place in reads))
+
+    def decomposed(*args: Any, **_: Any) -> Any:
+        first = args[min(form.inputs.values())]
+        likes = [SimpleNamespace(shape=first.shape, dtype=dtype) for dtype in form.result_dtypes(args)]
+        results = compute(likes, *(args[place] for place in reads))
+        return results if len(results) > 1 else results[0]
+
+    return decomposed
 
 
 def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
     compute: Any = form.promises.fused
     inputs, numbers = form.inputs.values(), form.numbers.values()
+    own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
         first = args[min(inputs)]
-        device, dtype = first.get_device(), first.get_dtype()
+        device, dtype = first.get_device(), args[form.inputs[form.first]].get_dtype()
         call = inductor.now.graph.current_node
         out = form.out(call.args, call.kwargs)
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
@@ -92,18 +103,28 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         if form.kind & TENSOR_NUMBERS:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
 
-        def element(index: Any) -> Any:
+        def element(place_of_result: int, index: Any) -> Any:
             values = [
-                ops.to_dtype(load[place](index), dtype) if place in load else ops.constant(args[place], dtype)
+                ops.to_dtype(load[place](index), own.get(place, dtype))
+                if place in load
+                else ops.constant(args[place], dtype)
                 for place in sorted([*inputs, *numbers])
             ]
-            own = _Operations(ops, dtype)
-            return own.unwrapped(compute(own, *(_Element(own, value) for value in values)))
+            operations = _Operations(ops, dtype)
+            computed = compute(operations, *(_Element(operations, value) for value in values))
+            one = operations.unwrapped(computed[place_of_result] if len(form.of_results) > 1 else computed)
+            of_result = form.of_results[place_of_result]
+            return one if of_result is None else ops.to_dtype(one, of_result)
 
-        result = inductor.pointwise(device=device, dtype=dtype, inner_fn=element, ranges=first.get_size())
+        results = tuple(
+            inductor.pointwise(
+                device=device, dtype=own_dtype or dtype, inner_fn=partial(element, place), ranges=first.get_size()
+            )
+            for place, own_dtype in enumerate(form.of_results)
+        )
         if form.kind & FUNCTIONAL:
-            return result
-        inductor.write(form.out(args, kwargs), result)
+            return results if len(results) > 1 else results[0]
+        inductor.write(form.out(args, kwargs), results[0])
         return None
 
     return lowered
@@ -163,7 +184,7 @@ def _is_near_a_loop(call: Node, out: Any) -> bool:
         if node in seen or node.op != "call_function":
             continue
         seen.add(node)
-        if private.is_view(node.target):
+        if node.target is getitem or private.is_view(node.target):
             near += [*node.all_input_nodes, *node.users]
         elif node.target in _lowered_ops or not _LOOPS.isdisjoint(getattr(node.target, "tags", ())):
             return True

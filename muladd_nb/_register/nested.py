@@ -35,7 +35,9 @@ def register(form: Form) -> None:
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
         if out is not None:
             return out if form.kind & OUT else None
-        return private.jagged_like(first[1], result)
+        results = result if isinstance(result, tuple) else (result,)
+        nested = tuple(private.jagged_like(first[1], values) for values in results)
+        return nested if isinstance(result, tuple) else nested[0]
 
     if refuse := private.refusal(private.JAGGED, form.name):
 

@@ -24,11 +24,11 @@ class Elementwise:
     ----------
     partials
         The partial derivative of the result with respect to each tensor that has one, as
-        :func:`derivative.elementwise` takes them.
+        :func:`derivative.elementwise` takes them: a tuple of them where there are several results.
     formula
-        The result in torch's operators, none of which writes: a function whose parameters name the arguments. It gives
-        the derivatives that are not among ``partials``, and the tests what to expect. A number that changes between
-        calls of a compiled program comes as a float64 tensor of shape [].
+        The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name
+        the arguments. It gives the derivatives that are not among ``partials``, and the tests what to expect. A number
+        that changes between calls of a compiled program comes as a float64 tensor of shape [].
     times
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
     node
@@ -45,8 +45,9 @@ class Elementwise:
         Floating point operations for each element; instructions do not count.
     fused
         Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
-        that of the result, with the kernel's bits. Inductor is not asked to in 16 bits. Or ``"formula"``: Inductor
-        compiles the formula in place of the operator, on every device and in every dtype, and its bits may differ.
+        that of the result, or a tuple of several, with the kernel's bits. Inductor is not asked to in 16 bits. Or
+        ``"formula"``: Inductor compiles the formula in place of the operator, on every device and in every dtype, and
+        its bits may differ.
     autocast
         What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
         region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
@@ -55,8 +56,8 @@ class Elementwise:
         stay partial sums together, as a DTensor.
     """
 
-    partials: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
-    formula: Callable[..., Tensor] | None = None
+    partials: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    formula: Callable[..., Any] | None = None
     times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
     differentiable: bool = True
     node: str | None = None
@@ -78,7 +79,8 @@ class Elementwise:
 class Form:
     """One form of an operator: ``kind`` is FUNCTIONAL, WRITING or OUT, and may have TENSOR_NUMBERS or be UNRECORDED.
 
-    ``below`` is the same operator UNRECORDED, where it exists.
+    ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
+    tensor that has one of its own, and None for the others. ``below`` is the same operator UNRECORDED, where it exists.
     """
 
     declaration: str
@@ -87,6 +89,8 @@ class Form:
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
     below: Any = None
+    of_results: tuple[torch.dtype | None, ...] = (None,)
+    of_inputs: tuple[torch.dtype | None, ...] = ()
 
     @cached_property
     def name(self) -> str:
@@ -98,6 +102,20 @@ class Form:
     def inputs(self) -> dict[str, int]:
         """The tensors whose elements it computes with, and their places among the arguments."""
         return self._arguments("Tensor ")
+
+    @cached_property
+    def own(self) -> dict[str, torch.dtype]:
+        """The tensors with a dtype of their own, and which."""
+        return {x: dtype for x, dtype in zip(self.inputs, self.of_inputs, strict=False) if dtype is not None}
+
+    @cached_property
+    def first(self) -> str:
+        """The first tensor of the dtype that the others share."""
+        return next(x for x in self.inputs if x not in self.own)
+
+    def result_dtypes(self, args: tuple[Any, ...]) -> list[torch.dtype]:
+        """Return the dtype of each result of a call."""
+        return [dtype or args[self.inputs[self.first]].dtype for dtype in self.of_results]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -113,7 +131,10 @@ class Form:
         return None if self.kind & FUNCTIONAL else kwargs.get("out", args[-1])
 
 
-def declared(operators: list[tuple[str, int, str, list[str]]], table: Mapping[str, Elementwise]) -> list[Form]:
+_Record = tuple[str, int, str, list[str], list[str], list[str]]
+
+
+def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list[Form]:
     """Return the forms of the operators in ``table``, of all that C++ declared.
 
     Raises
@@ -126,7 +147,7 @@ def declared(operators: list[tuple[str, int, str, list[str]]], table: Mapping[st
             f"{namespace}: in C++ and in Python there must be the same operators, got one only of {unlike}"
         )
     ops = {}
-    for declaration, kind, qualified, _ in operators:
+    for declaration, kind, qualified, *_ in operators:
         packet, _, overload = qualified.partition(".")
         ops[declaration, kind] = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
     return [
@@ -136,7 +157,8 @@ def declared(operators: list[tuple[str, int, str, list[str]]], table: Mapping[st
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration],
-            below=ops.get((declaration, kind | UNRECORDED)),
+            ops.get((declaration, kind | UNRECORDED)),
+            *(tuple(getattr(torch, dtype) if dtype else None for dtype in own) for own in (of_results, of_inputs)),
         )
-        for declaration, kind, _, dtypes in operators
+        for declaration, kind, _, dtypes, of_results, of_inputs in operators
     ]

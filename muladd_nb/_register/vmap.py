@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .. import _torch_private as private
 from . import contract
@@ -19,7 +18,7 @@ def register(form: Form) -> None:
     call = form.op if not form.kind & OUT else lambda *args: form.op(*args[:-1], out=args[-1])
     out_place = None if form.kind & FUNCTIONAL else len(form.inputs) + len(form.numbers)
 
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor | None, int | None]:
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         if out_place is not None and in_dims[out_place] is None:
             # Every element of the batch would be written to the same place.
             raise RuntimeError(
@@ -34,7 +33,7 @@ def register(form: Form) -> None:
             if in_dims[place] is None:
                 moved[place] = args[place].expand(info.batch_size, *args[place].shape)
         result = call(*moved)
-        return result, None if result is None else 0
+        return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     if form.kind & OUT:
         kernel = private.refusal(private.VMAP_OF_OUT, form.name) or private.vmap_kernel(rule, call)

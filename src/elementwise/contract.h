@@ -106,6 +106,13 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
     fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ", device_name(x));
 }
 
+inline void check_same_shape(const Caller& op, const Operand& a, const Operand& x) {
+  if (!same_shape(a, x))
+    fail(
+        op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
+        list(x.sizes, x.dim));
+}
+
 // The checks of a pair, in the order of the contract: device, dtype, shape.
 inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
   check_same_device(op, a, x);
@@ -113,10 +120,15 @@ inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
     fail(
         op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
         dtype_name(x.dtype));
-  if (!same_shape(a, x))
-    fail(
-        op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
-        list(x.sizes, x.dim));
+  check_same_shape(op, a, x);
+}
+
+// The same of a tensor that may have a dtype of its own.
+inline void check_beside(const Caller& op, const Operand& a, const Operand& x, const Own& own) {
+  if (own.ordinal < 0) return check_same(op, a, x);
+  check_same_device(op, a, x);
+  if (x.dtype != own.ordinal) fail(op, x.name, " must be ", dtype_name(own.ordinal), ", got ", dtype_name(x.dtype));
+  check_same_shape(op, a, x);
 }
 
 // A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
@@ -146,6 +158,16 @@ inline int64_t check_inputs(const Caller& op, const Dtypes& dtypes, const Operan
   return bytes;
 }
 
+// The same of inputs some of which have a dtype of their own. Returns the bytes of an element of C.
+inline int64_t check_inputs(const Caller& op, const Description& of, const Operand* inputs, size_t count) {
+  const Operand& a = inputs[of.first];
+  const int64_t bytes = check_dtype(op, of.dtypes, a);
+  for (size_t k = 0; k < count; k++)
+    if (k != of.first) check_beside(op, a, inputs[k], of.inputs[k]);
+  for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k], of.inputs[k].bytes_or(bytes));
+  return bytes;
+}
+
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
   if (!out.contiguous() && overlaps_itself(out.dim, out.sizes, out.strides))
     fail(
@@ -155,15 +177,17 @@ inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
 
 // `out` may be an input itself; any other common element would be read after it was written.
 inline void check_apart_or_same(
-    const Caller& op, const Operand& out, const void* out_data, const Operand& x, const void* x_data,
-    int64_t element_bytes) {
+    const Caller& op, const Operand& out, const void* out_data, int64_t out_bytes, const Operand& x, const void* x_data,
+    int64_t x_bytes) {
   const int64_t out_extent = out.extent(), x_extent = x.extent();
   if (out_extent == 0) return;
-  bool same = out_data == x_data;
+  bool same = out_data == x_data && out.dtype == x.dtype;
   for (int64_t d = 0; d < out.dim; d++) same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
   const int64_t distance = static_cast<const char*>(x_data) - static_cast<const char*>(out_data);
-  if (same || distance >= out_extent * element_bytes || -distance >= x_extent * element_bytes) return;
-  if (distance % element_bytes != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / element_bytes))
+  if (same || distance >= out_extent * out_bytes || -distance >= x_extent * x_bytes) return;
+  if (out_bytes == x_bytes
+          ? distance % x_bytes != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / x_bytes)
+          : overlaps(out.dim, out.sizes, out.strides, out_bytes, x.strides, x_bytes, distance))
     fail(op, out.name, " must be ", x.name, " itself or share no memory with it, got a partial overlap");
 }
 

@@ -10,11 +10,23 @@
 //
 // It takes the arguments of its operator in the order of the schema. The elements of tensors come in the compute type
 // C: float for the 16-bit floating-point types, which are rounded once more when they are stored, else the dtype
-// itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool. What a functor
-// computes is the same for every instruction set as long as it calls nothing whose result is not specified to the
-// last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign. math.h has
-// elementwise::exp and its like, whose results are; std::exp is a call of the C library on the CPU, one for each
-// element, and CUDA's on the device, and their last bits differ.
+// itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool.
+//
+// C is also the dtype that the tensors of a call share. A tensor whose parameter has another type, and a result of
+// another type, is of that dtype in every call: bool, intN_t, uintN_t, float or double.
+//
+//   ELEMENTWISE_FUNCTION C operator()(C x, bool keep, C scale) const     // a tensor of bool among the others
+//   ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const           // a result of int8
+//
+//   ELEMENTWISE_FUNCTION elementwise::Results<C, bool> operator()(C x, C limit) const   // two results, one of bool
+//
+// One tensor at least is C, and the type of the result is written out. A number that the type of the result does not
+// hold is undefined in C++: round and clamp it first.
+//
+// What a functor computes is the same for every instruction set as long as it calls nothing whose result is not
+// specified to the last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign.
+// math.h has elementwise::exp and its like, whose results are; std::exp is a call of the C library on the CPU, one for
+// each element, and CUDA's on the device, and their last bits differ.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +90,7 @@ List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
 template <class T, size_t n>
 using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
 
-// Several results of a functor: return Results<C, C>{sum, difference};
+// Several results of a functor: return {sum, difference};
 template <class First, class... Rest>
 struct Results {
   First first;

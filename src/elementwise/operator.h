@@ -2,15 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "functor.h"
+#include "parameters.h"
 
 namespace elementwise {
 
 constexpr int kMaxInputs = 8;
+constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
 
 // The schemas made of the declaration "f(Tensor x, float c)", or "f.tag(Tensor x, float c)":
@@ -83,7 +85,7 @@ struct Signature {
     return tag.empty() ? base : base.append(".").append(tag);
   }
 
-  std::string schema(unsigned form) const {
+  std::string schema(unsigned form, int results) const {
     std::string text = qualified(form) + "(";
     for (int i = 0; i < count; i++) {
       const bool is_tensor = arguments[i].is_tensor || form & tensor_numbers;
@@ -92,7 +94,10 @@ struct Signature {
     if (form & out) return text + ", *, Tensor(a!) out) -> Tensor(a!)";
     if (form & writing) text += ", Tensor(a!) out";
     if (form & tensor_numbers) text += ", *, bool is_number=True";
-    return text + (form & functional ? ") -> Tensor" : ") -> ()");
+    if (!(form & functional)) return text + ") -> ()";
+    if (results == 1) return text + ") -> Tensor";
+    for (int i = 0; i < results; i++) text += i ? ", Tensor" : ") -> (Tensor";
+    return text + ")";
   }
 };
 
@@ -110,13 +115,18 @@ struct Literal {
 template <class F, bool... kIsTensor>
 struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;
-  static constexpr int kResults = 1;
-  static constexpr int kInputs = (0 + ... + kIsTensor);
+  using Parameters = parameters::Of<F, sizeof...(kIsTensor)>;
+  using OfResults = parameters::Each<typename Parameters::Results>;
+  using OfInputs = parameters::Each<typename parameters::Tensors<typename Parameters::Arguments, kIsTensor...>::type>;
+  static constexpr int kResults = std::size(OfResults::own);
+  static constexpr int kInputs = std::size(OfInputs::own);
   static constexpr int kNumbers = sizeof...(kIsTensor) - kInputs;
+  static_assert(OfInputs::first() < kInputs, "a tensor must be C; a dtype that all have is one of `using dtypes`");
+  static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
-  using Results = List<T>;
+  using Results = typename OfResults::template type<T>;
   template <class T>
-  using Inputs = Repeated<T, kInputs>;
+  using Inputs = typename OfInputs::template type<T>;
 };
 
 // An operator as the list of all has it.
@@ -131,13 +141,16 @@ struct Operator {
   template <size_t... I>
   static Kernel<F, signature.arguments[I].is_tensor...> kernel_of(std::index_sequence<I...>);
   using Kernel = decltype(kernel_of(std::make_index_sequence<signature.count>{}));
+  static_assert(Kernel::kResults == 1 || kForms == functional, "an operator with several results is functional alone");
 };
 
 // The same as a value. `kernel` is its place in the list, by which each backend knows its kernel.
 struct Description {
   const Signature& signature;
-  const Dtypes& dtypes;
+  const Dtypes& dtypes; // that C may be
   size_t kernel;
+  const Own *results, *inputs;
+  size_t first; // of the inputs, that is of C
 };
 
 template <class Operators, class Op>
@@ -149,7 +162,14 @@ struct DescriptionOf<List<All...>, Op> {
     (void)((std::is_same_v<All, Op> || (place++, false)) || ...);
     return place;
   }
-  static constexpr Description value{Op::signature, ValuesOf<typename Op::Kernel::Dtypes>::dtypes, place()};
+  using Kernel = typename Op::Kernel;
+  static constexpr Description value{
+      Op::signature,
+      ValuesOf<typename Kernel::Dtypes>::dtypes,
+      place(),
+      Kernel::OfResults::own,
+      Kernel::OfInputs::own,
+      Kernel::OfInputs::first()};
 };
 
 // Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because

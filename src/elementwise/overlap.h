@@ -120,4 +120,23 @@ inline bool overlaps(
   return sum.reaches(distance + y_extent, budget);
 }
 
+// The same question of elements of several bytes each, so many for x and for y, which share a byte or none; the
+// distance is in bytes, too.
+inline bool overlaps(
+    int64_t dim, const int64_t* sizes, const int64_t* x_strides, int64_t x_bytes, const int64_t* y_strides,
+    int64_t y_bytes, int64_t distance) {
+  StrideSum sum;
+  sum.add(1, x_bytes);
+  sum.add(1, y_bytes);
+  int64_t y_extent = y_bytes - 1;
+  for (int64_t d = 0; d < dim; d++) {
+    if (sizes[d] == 0) return false;
+    sum.add(x_strides[d] * x_bytes, sizes[d]);
+    sum.add(y_strides[d] * y_bytes, sizes[d]);
+    y_extent += y_strides[d] * y_bytes * (sizes[d] - 1);
+  }
+  int64_t budget = kOverlapBudget;
+  return sum.reaches(distance + y_extent, budget);
+}
+
 } // namespace elementwise

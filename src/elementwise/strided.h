@@ -11,7 +11,6 @@ namespace elementwise {
 // Dimensions of size one are dropped, and every other one at least doubles the memory of `out`, so a
 // tensor that exists has fewer than 64 of them.
 constexpr int kMaxDims = 64;
-constexpr int kMaxOperands = 1 + kMaxInputs;
 
 // Dimension 0 is the innermost, operand 0 the output. Sizes and strides count elements.
 struct Plan {

@@ -25,7 +25,7 @@
 namespace elementwise {
 
 // One call of an operator in one of its forms.
-template <class Backend, int kInputs>
+template <class Backend, int kResults, int kInputs>
 class Call {
  public:
   // The arguments are on `stack`, in the order of the schema, and the result replaces the first. A call owns what is
@@ -37,8 +37,8 @@ class Call {
     [[maybe_unused]] Tensor scalars[form & tensor_numbers ? kMaxArguments : 1];
     for (int i = 0, input = 0; i < signature.count; i++) {
       if (signature.arguments[i].is_tensor) {
-        names_[++input] = signature.arguments[i].name;
-        tensors_[input] = Tensor(stack[i]);
+        names_[input] = signature.arguments[i].name;
+        tensors_[kResults + input++] = Tensor(stack[i]);
       } else if constexpr (form & tensor_numbers) {
         scalars[i - input] = Tensor(stack[i]);
       } else {
@@ -54,33 +54,39 @@ class Call {
         }
   }
 
-  // Returns a new tensor, with the strides of torch.empty_like of the first input.
-  Tensor compute() {
+  // Makes new tensors, with the strides of torch.empty_like of the first input.
+  void compute(StableIValue* stack) {
     const int64_t bytes = check_inputs();
-    tensors_[0] = empty_like();
-    operands_[0] = tensors_[0].operand("out");
+    for (int k = 0; k < kResults; k++) {
+      tensors_[k] = empty_like(op_.results[k]);
+      operands_[k] = tensors_[k].operand("out");
+    }
     if (const int64_t numel = operands_[0].numel()) {
-      data_[0] = tensors_[0].mutable_data();
-      Backend::on_fresh_output(data_[0], numel * bytes);
-      for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
+      for (int k = 0; k < kResults; k++) {
+        data_[k] = tensors_[k].mutable_data();
+        Backend::on_fresh_output(data_[k], numel * op_.results[k].bytes_or(bytes));
+      }
+      for (int k = kResults; k < kOperands; k++) data_[k] = const_cast<void*>(tensors_[k].data());
       run();
     }
-    return std::move(tensors_[0]);
+    for (int k = 0; k < kResults; k++) stack[k] = tensors_[k].release();
   }
 
   // Returns `out`.
   Tensor compute_into_out() {
     const int64_t bytes = check_inputs();
     const Operand& out = operands_[0] = operand(0, "out");
-    contract::check_same(caller_, operands_[1], out);
+    const int64_t out_bytes = op_.results[0].bytes_or(bytes);
+    contract::check_beside(caller_, first(), out, op_.results[0]);
     contract::check_not_self_overlapping(caller_, out);
-    contract::check_in_storage(caller_, out, bytes);
+    contract::check_in_storage(caller_, out, out_bytes);
     // The output first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
     // elsewhere.
     data_[0] = tensors_[0].mutable_data();
     for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
     for (int k = 1; k <= kInputs; k++)
-      contract::check_apart_or_same(caller_, out, data_[0], operands_[k], data_[k], bytes);
+      contract::check_apart_or_same(
+          caller_, out, data_[0], out_bytes, operands_[k], data_[k], op_.inputs[k - 1].bytes_or(bytes));
     if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
     if (out.numel() > 0) run();
     return std::move(tensors_[0]);
@@ -99,16 +105,22 @@ class Call {
   }
 
   int64_t check_inputs() {
-    for (int k = 1; k <= kInputs; k++) operands_[k] = operand(k, names_[k]);
-    return contract::check_inputs(caller_, op_.dtypes, operands_ + 1, kInputs);
+    for (int k = 0; k < kInputs; k++) operands_[kResults + k] = operand(kResults + k, names_[k]);
+    return contract::check_inputs(caller_, op_, operands_ + kResults, kInputs);
+  }
+
+  // The first input that is of C.
+  const Operand& first() const {
+    return operands_[kResults + op_.first];
   }
 
   // One call of the allocator is 0.8 us cheaper than one through the dispatcher (benchmarks/strided.py), for which the
   // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
   // without gaps.
-  Tensor empty_like() const {
-    const Operand& x = operands_[1];
-    if (x.contiguous()) return empty(x.strides);
+  Tensor empty_like(const Own& own) const {
+    Operand x = operands_[kResults];
+    x.dtype = own.ordinal < 0 ? first().dtype : own.ordinal;
+    if (x.contiguous()) return empty(x, x.strides);
     const int64_t* const end = x.strides + x.dim;
     if (x.dim <= kMaxDims && end[-1] > 0 && std::adjacent_find(x.strides, end, std::less_equal<>()) == end) {
       int64_t strides[kMaxDims];
@@ -117,19 +129,22 @@ class Call {
         strides[d] = stride;
         stride *= x.sizes[d];
       }
-      return empty(strides);
+      return empty(x, strides);
     }
     AtenTensorHandle self;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[1].get(), &self));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[kResults].get(), &self));
     const auto none = torch::stable::detail::from(std::nullopt);
     StableIValue stack[] = {torch::stable::detail::from(self), none, none, none, none, none};
     if (torch_call_dispatcher("aten::empty_like", "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
       contract::fail_to_allocate(caller_, x);
-    return Tensor(stack[0]);
+    Tensor made(stack[0]);
+    const Operand like = made.operand("out");
+    if (like.dtype == x.dtype) return made;
+    // To be asked for a dtype, it would take a std::optional, whose symbols the library would export.
+    return empty(x, like.strides);
   }
 
-  Tensor empty(const int64_t* strides) const {
-    const Operand& x = operands_[1];
+  Tensor empty(const Operand& x, const int64_t* strides) const {
     AtenTensorHandle out;
     if (aoti_torch_empty_strided(x.dim, x.sizes, strides, x.dtype, x.device_type, x.device_index, &out) !=
         TORCH_SUCCESS)
@@ -140,19 +155,20 @@ class Call {
   void run() const {
     const Operand& out = operands_[0];
     const int64_t* strides[kMaxOperands];
-    for (int k = 0; k <= kInputs; k++) strides[k] = operands_[k].strides;
-    const Plan plan = make_plan(1 + kInputs, out.dim, out.sizes, strides);
-    Backend::launch(caller_, {op_.kernel, out.dtype, numbers_, plan, data_}, out.device_index);
+    for (int k = 0; k < kOperands; k++) strides[k] = operands_[k].strides;
+    const Plan plan = make_plan(kOperands, out.dim, out.sizes, strides);
+    Backend::launch(caller_, {op_.kernel, first().dtype, numbers_, plan, data_}, out.device_index);
   }
+
+  static constexpr int kOperands = kResults + kInputs; // the results, then the inputs
 
   const Description& op_;
   const contract::Caller caller_;
   double numbers_[kMaxArguments];
-  // The output, then the inputs.
-  std::string_view names_[1 + kInputs];
-  Tensor tensors_[1 + kInputs];
-  Operand operands_[1 + kInputs];
-  void* data_[1 + kInputs];
+  std::string_view names_[kInputs];
+  Tensor tensors_[kOperands];
+  Operand operands_[kOperands];
+  void* data_[kOperands];
 };
 
 // A boxed kernel. TORCH_BOX would write one for a function of torch::stable::Tensor, with a shared_ptr and a second
@@ -160,9 +176,9 @@ class Call {
 template <class Operators, class Op, class Backend, unsigned form>
 void boxed(StableIValue* stack, uint64_t, uint64_t) {
   const std::integral_constant<unsigned, form> constant;
-  Call<Backend, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::value, constant, stack);
+  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::value, constant, stack);
   if constexpr (form & functional) {
-    stack[0] = call.compute().release();
+    call.compute(stack);
   } else {
     Tensor written = call.compute_into_out();
     if constexpr (form & out) stack[0] = written.release();
@@ -172,7 +188,9 @@ void boxed(StableIValue* stack, uint64_t, uint64_t) {
 template <class Operators>
 void define(torch::stable::detail::StableLibrary& library) {
   if (registered_before()) return;
-  for_each_form(Operators{}, [&]<class Op, unsigned form>() { library.def(Op::signature.schema(form).c_str()); });
+  for_each_form(Operators{}, [&]<class Op, unsigned form>() {
+    library.def(Op::signature.schema(form, Op::Kernel::kResults).c_str());
+  });
 }
 
 template <class Operators, class Backend>

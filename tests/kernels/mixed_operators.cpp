@@ -1,5 +1,4 @@
-#include "mixed.h"
-// The kernels come after the operators, whose numbers they bind.
 #include "elementwise/elementwise.h"
+#include "mixed.h"
 
 ELEMENTWISE_OPERATORS(mixed, mixed::Operators)

@@ -1,6 +1,7 @@
 """The operators that test_layer.py adds in a copy of the tree: what the layer makes of their few lines."""
 
 import contextlib
+import dataclasses
 import itertools
 
 import layouts
@@ -12,6 +13,8 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import muladd_nb
 from muladd_nb._operators import FORMS
+from muladd_nb._register import Elementwise, autograd
+from muladd_nb._register.operator import FUNCTIONAL
 
 ops = torch.ops.muladd_nb
 ALPHA, BETA = 0.5, -3.0
@@ -101,6 +104,259 @@ def test_an_integer_operator_refuses_other_dtypes():
         RuntimeError, match="^popcount: x must be uint8, int8, int16, int32, int64 or bool, got float32"
     ):
         ops.popcount(torch.zeros(3))
+
+
+# Operators that have tensors of a dtype of their own, or such a result: arguments, and the same in ATen.
+def quantized(x, scale):
+    return (x * scale).round().clamp(-128, 127).to(torch.int8)
+
+
+MIXED = {
+    "masked_scale": lambda x: (x, x > 0, 0.5),
+    "dequantize": lambda x: ((x * 50).to(torch.int8), x.abs()),
+    "weigh": lambda x: (x, x.float().cos()),
+    "quantize": lambda x: (x, 64.0),
+    "product": lambda x: (x, x.cos()),
+}
+SAME = {
+    "masked_scale": lambda x, keep, scale: torch.where(keep, x * scale, 0),
+    "dequantize": lambda q, scale: q.to(scale.dtype) * scale,
+    "weigh": lambda x, weight: (x * weight).to(x.dtype),
+    "quantize": quantized,
+    "product": lambda x, y: x.double() * y.double(),
+}
+DIFFERENTIABLE = {"masked_scale": [0], "dequantize": [1], "weigh": [0, 1], "quantize": [], "product": [0, 1]}
+mixed = pytest.mark.parametrize("name", MIXED)
+
+
+@mixed
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize("of_x", layouts.ALL)
+def test_a_dtype_of_its_own(name, dtype, of_x):
+    args = [of_x(x) if isinstance(x, torch.Tensor) else x for x in MIXED[name](tensors(5, 67, dtype=dtype, n=1)[0])]
+    expected = SAME[name](*(x.double() if torch.is_tensor(x) and x.is_floating_point() else x for x in args))
+    op = getattr(ops, name)
+    result, like = op(*args), SAME[name](*args)
+    assert result.dtype == like.dtype
+    # 16 bits are computed with in float32, and rounded once: of a quantized element some are the next one.
+    torch.testing.assert_close(result.double(), expected.double(), rtol=torch.finfo(dtype).eps, atol=1e-6)
+    first = next(filter(torch.is_tensor, args))
+    assert result.stride() == torch.empty_like(first).stride()
+    meta = op(*(x.to("meta") if torch.is_tensor(x) else x for x in args))
+    assert (meta.dtype, meta.stride()) == (result.dtype, result.stride())
+    out = torch.empty(67, 5, dtype=result.dtype).t()
+    getattr(ops, f"{name}_out")(*args, out)
+    assert torch.equal(out, result)
+    assert op.out(*args, out=out.zero_()) is out
+    assert torch.equal(out, result)
+    batched = vmap(op, tuple(1 if torch.is_tensor(x) else None for x in args), 1)(*args)
+    assert torch.equal(batched, result)
+
+
+@mixed
+def test_derivatives_beside_a_dtype_of_its_own(name):
+    args = MIXED[name](tensors(4, 3, dtype=torch.float32 if name == "product" else torch.float64, n=1)[0])
+    given = tuple(args[place] for place in DIFFERENTIABLE[name])
+    every = tuple(range(len(given)))
+
+    def derivatives(op):
+        def f(*xs):
+            of_places = dict(zip(DIFFERENTIABLE[name], xs, strict=True))
+            return op(*(of_places.get(place, x) for place, x in enumerate(args))).sin()
+
+        gradient = grad(lambda *xs: f(*xs).sum(), every)
+        tangents = tuple(x.cos() for x in given)
+        yield jvp(f, given, tangents)
+        yield gradient(*given)
+        yield jvp(gradient, given, tangents)
+        yield jacrev(f, every)(*given)
+        yield jacfwd(f, every)(*given)
+
+    if not given:
+        x = args[0].requires_grad_()
+        assert not ops.quantize(x, 64.0).requires_grad
+        assert torch.equal(grad(lambda x: (x * ops.quantize(x, 1.0)).sum())(x.detach()), quantized(x, 1.0).double())
+        return
+    for actual, expected in zip(derivatives(getattr(ops, name)), derivatives(SAME[name]), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_a_product_of_two_dtypes_is_of_the_wider_one():
+    x, weight = tensors(50, dtype=torch.float16, n=1)[0], torch.randn(50)
+    leaf = weight.clone().requires_grad_()
+    result = ops.weigh(x, leaf)
+    assert torch.equal(torch.autograd.grad(result, leaf, x)[0], x.float() * x.float())
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(ops.weigh(forward_ad.make_dual(x, x), weight)).tangent
+    assert torch.equal(tangent, (x * weight).half())
+
+
+@mixed
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_dtype_of_its_own_compiled(name, backend):
+    args = MIXED[name](tensors(5, 7, dtype=torch.float32, n=1)[0])
+    args = [x.requires_grad_() if place in DIFFERENTIABLE[name] else x for place, x in enumerate(args)]
+
+    def f(*args):
+        return getattr(ops, name)(*args) + 1
+
+    compiled = torch.compile(f, fullgraph=True, backend=backend)
+    assert torch.equal(compiled(*args), f(*args))
+    wanted = [args[place] for place in DIFFERENTIABLE[name]]
+    if wanted:
+        of_both = [torch.autograd.grad(g(*args).sum(), wanted) for g in (compiled, f)]
+        torch.testing.assert_close(*of_both)
+    torch.library.opcheck(getattr(ops, name).default, args)
+    with torch.no_grad():
+        out = torch.empty_like(getattr(ops, name)(*args))
+        torch.library.opcheck(getattr(ops, f"{name}_out").default, (*(x for x in args), out))
+
+
+def test_autocast_leaves_what_has_a_dtype_of_its_own():
+    x = tensors(3, dtype=torch.float32, n=1)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ops.weigh(x, x).dtype == torch.bfloat16
+        assert ops.weigh(x.bfloat16(), x).dtype == torch.bfloat16
+        assert ops.masked_scale(x, x > 0, 0.5).dtype == torch.bfloat16
+        assert ops.dequantize(x.to(torch.int8), x).dtype == torch.bfloat16
+        assert ops.quantize(x, 64.0).dtype == torch.int8
+        ops.quantize_out(x, 64.0, out := torch.empty(3, dtype=torch.int8))
+        assert torch.equal(out, ops.quantize(x, 64.0))
+        assert ops.product(x, x).dtype == torch.float64
+        ops.product_out(x, x, out := torch.empty(3, dtype=torch.float64))
+        assert torch.equal(out, ops.product(x, x))
+
+
+def test_a_wrong_dtype_ends_in_a_sentence():
+    x = tensors(2, 3, dtype=torch.float32, n=1)[0]
+    for name, bad, sentence in (
+        ("masked_scale", (x, x, 0.5), "keep must be bool, got float32"),
+        ("masked_scale", (x, x[0] > 0, 0.5), "x and keep must have the same shape, got [2, 3] and [3]"),
+        ("masked_scale", (x > 0, x > 0, 0.5), "x must be float16, bfloat16, float32 or float64, got bool"),
+        ("masked_scale", (x, (x > 0).to("meta"), 0.5), "x and keep must be on the same device, got cpu and meta"),
+        ("dequantize", (x, x), "q must be int8, got float32"),
+        ("dequantize", (x[0].to(torch.int8), x), "scale and q must have the same shape, got [2, 3] and [3]"),
+        ("weigh", (x, x.double()), "weight must be float32, got float64"),
+        ("quantize_out", (x, 0.5, torch.empty(2, 3)), "out must be int8, got float32"),
+        ("product_out", (x, x, torch.empty(2, 3)), "out must be float64, got float32"),
+    ):
+        with pytest.raises(RuntimeError) as real:
+            getattr(ops, name)(*bad)
+        assert str(real.value) == f"{name}: {sentence}"
+        with FakeTensorMode() as mode, pytest.raises(RuntimeError) as fake:
+            getattr(ops, name)(*(mode.from_tensor(x) if torch.is_tensor(x) else x for x in bad))
+        assert str(fake.value).splitlines()[0] == f"{name}: {sentence}"
+
+
+def test_out_shares_no_byte_with_an_input_of_another_dtype():
+    memory = torch.zeros(64, dtype=torch.int8)
+    x, of_8 = memory[:32].view(torch.float32), memory
+    ops.quantize_out(x, 1.0, of_8[32:40])
+    ops.quantize_out(memory.view(torch.float32)[::2], 1.0, memory[4:].view(-1)[:60:8][:8])  # in the gaps
+    for out in (of_8[:8], of_8[31:39], of_8[3:32:4][:8]):
+        with pytest.raises(RuntimeError, match=r"^quantize_out: out must be x itself or share no memory with it"):
+            ops.quantize_out(x, 1.0, out)
+
+
+def clipped(x, limit):
+    return torch.where(x > limit, limit, x).to(x.dtype), x > limit, torch.where(x > limit, x.double() ** 2, 0).float()
+
+
+SEVERAL = {
+    "sum_difference": (lambda x: (x, x.cos()), lambda x, y: (x + y, x - y)),
+    "clip": (lambda x: (x, 0.25), clipped),
+}
+several = pytest.mark.parametrize("name", SEVERAL)
+
+
+@several
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize("of_x", layouts.ALL)
+def test_several_results(name, dtype, of_x):
+    arguments_of, same = SEVERAL[name]
+    (x,) = tensors(5, 67, dtype=dtype, n=1)
+    args = [of_x(x) if torch.is_tensor(x) else x for x in arguments_of(x)]
+    results = getattr(ops, name)(*args)
+    assert isinstance(results, tuple)
+    meta = getattr(ops, name)(*(x.to("meta") if torch.is_tensor(x) else x for x in args))
+    rows = vmap(getattr(ops, name), tuple(0 if torch.is_tensor(x) else None for x in args))(*args)
+    for result, expected, of_meta, of_rows in zip(results, same(*args), meta, rows, strict=True):
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == torch.empty_like(args[0]).stride() == of_meta.stride()
+        assert result.dtype == of_meta.dtype
+        assert torch.equal(result, of_rows)
+
+
+@several
+def test_derivatives_of_several_results(name):
+    arguments_of, same = SEVERAL[name]
+    args = arguments_of(tensors(4, 3, dtype=torch.float32, n=1)[0])
+    given = tuple(filter(torch.is_tensor, args))
+    numbers = args[len(given) :]
+    every = tuple(range(len(given)))
+    tangents = tuple(x.cos() for x in given)
+
+    def derivatives(op):
+        def f(*xs):
+            return tuple(y.sin() for y in op(*xs, *numbers) if y.is_floating_point())
+
+        def of_one(*xs):  # the others get no gradient
+            return f(*xs)[-1].sum()
+
+        gradient = grad(lambda *xs: sum(y.sum() * (i + 2) for i, y in enumerate(f(*xs))), every)
+        yield jvp(f, given, tangents)
+        yield gradient(*given)
+        yield grad(of_one, every)(*given)
+        yield jvp(gradient, given, tangents)
+        yield jacrev(f, every)(*given)
+        yield jacfwd(f, every)(*given)
+        yield vmap(grad(of_one, every))(*given)
+
+    for actual, expected in zip(derivatives(getattr(ops, name)), derivatives(same), strict=True):
+        torch.testing.assert_close(actual, expected)
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, x.cos()) for x in given]
+        assert all(y.dtype == forward_ad.unpack_dual(y).tangent.dtype
+                   for y in getattr(ops, name)(*duals, *numbers) if y.is_floating_point())  # fmt: skip
+
+
+@several
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_several_results_compiled(name, backend):
+    arguments_of, _ = SEVERAL[name]
+    args = [x.requires_grad_() if torch.is_tensor(x) else x
+            for x in arguments_of(tensors(5, 7, dtype=torch.float32, n=1)[0].sin())]  # fmt: skip
+
+    def f(*args):
+        return tuple(y + 1 for y in getattr(ops, name)(*args))
+
+    actual, expected = torch.compile(f, fullgraph=True, backend=backend)(*args), f(*args)
+    assert all(map(torch.equal, actual, expected))
+    wanted = [x for x in args if torch.is_tensor(x)]
+    of_both = [torch.autograd.grad(sum(y.sum() for y in results), wanted) for results in (actual, expected)]
+    torch.testing.assert_close(*of_both)
+    torch.library.opcheck(getattr(ops, name).default, args)
+    with torch.autocast("cpu", torch.bfloat16):
+        dtypes = [y.dtype for y in getattr(ops, name)(*args)]
+    assert dtypes == {"sum_difference": [torch.bfloat16] * 2, "clip": [torch.bfloat16, torch.bool, torch.float32]}[name]
+
+
+REFUSED = {
+    "must be a tuple of 2, one for each result": ("sum_difference", {"partials": {"x": lambda: 1}}),
+    "there is no derivative of a result of bool": ("clip", {"partials": {"x": (lambda: 1, lambda: 1, None)}}),
+    "aten is for one result": ("sum_difference", {"aten": torch.mul}),
+    "leave it out of the partial derivatives": ("masked_scale", {"partials": {"keep": lambda x: x}}),
+    "there is no derivative of a result of int8": ("quantize", {"partials": {"x": lambda: 1}}),
+    "aten is for one result, and tensors that share its dtype": ("weigh", {"aten": torch.mul}),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_a_promise_that_cannot_be_kept_is_refused(sentence):
+    name, promises = REFUSED[sentence]
+    (form,) = (form for form in FORMS if form.name == name and form.kind == FUNCTIONAL)
+    with pytest.raises(ValueError, match=f"^{name}: .*{sentence}"):
+        autograd.register(dataclasses.replace(form, promises=Elementwise(**promises)))
 
 
 def weigh(function):

@@ -67,22 +67,26 @@ void check_and_launch(const Description& op, runtime::EValue** stack, std::index
   }
   Tensor& out = stack[signature.count]->toTensor();
   const TensorArgument arguments[] = {{inputs[K].first, *inputs[K].second}...};
-  const int64_t bytes = contract::check_dtype(caller, op.dtypes, *arguments[0]);
-  (contract::check_same(caller, *arguments[0], *arguments[K]), ...);
+  const Operand& first = *arguments[op.first];
+  const int64_t bytes = contract::check_dtype(caller, op.dtypes, first);
+  ((K != op.first ? contract::check_beside(caller, first, *arguments[K], op.inputs[K]) : void()), ...);
   // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
-  // take it keeps its own, and check_same says so.
+  // take it keeps its own, and the check says so.
   (void)runtime::resize_tensor(out, inputs[0].second->sizes());
   const TensorArgument out_argument("out", out);
-  contract::check_same(caller, *arguments[0], *out_argument);
+  contract::check_beside(caller, first, *out_argument, op.results[0]);
   void* const data[] = {out.mutable_data_ptr(), const_cast<void*>(inputs[K].second->const_data_ptr())...};
-  (contract::check_apart_or_same(caller, *out_argument, data[0], *arguments[K], data[1 + K], bytes), ...);
+  (contract::check_apart_or_same(
+       caller, *out_argument, data[0], op.results[0].bytes_or(bytes), *arguments[K], data[1 + K],
+       op.inputs[K].bytes_or(bytes)),
+   ...);
   if ((*out_argument).numel() == 0) return;
   const int64_t* const strides[] = {(*out_argument).strides, (*arguments[K]).strides...};
   const Plan plan = make_plan(std::size(strides), (*out_argument).dim, (*out_argument).sizes, strides);
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   };
-  cpu::launch({op.kernel, (*out_argument).dtype, numbers, plan, data}, parallel_for);
+  cpu::launch({op.kernel, first.dtype, numbers, plan, data}, parallel_for);
 }
 
 template <class Operators, class Op>

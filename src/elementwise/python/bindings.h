@@ -23,14 +23,19 @@ void define_module(nanobind::module_& m) {
     static bool registered = false;
     return std::exchange(registered, true);
   });
-  // Every operator: its declaration, the form and the name it has in the dispatcher, and its dtypes.
+  // Every operator: its declaration, the form and the name it has in the dispatcher, the dtypes of C, and those that
+  // its results and its tensors have of their own, an empty name where they are of C.
   m.def("operators", [] {
-    std::vector<std::tuple<std::string, unsigned, std::string, std::vector<std::string>>> all;
+    using Names = std::vector<std::string>;
+    std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names>> all;
     for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-      const auto& [signature, dtypes, kernel] = DescriptionOf<Operators, Op>::value;
-      std::vector<std::string> names;
-      for (size_t i = 0; i < dtypes.count; i++) names.push_back(contract::dtype_name(dtypes.ordinals[i]));
-      all.emplace_back(signature.declaration, form, signature.qualified(form), names);
+      const Description& of = DescriptionOf<Operators, Op>::value;
+      Names names, results, inputs;
+      for (size_t i = 0; i < of.dtypes.count; i++) names.push_back(contract::dtype_name(of.dtypes.ordinals[i]));
+      const auto name = [](const Own& own) { return own.ordinal < 0 ? "" : contract::dtype_name(own.ordinal); };
+      for (int k = 0; k < Op::Kernel::kResults; k++) results.push_back(name(of.results[k]));
+      for (int k = 0; k < Op::Kernel::kInputs; k++) inputs.push_back(name(of.inputs[k]));
+      all.emplace_back(of.signature.declaration, form, of.signature.qualified(form), names, results, inputs);
     });
     return all;
   });

@@ -37,7 +37,8 @@ class Case:
         Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
         makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
         or of others; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
-        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``.
+        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``. A tensor to which the functor
+        gives a dtype of its own becomes one of that.
     reference
         The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode. By
         default it is the formula of the table.
@@ -47,8 +48,8 @@ class Case:
     differentiable
         The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats.
     results
-        The dtype of each result; by default it is that of the first tensor, or of the reference where that returns
-        integers.
+        The dtype of each result; by default it is what the functor says, or that of the first tensor, or of the
+        reference where that returns integers.
     tolerance
         Of the values, relative and absolute, for a dtype; by default that of ``torch.testing.assert_close``.
     extremes
@@ -77,6 +78,7 @@ class Case:
         self.has_cuda = has_kernel(self.ops[0], "CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
+        self.first = self.names.index(self.forms[0].first)  # the place of a tensor of the dtype that is tried
         formula = self.forms[0].promises.formula if self.is_elementwise else None
         if self.reference is None:
             if formula is None:
@@ -95,6 +97,8 @@ class Case:
                 partials = inspect.signature(formula).parameters
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
             self.differentiable = [name for name in self.differentiable if name in partials and not self.writes]
+            if self.is_elementwise and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
+                self.differentiable = []
 
     def sample(
         self,
@@ -112,7 +116,8 @@ class Case:
         if extremes and any(isinstance(x, float) for x in args):
             more = [sign * x for x in args if isinstance(x, float) for sign in (1, -1)]
             args = list(self.arguments(_Tensor(dtype, device, shape, [*extremes, *more]), _Either(either.choice)))
-        return args
+        own = self.forms[0].own
+        return [as_dtype(x, own[name]) if name in own else x for name, x in zip(self.names, args, strict=True)]
 
     def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
         """Yield all arguments that values and gradients are tried with, and what they are."""
@@ -127,15 +132,23 @@ class Case:
         """Return the result, or what was written."""
         if not self.writes:
             return self.function(*args)
-        out = torch.empty_like(tensors(args)[0]) if out is None else out
+        out = self.empty_out(args) if out is None else out
         self.function(*args, out)
         return out
 
+    def empty_out(self, args: Sequence[Any]) -> Tensor:
+        """Return a tensor for the result of a call, on the device of its tensors."""
+        return torch.empty_like(tensors(args)[0], dtype=self.forms[0].result_dtypes(args)[0])
+
+    def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:
+        """Return the dtypes of the results of a call, if the functor gives one its own."""
+        return self.forms[0].result_dtypes(args) if any(self.forms[0].of_results) else ()
+
     def expected(self, *args: Any) -> Any:
         """Return what the reference computes in float64, if that is what it computes in, rounded to the dtype."""
-        first = tensors(args)[0].dtype
+        first = args[self.first].dtype
         wide = self.reference(*(x.double() if is_float(x) else x for x in args))
-        dtypes = iter(self.results)
+        dtypes = iter(self.results or self.own_results(args))
 
         def rounded(x: Tensor) -> Tensor:
             return x.to(next(dtypes, first if x.is_floating_point() else x.dtype))
@@ -180,6 +193,16 @@ class _Either:
     def __call__(self, *values: Any) -> Any:
         self.counts.append(len(values))
         return values[self.choice.get(len(self.counts) - 1, 0)]
+
+
+def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what a tensor holds in a dtype: true where it is positive, or what is nearest of what the dtype has."""
+    if dtype == torch.bool:
+        return x if x.dtype == dtype else x > 0
+    if dtype.is_floating_point:
+        return x.to(dtype)
+    range_ = torch.iinfo(dtype)
+    return x.clamp(max(range_.min, -(2**31)), min(range_.max, 2**31 - 1)).to(dtype)
 
 
 def is_tensor(x: Any) -> bool:

@@ -1,0 +1,107 @@
+// What the parameters of a functor say of its operands: which are of C, the dtype that the tensors of a call share,
+// which have a dtype of their own, and how many results there are.
+#pragma once
+
+#include "functor.h"
+
+namespace elementwise {
+
+// The dtype of an operand, where it is one of its own.
+struct Own {
+  int32_t ordinal = -1; // of C
+  int32_t bytes = 0;
+
+  constexpr int64_t bytes_or(int64_t of_c) const {
+    return ordinal < 0 ? of_c : bytes;
+  }
+};
+
+namespace parameters {
+
+// Stands for C where the parameters are read: to name a specialization declares it, and does not compile its body.
+struct AnyC {};
+
+template <class P, class T>
+using With = std::conditional_t<std::is_same_v<P, AnyC>, T, P>;
+
+template <class P>
+constexpr Own own() {
+  static_assert(
+      std::is_same_v<P, AnyC> || (kOrdinal<P> >= 0 && !kFloat16Bit<P>),
+      "a tensor is C, or has a dtype of its own: bool, intN_t, uintN_t, float or double");
+  if constexpr (std::is_same_v<P, AnyC>) {
+    return {};
+  } else {
+    return {kOrdinal<P>, sizeof(P)};
+  }
+}
+
+template <class... Lists>
+struct Joined {
+  using type = List<>;
+};
+template <class... T>
+struct Joined<List<T...>> {
+  using type = List<T...>;
+};
+template <class... T, class... U, class... Rest>
+struct Joined<List<T...>, List<U...>, Rest...> : Joined<List<T..., U...>, Rest...> {};
+
+template <class R>
+struct ResultsOf {
+  using type = List<R>;
+};
+template <class... R>
+struct ResultsOf<Results<R...>> {
+  using type = List<R...>;
+};
+
+template <class Call>
+struct Read;
+template <class F, class R, class... P, bool kNoexcept>
+struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
+  using Results = typename ResultsOf<R>::type;
+  using Arguments = List<std::remove_cv_t<std::remove_reference_t<P>>...>;
+};
+template <class F, class R, class... P, bool kNoexcept>
+struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
+
+// A functor that is no template of C alone has one result, and all its arguments are C.
+template <class F, size_t kArguments, class = void>
+struct Of {
+  using Results = List<AnyC>;
+  using Arguments = Repeated<AnyC, kArguments>;
+};
+template <class F, size_t kArguments>
+struct Of<F, kArguments, std::void_t<decltype(&F::template operator()<AnyC>)>>
+    : Read<decltype(&F::template operator()<AnyC>)> {};
+
+// The arguments that are tensors.
+template <class Arguments, bool... kIsTensor>
+struct Tensors;
+template <class... P, bool... kIsTensor>
+struct Tensors<List<P...>, kIsTensor...> {
+  static_assert(sizeof...(P) == sizeof...(kIsTensor), "the functor must take what its declaration says");
+  using type = typename Joined<std::conditional_t<kIsTensor, List<P>, List<>>...>::type;
+};
+
+// A list of operands with T for C, and the same as values.
+template <class Operands>
+struct Each;
+template <class... P>
+struct Each<List<P...>> {
+  template <class T>
+  using type = List<With<P, T>...>;
+  static constexpr Own own[] = {parameters::own<P>()...};
+
+  // The place of the first that is of C.
+  static constexpr size_t first() {
+    constexpr bool is_c[] = {std::is_same_v<P, AnyC>...};
+    size_t place = 0;
+    while (place < sizeof...(P) && !is_c[place]) place++;
+    return place;
+  }
+};
+
+} // namespace parameters
+} // namespace elementwise
