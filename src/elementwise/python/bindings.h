@@ -7,6 +7,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
+
 #include "../contract.h"
 #include "../copies.h"
 #include "../cpu/isa.h"
@@ -20,8 +22,8 @@ void define_module(nanobind::module_& m) {
   m.def("conflict", conflict);
   // Python may import its files again, and the dispatcher keeps what the first ones registered.
   m.def("registered_from_python", [] {
-    static bool registered = false;
-    return std::exchange(registered, true);
+    static std::atomic<bool> registered = false;
+    return registered.exchange(true);
   });
   // Every operator: its declaration, the form and the name it has in the dispatcher, the dtypes of C, and those that
   // its results and its tensors have of their own, an empty name where they are of C.
