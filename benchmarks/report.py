@@ -22,22 +22,22 @@ README = Path(__file__).parent.parent / "docs" / "_static"
 # What we are compared with: a color each, and a row each of the table of sides, in this order.
 SIDES = {
     "eager": "`a * b + c`: two passes over memory, and a temporary",
+    "mul + add": "eager, written with functions",
     "addcmul": "`torch.addcmul` with a broadcast constant: one pass, the best of eager PyTorch",
     "compile": "`torch.compile` of the same, with dynamic shapes",
     "naive kernel": "the scalar loop on one thread that a first tutorial writes",
+    "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
     "streaming triad": "two loads, one addition and one store past the cache, on all threads, and nothing else: the "
     "limit of the machine where the tensors are in memory, and slow where they are in a cache",
-    "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
     "triad": "the same with stores through the cache: the limit where the tensors are in it",
-    "mul + add": "eager, written with functions",
     "copy": "a copy on the device: it moves two arrays where we move three, so that 1.5 copies are the limit",
     "Triton": "a Triton kernel",
+    "operator, eager": "a chain of operators with ours among them, not compiled",
     "calls, compiled": "the same chain, compiled so that the operators stay calls of their kernels",
     "a * b + c, compiled": "the same chain with PyTorch's operators in place of ours: products are rounded",
     "median call": "ours with `MULADD_NB_HUGEPAGES=0`: the median of the first eleven calls of a process",
     "first call": "the same: the first of them",
     "all calls": "the same: all of them together",
-    "operator, eager": "the same chain, not compiled",
 }
 # Tell the sides apart on each background, with every colour vision.
 THEMES = {
