@@ -81,6 +81,25 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tools/check_site.py", "build/docs")
 
 
+# What each extra is for, as its user would begin.
+EXTRAS = {
+    "examples": ["python", "docs/examples/plot_exponential.py"],
+    "onnx": ["python", "-c", "import muladd_nb.onnx"],
+    "test": ["pytest", "-q", "tests/test_docs.py", "tests/test_out.py"],
+    "docs": ["sphinx-build", "-W", "-q", "-b", "html", "docs", "build/docs"],
+    "fuzz": ["python", "tests/fuzz", "--rounds", "1", "--seed", "1"],
+    "bench": ["python", "benchmarks/per_call.py", "--quick", "--output", os.devnull],
+}
+
+
+@nox.session
+@nox.parametrize("extra", EXTRAS)
+def extras(session: nox.Session, extra: str) -> None:
+    """Install an extra, and nothing else, and run what it is for: it must bring all that this needs."""
+    session.install(f".[{extra}]")
+    session.run(*EXTRAS[extra], env={"MPLBACKEND": "agg"})
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build the last commit's sdist and wheel into dist/, the wheel again from the sdist, and audit them."""
@@ -236,7 +255,7 @@ def _counts(results: Path) -> tuple[int, int, int]:
 def bench(session: nox.Session) -> None:
     """Run every benchmark, or those after --, briefly; benchmarks/README.md says how to measure."""
     session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # three of them build a project
-    every = ("throughput", "strided", "per_call", "fusion", "functions", "generated", "rows", "fresh_pages")
+    every = ("throughput", "strided", "per_call", "fusion", "functions", "generated", "rows", "model", "fresh_pages")
     for name in session.posargs or every:
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)

@@ -15,28 +15,29 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parent.parent / "docs" / "_static"
-# What we are compared with: a color each, in this order.
+# What we are compared with: a color each, and a row each of the table of sides, in this order.
 SIDES = {
     "eager": "`a * b + c`: two passes over memory, and a temporary",
+    "mul + add": "eager, written with functions",
     "addcmul": "`torch.addcmul` with a broadcast constant: one pass, the best of eager PyTorch",
     "compile": "`torch.compile` of the same, with dynamic shapes",
     "naive kernel": "the scalar loop on one thread that a first tutorial writes",
+    "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
     "streaming triad": "two loads, one addition and one store past the cache, on all threads, and nothing else: the "
     "limit of the machine where the tensors are in memory, and slow where they are in a cache",
-    "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
     "triad": "the same with stores through the cache: the limit where the tensors are in it",
-    "mul + add": "eager, written with functions",
     "copy": "a copy on the device: it moves two arrays where we move three, so that 1.5 copies are the limit",
     "Triton": "a Triton kernel",
+    "operator, eager": "a chain of operators with ours among them, not compiled",
     "calls, compiled": "the same chain, compiled so that the operators stay calls of their kernels",
     "a * b + c, compiled": "the same chain with PyTorch's operators in place of ours: products are rounded",
     "median call": "ours with `MULADD_NB_HUGEPAGES=0`: the median of the first eleven calls of a process",
     "first call": "the same: the first of them",
     "all calls": "the same: all of them together",
-    "operator, eager": "the same chain, not compiled",
 }
 # Tell the sides apart on each background, with every colour vision.
 THEMES = {
@@ -57,14 +58,18 @@ def ratios(row: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
 
 
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
+    rows = [row for row in rows if not row.get("busy")] or rows  # what cannot be told is in the numbers alone
     sizes = [row["numel"] for row in rows]
-    for side in ratios(rows[0]):
+    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # as they end on the right
         low, median, high = zip(*(ratios(row)[side] for row in rows), strict=True)
         axes.plot(sizes, median, "o-", ms=4, color=colors[side], label=side)
         axes.fill_between(sizes, low, high, color=colors[side], alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes[:: 1 + len(sizes) // 10])
     axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1, 1.5)))  # an axis may be shorter than an octave
     axes.yaxis.set_major_formatter("{x:g}x")
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.axhline(1, color="gray", linewidth=1)
     axes.set(xlabel="elements", ylabel="times faster than")
     axes.legend(fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
@@ -89,7 +94,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     axes.set_xlabel("times faster than")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colors[side]) for side in sides]
     axes.legend(
-        handles, sides, fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(sides)
+        handles, sides, fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(3, len(sides))
     )
 
 
@@ -99,7 +104,7 @@ def case(row: dict[str, Any]) -> str:
     return f"{name}\n{row['numel']:,} elements" if "mode" in row else name
 
 
-def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[float, float]) -> str:
+def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[float, float], title: str = "") -> str:
     """Draw `rows` for each background; return the Markdown that shows the one that fits."""
     shown = []
     for theme, (ink, palette) in THEMES.items():
@@ -108,6 +113,7 @@ def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[flo
             figure, axes = plt.subplots(figsize=size, layout="constrained")
             draw_on(axes, rows, {side: palette[i % len(palette)] for i, side in enumerate(SIDES)})
             axes.spines[["top", "right"]].set_visible(False)
+            figure.suptitle(title, color=ink, fontsize=11)
             file = path.with_name(f"{path.stem}-{theme}.svg")
             figure.savefig(file, metadata={"Date": None})
             plt.close(figure)
@@ -220,6 +226,7 @@ SECTIONS = {
     "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
     "fusion": ("Compiled chains with our operators fused into them, float32", by_chain),
+    "model": ("A layer x * gamma + beta, and a training step, float32", as_table),
     "functions": ("Functions in a functor", by_function),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
     "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", rows),
@@ -232,7 +239,9 @@ def picture(output: Path) -> None:
     """Draw the one picture: float32 on the CPU, by size."""
     rows = json.loads((RESULTS / "throughput-cpu.json").read_text())["rows"]
     chosen = [row for row in rows if (row["dtype"], row["result"]) == ("float32", "fresh")]
-    draw(output / "speed", lines, chosen, "", (6.4, 3.4))
+    for row in chosen:
+        row["ratios"] = {side: row["ratios"][side] for side in ("eager", "addcmul", "compile")}
+    draw(output / "speed", lines, chosen, "", (6.4, 3.6), "a * b + c on two cores: how many times faster mymuladd is")
 
 
 def main() -> None:

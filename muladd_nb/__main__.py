@@ -19,9 +19,8 @@ from typing import Any
 from . import _build_info, _new
 from ._progress import Step
 
-# What takes torch is imported where it is needed: --help, --version and new take none.
+# What takes torch is imported where it is needed: --help and --version take none.
 
-Say = Callable[[str], None]
 Run = Callable[[str], Step]
 
 
@@ -44,18 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="muladd-nb", description=__doc__)
+    what = "What was built, whether it is right here, and how fast it is: info, check and bench, one after the other."
+    parser = argparse.ArgumentParser(prog="muladd-nb", description=what)
     parser.add_argument("--version", action="version", version=f"%(prog)s {_build_info.VERSION}")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    commands = parser.add_subparsers(dest="command")
-    for name, what in (
-        ("info", "what was built, and what runs here"),
-        ("check", "every operator on every dtype and device"),
-        ("bench", "ratios against eager, addcmul and torch.compile"),
-    ):
-        commands.add_parser(name, help=what, description=what).add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object instead of text"
-        )
+    commands = parser.add_subparsers(dest="command", title="commands")
+    looks = {
+        "info": "what was built, and what runs here",
+        "check": "every operator on every dtype and device, which is also the test of a GPU",
+        "bench": "how many times as fast as eager, addcmul and torch.compile",
+    }
+    for name, what in looks.items():
+        commands.add_parser(name, help=what, description=what)
+    for command, default in ((parser, False), *((commands.choices[name], argparse.SUPPRESS) for name in looks)):
+        command.add_argument("--json", action="store_true", default=default, help="print all of it as one JSON object")
+        what = "print all: each form of an operator, each setting, and what the machine was too busy to tell"
+        command.add_argument("--verbose", action="store_true", default=default, help=what)
     what = "write a project with operators of your own, one for each schema"
     new = commands.add_parser("new", help=what, description=what)
     new.add_argument("package", help="its name, like my_ops; it is written to a folder of that name")
@@ -69,14 +71,18 @@ def _run(argv: Sequence[str] | None) -> int:
         what = "the operators are not element-wise: write a kernel to fill in for each"
         command.add_argument("--kernel", action="store_true", help=what)
     arguments, rest = parser.parse_known_args(argv)
+    chosen = commands.choices.get(arguments.command, parser)  # its usage is what an error shows
     if "schemas" in arguments and not any(word.startswith("-") for word in rest):
         arguments.schemas += rest  # argparse takes those after an option for something else
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command in ("new", "add"):
+        for option in ("json", "verbose"):
+            if getattr(arguments, option):
+                chosen.error(f"--{option} is for info, check and bench")
         return _write_project(arguments)
     with _only_ours():
-        return _look([arguments.command] if arguments.command else ["info", "check", "bench"], arguments.json)
+        return _look([arguments.command] if arguments.command else [*looks], arguments)
 
 
 def _write_project(arguments: argparse.Namespace) -> int:
@@ -89,7 +95,7 @@ def _write_project(arguments: argparse.Namespace) -> int:
         if arguments.operator is not None:
             schemas = [*schemas, f"{arguments.operator}(Tensor a, Tensor b) -> Tensor"]
         folder = _new.create(arguments.package, schemas, Path(), kernel=arguments.kernel)
-    except ValueError as error:
+    except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. Install and test it: cd {folder} && pip install '.[test]' && pytest")
@@ -109,39 +115,43 @@ def _only_ours() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _look(chosen: Sequence[str], as_json: bool) -> int:
-    say = (lambda line: None) if as_json else functools.partial(print, flush=True)
-    step = functools.partial(Step, shown=not as_json)
+def _look(chosen: Sequence[str], arguments: argparse.Namespace) -> int:
+    step = functools.partial(Step, shown=not arguments.json)
     try:
         with step("importing torch"):
             info = _info()
-    except (ImportError, RuntimeError) as error:  # torch is missing, or MULADD_NB_SIMD is not known
+    except ImportError as error:  # torch is missing, or a setting is none
         print(f"muladd-nb: {str(error).removeprefix('muladd_nb: ')}", file=sys.stderr)
         return 2
     report: dict[str, Any] = {}
+    lines: list[str] = []
     if "info" in chosen:
         report["info"] = info
-        for key, value in info.items():
-            say(f"{key:20} {(', '.join(value) if isinstance(value, list) else value) or 'none'}")
+        lines += ["", *(_settings(info) if arguments.verbose or len(chosen) == 1 else [_summary(info)])]
     if "check" in chosen:
-        report["check"] = _check_all(say, step)
+        report["check"], told = _check_all(step, verbose=arguments.verbose)
+        lines += ["", "check: each dtype against float64, and by torch.library.opcheck", *told]
     if "bench" in chosen:
-        report["bench"] = _bench_all(say, step, brief=len(chosen) > 1)
+        report["bench"], told = _bench_all(step, brief=len(chosen) > 1, verbose=arguments.verbose)
+        lines += ["", "bench: how many times as fast as ..., and the quartiles of many rounds", *told]
     failed = sum(not result["ok"] for result in report.get("check", []))
-    if as_json:
+    if arguments.json:
         print(json.dumps(report, indent=2))
-    elif verdict := _verdict(report, failed):
-        _print_verdict(verdict, "red" if failed else "green")
+    else:
+        if verdict := _verdict(report, failed):
+            _print_verdict(verdict, "red" if failed else "green")
+        print("\n".join(lines if verdict else lines[1:]))
     return 1 if failed else 0
 
 
 def _info() -> dict[str, Any]:
+    from . import build_info  # where torch is missing, this says what to do
+
+    info = build_info()
     import torch
 
-    from . import build_info
-
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none available"
-    return build_info() | {
+    return info | {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -149,12 +159,26 @@ def _info() -> dict[str, Any]:
     }
 
 
-def _check_all(say: Say, step: Run) -> list[dict[str, Any]]:
+def _settings(info: dict[str, Any]) -> list[str]:
+    return [
+        f"{key:20} {(', '.join(value) if isinstance(value, list) else value) or 'none'}" for key, value in info.items()
+    ]
+
+
+def _summary(info: dict[str, Any]) -> str:
+    cuda = f"kernels of CUDA {info['cuda_version']}" if info["cuda_version"] else "no kernels"
+    return (
+        f"muladd_nb {info['version']}, torch {info['torch']}, CPython {info['python']}; CPU: {info['simd']}, "
+        f"{info['threads']} threads; CUDA: {cuda}, device: {info['cuda_device']}"
+    )
+
+
+def _check_all(step: Run, *, verbose: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the results, and lines: one for each failure, and one for what is right of each operator."""
     from . import _check
 
-    say("\ncheck: each dtype against float64, and by torch.library.opcheck")
-    results = []
-    for (name, device), group in itertools.groupby(_check.checks(), lambda check: (check.name, check.device)):
+    results, lines = [], []
+    for (name, device), group in itertools.groupby(_check.checks(), lambda c: (c.name if verbose else c.of, c.device)):
         right = []
         with step(f"{name} on {device}") as running:
             for check in group:
@@ -162,25 +186,26 @@ def _check_all(say: Say, step: Run) -> list[dict[str, Any]]:
                 if result["ok"]:
                     right.append(check.part or result["detail"])
                 else:
-                    say(f"FAIL {device:8} {result['name']:44} {result['detail']}")
+                    lines.append(f"FAIL {device:8} {result['name']:44} {result['detail']}")
         if right:
-            say(f"ok   {device:8} {name:32} {', '.join(right)}{running.took}")
-    return results
+            lines.append(f"ok   {device:8} {name:32} {', '.join(dict.fromkeys(right))}{running.took}")
+    return results, lines
 
 
-def _bench_all(say: Say, step: Run, *, brief: bool) -> list[dict[str, Any]]:
+def _bench_all(step: Run, *, brief: bool, verbose: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows, and lines: those of which something can be told, and how many there are of the others."""
     from . import _bench
 
-    say("\nbench: how many times as fast as ..., and the quartiles of many rounds")
-    rows: list[dict[str, Any]] = []
+    rows, lines = [], []
     for name, measure in _bench.run(brief=brief):
         with step(name) as running:
-            row = measure()
-        if not rows:
-            say(_bench.header(row))
-        rows.append(row)
-        say(_bench.line(row) + running.took)
-    return rows
+            rows.append(row := measure())
+        if verbose or not row["busy"]:
+            lines.append(_bench.line(row) + running.took)
+    lines = [_bench.header(rows[0]), *lines] if lines else []
+    if left_out := sum(row["busy"] for row in rows) if not verbose else 0:
+        lines.append(f"Left out, for the machine was too busy to tell: {left_out} of {len(rows)} sizes (--verbose).")
+    return rows, lines
 
 
 def _verdict(report: dict[str, Any], failed: int) -> str:
@@ -190,7 +215,7 @@ def _verdict(report: dict[str, Any], failed: int) -> str:
         sentences = [f"Right on this machine: {checks} of {checks} checks passed."]
     if failed:
         sentences = [
-            f"WRONG on this machine: {failed} of {checks} checks failed (FAIL above). Do not use it: build it again "
+            f"WRONG on this machine: {failed} of {checks} checks failed (FAIL below). Do not use it: build it again "
             "with 'pip install --force-reinstall --no-cache-dir .', and if they still fail, report what "
             "'muladd-nb --json' prints."
         ]
@@ -202,7 +227,6 @@ def _verdict(report: dict[str, Any], failed: int) -> str:
 
 
 def _print_verdict(verdict: str, color: str) -> None:
-    print()
     if sys.stdout.isatty():
         from rich.console import Console
 

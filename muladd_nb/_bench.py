@@ -30,6 +30,7 @@ _WAITED = 0.02  # the share of a round's time that its threads may wait for a pr
 _FAR_APART = 2.0  # the upper quartile of a ratio over the lower one; huge pages alone, there or not, make it 1.5
 
 SIZES = (16, 1 << 14, 1 << 20, 1 << 24)
+_LARGE = 1 << 20
 BUSY = "too busy to tell"
 
 
@@ -129,8 +130,8 @@ def text(ratio: Mapping[str, float]) -> str:
 
 
 def sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return how fast ``mymuladd`` is, by the largest tensors of which it can be told."""
-    told = [row for row in rows if not row["busy"]]
+    """Return how fast ``mymuladd`` is, by the largest tensors of which it can be told; small ones say little of it."""
+    told = [row for row in rows if not row["busy"] and row["numel"] >= _LARGE]
     if not told:
         return "How fast it is cannot be told: the machine was too busy; run 'muladd-nb bench' when it is idle."
     return f"{told[-1]['ratios']['eager']['median']:.1f}x as fast as eager a * b + c at {told[-1]['numel']:,} elements."

@@ -35,6 +35,12 @@ class Check(NamedTuple):
     function: Callable[..., str]
     args: tuple[Any, ...]
     part: str = ""  # of what is named: these are told together
+    operator: str = ""  # of which it is a form
+
+    @property
+    def of(self) -> str:
+        """What it is told with where not every form has a line."""
+        return self.operator or self.name
 
     def run(self) -> dict[str, Any]:
         """Return its name, device, whether it is ok, and a detail."""
@@ -48,16 +54,20 @@ class Check(NamedTuple):
 def checks() -> Iterator[Check]:
     """Yield the checks of every device, those of one form of an operator side by side."""
     for device in devices():
-        for form in FORMS:
+        for form in sorted(FORMS, key=_operator):
             for dtype in DTYPES:
-                yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype))
-            yield Check(_name(form), device, _opcheck, (form,), "opcheck")
+                yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype), _operator(form))
+            yield Check(_name(form), device, _opcheck, (form,), "opcheck", _operator(form))
         yield Check("gradients of mymuladd and mymul", device, _gradients, ())
         yield Check("torch.compile, fullgraph", device, _compile, ())
 
 
 def _name(form: Form) -> str:
     return str(form.op.name()).partition("::")[2]
+
+
+def _operator(form: Form) -> str:
+    return form.declaration.partition("(")[0]
 
 
 def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
@@ -82,7 +92,7 @@ def _values(form: Form, dtype: torch.dtype, device: str) -> str:
     if not torch.equal(*results):
         raise AssertionError("contiguous and transposed inputs give different bits")
     wide = [x.double() for x in tensors]
-    exact = _REFERENCES[form.declaration.partition("(")[0]](*wide, *[c] * len(form.numbers))
+    exact = _REFERENCES[_operator(form)](*wide, *[c] * len(form.numbers))
     scale = torch.finfo(dtype).eps * ((wide[0] * wide[1]).abs() + sum(x.abs() for x in wide) + c)
     error = float(((results[0].double() - exact).abs() / scale).max())
     if not error <= 1:

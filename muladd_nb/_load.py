@@ -20,7 +20,8 @@ def load() -> None:
     ------
     ImportError
         With what to do, if torch is missing or too old, if nanobind-backend is missing, if this is the
-        source folder, which holds no compiled module, or if another build's operators are registered already.
+        source folder, which holds no compiled module, if another build's operators are registered already, or if an
+        environment variable of this package has a value that is none.
     """
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:
@@ -44,8 +45,13 @@ def load() -> None:
             f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."
         )
-    if text := importlib.import_module(f"{_package}._C").conflict():
+    compiled = importlib.import_module(f"{_package}._C")
+    if text := compiled.conflict():
         raise ImportError(text)
+    try:
+        compiled.check_settings()
+    except RuntimeError as error:
+        raise ImportError(str(error)) from None
 
 
 def _sources() -> Path:

@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -66,10 +67,12 @@ def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
 
 
 @pytest.mark.whole
-def test_the_main_job_ends_in_its_verdict_and_nothing_else_is_heard(numpy_is_missing):
+def test_the_main_job_begins_with_its_verdict_and_nothing_else_is_heard(numpy_is_missing):
     ran = run(SCRIPT, CUDA_HOME="/", **numpy_is_missing)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[-1].startswith("Right on this machine: ")
+    told = [line for line in ran.stdout.splitlines() if not line.startswith("... ")]
+    assert told[0].startswith("Right on this machine: ")
+    assert len(told) < 25
 
 
 def test_info(capsys):
@@ -108,7 +111,7 @@ def main(capsys, monkeypatch):
 
     measure = _bench.measure
     monkeypatch.setattr(_bench, "measure", lambda sides, seconds: measure(sides, seconds=0.05))
-    monkeypatch.setattr(_bench, "SIZES", (16,))
+    monkeypatch.setattr(_bench, "SIZES", (16, 1 << 20))
     monkeypatch.setattr(_bench, "cxx_compiler", lambda: False)
     return main
 
@@ -121,36 +124,77 @@ def test_other_packages_are_not_heard(main):
     assert (logging.root.manager.disable, warnings.filters) == (disabled, filters)
 
 
-def test_the_verdict_is_the_last_line(main):
+def test_the_verdict_comes_first_and_is_about_a_large_size(main):
     status, out, _ = main()
     assert status == 0
-    assert re.fullmatch(
-        r"Right on this machine: 1 of 1 checks passed\. (\d+\.\dx as fast as eager a \* b \+ c at 16 elements\."
-        r"|How fast it is cannot be told: .*)",
-        out.splitlines()[-1],
+    assert re.match(
+        r"Right on this machine: 1 of 1 checks passed\. (\d+\.\dx as fast as eager a \* b \+ c at 1,048,576 elements\."
+        r"|How fast it is cannot be told: .*)\n\nmuladd_nb ",
+        out,
     )
-    assert "\n\nRight" in out
 
 
 def test_a_wrong_result_is_a_failure_and_says_what_to_do(main):
     status, out, _ = main("check", checks=[noisy, wrong])
     assert status == 1
+    assert out.startswith("WRONG on this machine: 1 of 2 checks failed (FAIL below). Do not use it: ")
     assert re.search(r"^FAIL cpu +wrong +AssertionError: 2 is not 3$", out, re.MULTILINE)
-    last = out.splitlines()[-1]
-    assert last.startswith("WRONG on this machine: 1 of 2 checks failed (FAIL above). Do not use it: ")
 
 
-def test_a_line_tells_all_that_is_right_of_a_form(capsys, monkeypatch):
-    parts = {"float32": noisy, "float64": wrong, "opcheck": noisy}
-    checks = [_check.Check("myop", "cpu", function, (), part) for part, function in parts.items()]
-    monkeypatch.setattr(_check, "checks", lambda: checks)
-    assert __main__.main(["check"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert [re.sub(" +", " ", line) for line in lines[2:4]] == [
-        "FAIL cpu myop float64 AssertionError: 2 is not 3",
-        "ok cpu myop float32, opcheck",
+@pytest.mark.parametrize(("options", "ok"), [
+    ([], ["ok cpu myop float32, opcheck"]),
+    (["--verbose"], ["ok cpu myop float32, opcheck", "ok cpu myop.out float32"]),
+])  # fmt: skip
+def test_a_line_tells_all_that_is_right_of_an_operator_or_of_each_form(capsys, monkeypatch, options, ok):
+    checks = [
+        _check.Check(name, "cpu", function, (), part, "myop")
+        for name, part, function in (
+            ("myop", "float32", noisy),
+            ("myop", "float64", wrong),
+            ("myop", "opcheck", noisy),
+            ("myop.out", "float32", noisy),
+        )
     ]
-    assert lines[-1].startswith("WRONG on this machine: 1 of 3 checks failed")
+    monkeypatch.setattr(_check, "checks", lambda: checks)
+    assert __main__.main(["check", *options]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("WRONG on this machine: 1 of 4 checks failed")
+    failed = "FAIL cpu myop float64 AssertionError: 2 is not 3"
+    assert [re.sub(" +", " ", line) for line in lines[3:]] == [failed, *ok]
+
+
+@pytest.mark.parametrize("command", [["new", "x_ops"], ["add", "f(Tensor x) -> Tensor"]])
+@pytest.mark.parametrize("option", ["--json", "--verbose", "--bogus"])
+def test_an_option_that_means_nothing_is_refused_with_the_usage_of_its_command(
+    command, option, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    for arguments in ([option, *command], [*command, option]):
+        with pytest.raises(SystemExit) as error:
+            __main__.main(arguments)
+        assert error.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"usage: muladd-nb {command[0]} ")
+        assert option in said.splitlines()[-1]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_help_names_every_command():
+    ran = run(SCRIPT, "--help")
+    assert re.findall("^    ([a-z]+) ", ran.stdout, re.MULTILINE) == ["info", "check", "bench", "new", "add"]
+    assert "``" not in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["info", "check", "new x_ops 'f(Tensor x) -> Tensor'"])
+def test_without_torch_it_says_what_the_import_says(command, tmp_path):
+    hidden = "import importlib.util as u, sys; find = u.find_spec\n"
+    hidden += "u.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)\n"
+    hidden += f"sys.modules['torch'] = None; sys.argv[1:] = {shlex.split(command)!r}\n"
+    ran = run(sys.executable, "-c", f"{hidden}import _muladd_nb_cli; sys.exit(_muladd_nb_cli.main())", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert re.fullmatch(
+        r"muladd-nb( new)?: muladd_nb needs torch 2\.10 or newer: run 'pip install torch'\.\n", ran.stderr
+    )
 
 
 def test_json_is_clean(main, monkeypatch):
@@ -163,7 +207,8 @@ def test_json_is_clean(main, monkeypatch):
 def test_a_long_step_says_so_in_a_pipe(main, monkeypatch):
     monkeypatch.setattr(_progress, "LONG", 0.1)
     _, out, _ = main("check", checks=[slow])
-    assert re.search(r"^\.\.\. slow on cpu is running\nok   cpu +slow +fine  0\.\d s$", out, re.MULTILINE)
+    assert out.startswith("... slow on cpu is running\nRight on this machine: 1 of 1 checks passed.\n")
+    assert re.search(r"^ok   cpu +slow +fine  0\.\d s$", out, re.MULTILINE)
 
 
 def test_a_long_step_is_drawn_on_a_terminal():
@@ -251,12 +296,12 @@ def test_bench_says_when_threads_always_waited(machine):
 
 
 def test_bench_shows_the_spread_beside_each_ratio(main):
-    status, out, err = main("bench")
+    status, out, err = main("bench", "--verbose")
     assert (status, err) == (0, "")
     (row,) = re.findall(r"^ +16 .*", out, re.MULTILINE)
     assert len(re.findall(r"\d\.\d\dx \(\d+\.\d\d-\d+\.\d\d\)", row)) == 2  # eager and addcmul
     _, out, _ = main("bench", "--json")
-    (row,) = json.loads(out)["bench"]
+    row, _ = json.loads(out)["bench"]
     assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in row["ratios"].values())
     assert isinstance(row["busy"], bool)
 
@@ -265,8 +310,11 @@ def test_a_busy_machine_is_named_in_the_row_and_in_the_verdict(main, monkeypatch
     ticks = iter(range(1 << 30))
     monkeypatch.setattr(_bench, "_waiting", lambda: float(next(ticks)))
     _, out, _ = main("bench")
+    assert out.startswith("How fast it is cannot be told: the machine was too busy; ")
+    assert "too busy to tell: 2 of 2 sizes (--verbose)" in out
+    assert not re.search(r"^ +16 ", out, re.MULTILINE)
+    _, out, _ = main("bench", "--verbose")
     assert re.search(r"^ +16 .*  too busy to tell", out, re.MULTILINE)
-    assert out.splitlines()[-1].startswith("How fast it is cannot be told: the machine was too busy; ")
 
 
 @pytest.mark.parametrize(("redirection", "status", "says"), [

@@ -101,14 +101,16 @@ def messages(name, device, *tensors):
 )
 def test_shapes_must_be_equal(name, device, of_a, of_b):
     a, b = torch.zeros(of_a, device=device), torch.zeros(of_b, device=device)
-    expected = f"{says(name)}: a and b must have the same shape, got {list(of_a)} and {list(of_b)}"
+    cure = "nothing is broadcast, use b.expand_as(a) or a.expand_as(b)"
+    expected = f"{says(name)}: a and b must have the same shape, got {list(of_a)} and {list(of_b)}; {cure}"
     assert messages(name, device, a, b, torch.zeros_like(a)) == (expected,) * 3
 
 
 @call
 def test_dtypes_must_be_equal(name, device):
     a, b = torch.zeros(3, device=device), torch.zeros(3, device=device, dtype=torch.float64)
-    expected = f"{says(name)}: a and b must have the same dtype, got float32 and float64"
+    cure = "nothing is promoted, use b.to(a.dtype)"
+    expected = f"{says(name)}: a and b must have the same dtype, got float32 and float64; {cure}"
     assert messages(name, device, a, b, a) == (expected,) * 3
 
 
@@ -137,16 +139,20 @@ def test_other_dtypes_are_refused(name, device, dtype):
 @mutating_call
 def test_out_must_match(name, device):
     a = torch.zeros(2, 3, device=device)
-    of_shape = f"{says(name)}: a and out must have the same shape, got [2, 3] and [3, 2]"
+    of_shape = (
+        f"{says(name)}: a and out must have the same shape, got [2, 3] and [3, 2]; make out with torch.empty_like"
+    )
     assert messages(name, device, a, a, torch.zeros(3, 2, device=device)) == (of_shape,) * 3
-    of_dtype = f"{says(name)}: a and out must have the same dtype, got float32 and float16"
+    of_dtype = (
+        f"{says(name)}: a and out must have the same dtype, got float32 and float16; make out with torch.empty_like"
+    )
     assert messages(name, device, a, a, a.half()) == (of_dtype,) * 3
 
 
 @call
 def test_devices_must_be_equal(name):
     a, b = torch.zeros(3, device="meta"), torch.zeros(3)
-    expected = f"{says(name)}: a and b must be on the same device, got meta and cpu"
+    expected = f"{says(name)}: a and b must be on the same device, got meta and cpu; use b.to(a.device)"
     assert message(CALLS[name], a, b, a) == expected
 
 
@@ -155,7 +161,7 @@ def test_devices_must_be_equal(name):
 def test_cpu_and_cuda_do_not_mix(name):
     a, b = torch.zeros(3, device="cuda"), torch.zeros(3)
     got = message(CALLS[name], a, b, a)
-    assert got == f"{says(name)}: a and b must be on the same device, got cuda:0 and cpu"
+    assert got == f"{says(name)}: a and b must be on the same device, got cuda:0 and cpu; use b.to(a.device)"
 
 
 @mutating_call
@@ -228,9 +234,9 @@ def test_a_tensor_c_has_no_gradient(device):
 def test_c_that_is_a_tensor_is_like_a(device, function):
     a = torch.zeros(2, 3, device=device)
     for c, sentence in {
-        torch.tensor(0.5): "shape, got [2, 3] and []",
-        torch.zeros(3): "shape, got [2, 3] and [3]",
-        torch.zeros(2, 3).double(): "dtype, got float32 and float64",
+        torch.tensor(0.5): "shape, got [2, 3] and []; nothing is broadcast, use c.expand_as(a) or a.expand_as(c)",
+        torch.zeros(3): "shape, got [2, 3] and [3]; nothing is broadcast, use c.expand_as(a) or a.expand_as(c)",
+        torch.zeros(2, 3).double(): "dtype, got float32 and float64; nothing is promoted, use c.to(a.dtype)",
     }.items():
         assert message(function, a, a, c.to(device)) == f"mymuladd: a and c must have the same {sentence}"
         with FakeTensorMode() as mode:

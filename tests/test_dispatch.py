@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from calls import FUNCTIONS, WRITES
@@ -108,9 +109,23 @@ def test_parameters_and_no_grad(device, name):
         assert not function(weight, x).requires_grad
 
 
-def test_what_is_no_tensor_is_refused_by_the_schema():
-    with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor' for argument 'b'"):
-        muladd_nb.mymuladd(torch.zeros(1), [1.0], 0.5)
+@pytest.mark.parametrize(("wrong", "got"), [
+    (1.5, "1.5, of type float"),
+    ("x", "'x', of type str"),
+    ([1.0], "a list; make a tensor of it with torch.as_tensor"),
+    (np.ones(2), "a ndarray; make a tensor of it with torch.as_tensor"),
+])  # fmt: skip
+def test_what_is_no_tensor_is_a_type_error(wrong, got):
+    x = torch.ones(2)
+    for call, argument in (
+        (lambda: muladd_nb.mymuladd(x, wrong, 0.5), "mymuladd: b must be a tensor"),
+        (lambda: muladd_nb.mymul(x, x, out=wrong), "mymul: out must be a tensor"),
+        (lambda: muladd_nb.myadd_out(wrong, x, x), "myadd_out: a must be a tensor"),
+        (lambda: muladd_nb.mymuladd(x, x, wrong), "mymuladd: c must be a real number or a tensor"),
+    ):
+        if not (isinstance(wrong, float) and argument.startswith("mymuladd: c")):
+            with pytest.raises(TypeError, match=f"^{argument}, got {got}$"):
+                call()
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])

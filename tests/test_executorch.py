@@ -159,7 +159,8 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    run = python("import os; os.environ['MULADD_NB_SIMD'] = 'sse9'" + code)
+    # After the import, which refuses it: the runtime's library reads it at its first call.
+    run = python("import os, muladd_nb.executorch; os.environ['MULADD_NB_SIMD'] = 'sse9'" + code)
     assert run.stdout.strip() == "method->execute() failed with error 0x12"
     assert "MULADD_NB_SIMD must be one of" in run.stderr
 

@@ -1,5 +1,6 @@
 """Importing the package: what it says when it cannot, and what it does not import."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import forked
 import pytest
 
 import muladd_nb
+from muladd_nb._register.operator import FUNCTIONAL, Elementwise, declared
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,6 +53,24 @@ def test_a_missing_torch_or_backend_is_named():
     )
     assert last_line(_without("nanobind_backend")) == (
         "ImportError: muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'."
+    )
+
+
+@pytest.mark.parametrize(("setting", "got", "known"), [
+    ("SIMD", "foo", "must be one of .*baseline on this machine"),
+    ("HUGEPAGES", "banana", "must be 0 or 1"),
+])  # fmt: skip
+def test_a_setting_that_is_none_is_refused(setting, got, known):
+    code = f"import os; os.environ['MULADD_NB_{setting}'] = {got!r}; import muladd_nb"
+    assert re.fullmatch(f"ImportError: muladd_nb: MULADD_NB_{setting} {known}, got {got}", last_line(code))
+
+
+def test_an_operator_that_one_side_lacks_is_named_with_both_files():
+    with pytest.raises(ImportError) as error:
+        declared([("f(Tensor x)", FUNCTIONAL, "f", [])], {"g(Tensor x)": Elementwise()})
+    assert str(error.value) == (
+        'muladd_nb: src/operators.h has "f(Tensor x)", and muladd_nb/_operators.py has not: add it there; '
+        'muladd_nb/_operators.py has "g(Tensor x)", and src/operators.h has not: add it there'
     )
 
 

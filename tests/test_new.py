@@ -449,6 +449,7 @@ SCHEMAS = {
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, int n) -> Tensor": "use --kernel",
     "f(Tensor? x) -> Tensor": "x must be one of Tensor, float",
+    "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, float, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",
     "f(Tensor x, float c=1.0) -> Tensor": "without a default",
     "f(Tensor x, *, float c) -> Tensor": "must be positional",

@@ -25,14 +25,16 @@ end = torch.zeros(1, dtype=torch.float64)
 def energy(x):
     """Return the energy of the string, whose ends are held at 0 and 3."""
     stretch = torch.cat([x, end + 3]) - torch.cat([end, x])
-    return muladd_nb.mymul(muladd_nb.mymul(stretch, stretch), muladd_nb.mymuladd(stretch, stretch, 0.5)).sum()
+    square = muladd_nb.mymul(stretch, stretch)
+    return muladd_nb.mymul(square, muladd_nb.mymuladd(stretch, stretch, 0.5)).sum()
 
 
 # %%
 # The Hessian is a Jacobian of a Jacobian: forward over reverse, as ``hessian`` has it, and the other way round.
 
 H = hessian(energy)(places)
-print("reverse over forward is the same:", torch.allclose(jacrev(jacfwd(energy))(places), H))
+other = jacrev(jacfwd(energy))(places)
+print("reverse over forward is the same:", torch.allclose(other, H))
 print("a neighbour pulls at a neighbour alone:", not H.triu(2).any())
 
 # %%
@@ -56,11 +58,13 @@ for i, force in enumerate(forces):
 # The Hessian has three diagonals. The step's Jacobian has all, because every mass feels every other one through it.
 
 figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
-for ax, matrix, title in zip(axes, (H, J), ("the Hessian of the energy", "the Jacobian of a step"), strict=False):
+titles = ("the Hessian of the energy", "the Jacobian of a step")
+for ax, matrix, title in zip(axes, (H, J), titles, strict=False):
     most = matrix.abs().max()
     image = ax.imshow(matrix, cmap="coolwarm", vmin=-most, vmax=most)
     figure.colorbar(image, ax=ax, shrink=0.7)
     ax.set(title=title, xticks=[], yticks=[])
 axes[2].semilogy(forces, "o-")
 axes[2].set(title="the largest force", xlabel="step")
+figure.suptitle("derivatives of derivatives find the rest position in a few steps")
 plt.show()

@@ -20,7 +20,8 @@ import muladd_nb
 # The data: 8 x 8 scans with 17 grey levels, a quarter of them held back for the test.
 
 digits = load_digits()
-split = train_test_split(digits.data / 16, digits.target, test_size=0.25, random_state=0, stratify=digits.target)
+x, y = digits.data / 16, digits.target
+split = train_test_split(x, y, test_size=0.25, random_state=0, stratify=y)
 train_x, test_x = (torch.tensor(part, dtype=torch.float32) for part in split[:2])
 train_y, test_y = (torch.tensor(part) for part in split[2:])
 print(f"{len(train_x)} scans to train on, {len(test_x)} to test with")
@@ -31,7 +32,7 @@ print(f"{len(train_x)} scans to train on, {len(test_x)} to test with")
 
 
 class Modulation(nn.Module):
-    """Multiply each feature by its ``gamma``, and add its ``beta``: a row of both for each task."""
+    """Multiply each feature by its ``gamma``, and add its ``beta``, a row for each task."""
 
     def __init__(self, tasks: int, features: int) -> None:
         super().__init__()
@@ -66,7 +67,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
 labels = (train_y, train_y % 2)
 for _ in range(30):
     for batch in torch.randperm(len(train_x)).split(64):
-        losses = [nn.functional.cross_entropy(model(train_x[batch], t), labels[t][batch]) for t in (0, 1)]
+        x = train_x[batch]
+        losses = [nn.functional.cross_entropy(model(x, t), labels[t][batch]) for t in (0, 1)]
         optimizer.zero_grad()
         sum(losses).backward()
         optimizer.step()
@@ -77,7 +79,8 @@ accuracy = [
     (predictions[0] == test_y).float().mean().item(),
     (predictions[1] == test_y % 2).float().mean().item(),
 ]
-print(f"right on the test scans: which digit {accuracy[0]:.1%}, even or odd {accuracy[1]:.1%}")
+print(f"right on the test scans: which digit {accuracy[0]:.1%}, ", end="")
+print(f"even or odd {accuracy[1]:.1%}")
 
 # %%
 # What was learned. Above, the modulations, with the features in the order of their use: those to the right matter to
@@ -103,4 +106,5 @@ for i in range(10):
     title = f"{predictions[0][i]} {('even', 'odd')[predictions[1][i]]}"
     axes[i].set_title(title, color="black" if right else "red", fontsize=9)
     axes[i].axis("off")
+figure.suptitle("one network, two tasks: what each makes of the same features")
 plt.show()

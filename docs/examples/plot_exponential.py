@@ -42,9 +42,12 @@ exact = torch.exp(x.double())
 nearest = exact.float()
 ulp = (torch.nextafter(nearest, torch.tensor(math.inf)) - nearest).double()
 errors = {name: (result.double() - exact).abs() / ulp for name, result in results.items()}
-correct = {name: (result == nearest).double().mean().item() for name, result in results.items()}
+correct = {}
+for name, result in results.items():
+    correct[name] = (result == nearest).double().mean().item()
 for name, error in errors.items():
-    print(f"{name:17}  at most {error.max():.2f} ulp, correctly rounded {correct[name]:.1%}")
+    share = f"correctly rounded {correct[name]:.1%}"
+    print(f"{name:17}  at most {error.max():.2f} ulp, {share}")
 
 # %%
 # The largest error in each of a hundred parts of the interval:
@@ -55,7 +58,15 @@ middle = x[:-1].view(parts, -1).mean(1)
 for name, error in errors.items():
     axes.step(middle, error[:-1].view(parts, -1).amax(1), where="mid", label=name)
 axes.axhline(0.5, color="gray", linewidth=1)
-axes.annotate("the best there is", (x[0], 0.5), (2, -11), textcoords="offset points", color="gray", fontsize=9)
+axes.annotate(
+    "the best there is",
+    (x[0], 0.5),
+    (2, -11),
+    textcoords="offset points",
+    color="gray",
+    fontsize=9,
+)
 axes.set(xlabel="x", ylabel="largest error in ulps", ylim=(0.4, None))
+axes.set_title("one rounding a step is closer to the best there is")
 axes.legend(frameon=False)
 plt.show()

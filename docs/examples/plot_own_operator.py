@@ -22,18 +22,31 @@ import torch
 
 folder = Path(tempfile.mkdtemp())
 schema = "softclip(Tensor x, float limit) -> Tensor"
-subprocess.run(["muladd-nb", "new", "clip_ops", schema], cwd=folder, check=True, capture_output=True)
+command = ["muladd-nb", "new", "clip_ops", schema]
+subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 project, site = folder / "clip_ops", folder / "site"
 for file, before, after in (
     ("src/functors.h", "return x * limit;", "return x / (1 + std::abs(x) / limit);"),
-    ("python/clip_ops/_operators.py", "lambda limit: limit", "lambda x, limit: (1 + x.abs() / limit) ** -2"),
+    (
+        "python/clip_ops/_operators.py",
+        "lambda limit: limit",
+        "lambda x, limit: (1 + x.abs() / limit) ** -2",
+    ),
 ):
     text = (project / file).read_text()
     assert before in text
     (project / file).write_text(text.replace(before, after))
 
-pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
+pip = [
+    sys.executable,
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--no-build-isolation",
+    "--no-deps",
+]
 options = ["--target", site, "--config-settings=setup-args=-Dcuda=disabled"]
 subprocess.run([*pip, *options, "."], cwd=project, check=True)
 
@@ -46,7 +59,8 @@ print(clip_ops.softclip(torch.tensor([-10.0, -0.1, 0.0, 0.1, 10.0]), 1.0))
 
 some = torch.randn(8, dtype=torch.float64, requires_grad=True)
 torch.autograd.gradcheck(lambda x: clip_ops.softclip(x, 1.5), some, check_forward_ad=True)
-torch.autograd.gradgradcheck(lambda x: clip_ops.softclip(x, 1.5), some, check_fwd_over_rev=True)
+second = {"check_fwd_over_rev": True}
+torch.autograd.gradgradcheck(lambda x: clip_ops.softclip(x, 1.5), some, **second)
 
 
 def curve(x, limit):
@@ -55,7 +69,8 @@ def curve(x, limit):
 
 
 x = torch.linspace(-6, 6, 240)
-curves = {limit: torch.vmap(curve, in_dims=(0, None))(x, limit) for limit in (0.5, 1.5, 5.0)}
+batched = torch.vmap(curve, in_dims=(0, None))
+curves = {limit: batched(x, limit) for limit in (0.5, 1.5, 5.0)}
 
 # %%
 # A random recurrence, ``h = W h``, whose largest eigenvalue is 1.1: it grows for ever, unless it is clipped.
@@ -64,7 +79,10 @@ torch.manual_seed(0)
 weights = torch.randn(64, 64)
 weights *= 1.1 / torch.linalg.eigvals(weights).abs().max()
 norms: dict[str, list[float]] = {"as it is": [], "with softclip": []}
-for name, clip in (("as it is", lambda h: h), ("with softclip", lambda h: clip_ops.softclip(h, 1.5))):
+for name, clip in (
+    ("as it is", lambda h: h),
+    ("with softclip", lambda h: clip_ops.softclip(h, 1.5)),
+):
     h = torch.ones(64)
     for _ in range(100):
         h = clip(weights @ h)
@@ -81,4 +99,5 @@ for name, values in norms.items():
     right.semilogy(values, label=name)
 right.set(title="norm of the state", xlabel="step")
 right.legend(frameon=False, fontsize=8)
+figure.suptitle("an operator of one's own bounds what would grow")
 plt.show()

@@ -22,7 +22,8 @@ torch.manual_seed(0)
 turn = 3 * math.pi * torch.rand(1000).sqrt()
 arm = torch.randint(2, (1000,))
 angle = turn + math.pi * arm
-points = torch.stack([turn * angle.cos(), turn * angle.sin()], 1) / 9 + 0.02 * torch.randn(1000, 2)
+points = torch.stack([turn * angle.cos(), turn * angle.sin()], 1) / 9
+points += 0.02 * torch.randn(1000, 2)
 
 # %%
 # A layer adds to its input what a gate lets through: ``gate * candidate + x`` is one :func:`muladd_nb.mymuladd`, with a
@@ -59,7 +60,8 @@ def train(compiled: bool) -> tuple[list[float], nn.Module]:
 
 eager_losses, model = train(compiled=False)
 compiled_losses, _ = train(compiled=True)
-apart = max(abs(x - y) for x, y in zip(eager_losses[:20], compiled_losses[:20], strict=True))
+both = zip(eager_losses[:20], compiled_losses[:20], strict=True)
+apart = max(abs(x - y) for x, y in both)
 print(f"loss at the end: eager {eager_losses[-1]:.4f}, compiled {compiled_losses[-1]:.4f}")
 print(f"in the first 20 steps they are never further apart than {apart:.0e}")
 
@@ -69,7 +71,7 @@ print(f"in the first 20 steps they are never further apart than {apart:.0e}")
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
 left.semilogy(eager_losses, label="eager")
 left.semilogy(compiled_losses, "--", label="compiled")
-left.set(xlabel="step", ylabel="cross entropy")
+left.set(xlabel="step", ylabel="cross entropy", title="it learns, compiled or not")
 left.legend(frameon=False)
 side = torch.linspace(-1.2, 1.2, 120)
 plane = torch.cartesian_prod(side, side)
@@ -77,5 +79,5 @@ with torch.no_grad():
     first = model(plane).softmax(1)[:, 0].view(120, 120)
 right.contourf(side, side, first.T, levels=20, cmap="coolwarm", alpha=0.6)
 right.scatter(*points.T, c=1 - arm, s=3, cmap="coolwarm")
-right.set(aspect="equal", xticks=[], yticks=[])
+right.set(aspect="equal", xticks=[], yticks=[], title="both arms are told apart")
 plt.show()

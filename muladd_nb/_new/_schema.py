@@ -9,6 +9,7 @@ import importlib.resources
 import keyword
 import re
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 MAX_TENSORS, MAX_ARGUMENTS = 8, 16  # of src/elementwise/operator.h
@@ -148,7 +149,9 @@ def _check_argument(argument: Any, refuse: Any, *, kernel: bool) -> None:
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
     allowed = ("Tensor", "float", "int", "bool") if kernel else ("Tensor", "float")
     if type_ not in allowed:
-        advice = "" if kernel else ", or use --kernel, which takes int and bool too"
+        advice = ", or use --kernel, which takes int and bool too" if type_ in ("int", "bool") else ""
+        if near := get_close_matches(type_, allowed, 1):
+            advice = f"; is it {near[0]}?"
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
     if argument.has_default_value() or argument.kwarg_only:
         raise refuse(f"{name} must be positional and without a default; give it one in ops.py")

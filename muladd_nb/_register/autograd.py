@@ -6,8 +6,11 @@ import torch
 
 from . import contract, derivative
 from ._library import implement, namespace
-from .operator import FUNCTIONAL, UNRECORDED, Form
+from .operator import FUNCTIONAL, TABLE, UNRECORDED, Form
 from .short_way import before
+
+# A number has no partial derivative, also where it comes as a tensor.
+_INSTEAD = {FUNCTIONAL: f"give it a partial derivative in {TABLE}"}
 
 
 def register(form: Form) -> None:
@@ -35,7 +38,7 @@ def register(form: Form) -> None:
         formula=promises.formula,
         times=times,
         node=promises.node,
-        instead=promises.instead,
+        instead=promises.instead or _INSTEAD.get(form.kind),
         aten=promises.aten if form.below else None,
         shortened=lambda kernel: before(kernel, form),
         mixed=_mixed(form),

@@ -73,17 +73,25 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
 
 
 def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: torch.dtype | None) -> None:
-    pair = f"{op}: {first} and {x_name} must"
+    def unlike(what: str, got: Any, cure: str) -> str:
+        cure = "make out with torch.empty_like" if x_name == "out" else cure
+        return f"{op}: {first} and {x_name} must {what}, got {got(a)} and {got(x)}; {cure}"
+
+    def of_shapes() -> str:
+        cure = f"nothing is broadcast, use {x_name}.expand_as({first}) or {first}.expand_as({x_name})"
+        return unlike("have the same shape", lambda y: list(y.shape), cure)
+
     if a.device != x.device:
-        raise RuntimeError(f"{pair} be on the same device, got {a.device} and {x.device}")
+        raise RuntimeError(unlike("be on the same device", lambda y: y.device, f"use {x_name}.to({first}.device)"))
     if own is not None and x.dtype != own:
         raise RuntimeError(f"{op}: {x_name} must be {name(own)}, got {name(x.dtype)}")
     if own is None and a.dtype != x.dtype:
-        raise RuntimeError(f"{pair} have the same dtype, got {name(a.dtype)} and {name(x.dtype)}")
+        cure = f"nothing is promoted, use {x_name}.to({first}.dtype)"
+        raise RuntimeError(unlike("have the same dtype", lambda y: name(y.dtype), cure))
     # torch._check, not `if`: a symbolic size becomes a runtime assertion of the compiled program.
-    torch._check(a.dim() == x.dim(), lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")
+    torch._check(a.dim() == x.dim(), of_shapes)
     for of_a, of_x in zip(a.shape, x.shape, strict=True):
-        torch._check(of_a == of_x, lambda: f"{pair} have the same shape, got {list(a.shape)} and {list(x.shape)}")
+        torch._check(of_a == of_x, of_shapes)
 
 
 def _check_not_self_overlapping(op: str, out: Tensor) -> None:

@@ -14,6 +14,7 @@ from ._library import name, namespace
 
 # The forms of src/elementwise/operator.h.
 FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UNRECORDED = 1, 2, 4, 8, 16
+TABLE = f"{namespace}/_operators.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,10 +143,14 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     ImportError
         If one is declared that the table has not, or the other way round.
     """
-    if unlike := {declaration for declaration, *_ in operators} ^ table.keys():
-        raise ImportError(
-            f"{namespace}: in C++ and in Python there must be the same operators, got one only of {unlike}"
-        )
+    sides = {"src/operators.h": {declaration for declaration, *_ in operators}, TABLE: set(table)}
+    lacking = [
+        f'{here} has "{declaration}", and {there} has not: add it there'
+        for here, there in (tuple(sides), tuple(sides)[::-1])
+        for declaration in sorted(sides[here] - sides[there])
+    ]
+    if lacking:
+        raise ImportError(f"{namespace}: {'; '.join(lacking)}")
     ops = {}
     for declaration, kind, qualified, *_ in operators:
         packet, _, overload = qualified.partition(".")

@@ -123,16 +123,21 @@ class _Caller:
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
     def __call__(self, args: list[Any], out: Any) -> Any:
+        contract.check_defined(self.form, tuple(args), out)
         for argument, place in self.numbers.items():
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
                 raise self._complex(argument, repr(x))
+            if not (is_compiling() or isinstance(x, (*_NUMBERS, Tensor)) or _stands_for_a_number(x)):
+                raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {_said(x)}")
             without_end = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
             if without_end and not -_INFINITE < x < _INFINITE:
                 got = f"{type(x).__name__} of {int(x).bit_length()} bits"
                 expected = f"{self.expected}, within a float's range"
                 raise OverflowError(f"{self.name}: {argument} must be {expected}, got {got}")
-        contract.check_defined(self.form, tuple(args), out)
+        for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
+            if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
+                raise TypeError(f"{self.name}: {argument} must be a tensor, got {_said(x)}")
         if out is None and FUNCTIONAL in self.by_kind:
             return self._call(FUNCTIONAL, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()}
@@ -166,6 +171,23 @@ class _Caller:
 
     def _complex(self, argument: str, got: str) -> TypeError:
         return TypeError(f"{self.name}: {argument} must be {self.expected}, got {got}")
+
+
+def _stands_for_a_tensor(x: Any) -> bool:
+    return hasattr(type(x), "__torch_function__")  # torch.fx's Proxy, and what duck-types a tensor
+
+
+def _stands_for_a_number(x: Any) -> bool:
+    # An array has the method, and is a number where it has one element.
+    is_number = hasattr(type(x), "__float__") or hasattr(type(x), "__index__")
+    return (is_number and getattr(x, "size", 1) == 1) or _stands_for_a_tensor(x)
+
+
+def _said(x: Any) -> str:
+    """Return what an error message calls something that is no tensor, with what to do where it could be one."""
+    if isinstance(x, (list, tuple)) or hasattr(type(x), "__array__"):
+        return f"a {type(x).__name__}; make a tensor of it with torch.as_tensor"
+    return "None" if x is None else f"{x!r}, of type {type(x).__name__}"
 
 
 def refuse_gradients(op: str, **tensors: Any) -> None:

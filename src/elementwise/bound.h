@@ -24,7 +24,7 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     static_assert(
         std::is_invocable_v<F, decltype(argument<I>(elements...))...>,
-        "the functor must take what its declaration says");
+        "the functor must take what its declaration says, in its order: a C for each Tensor, and for each float");
     return F{}(argument<I>(elements...)...);
   }
 

@@ -101,25 +101,38 @@ inline int64_t check_dtype(const Caller& op, const Dtypes& dtypes, const Operand
   return bytes;
 }
 
+// What to do about two operands that are not alike; `out` is made like an input, and never the other way round.
+template <class... Parts>
+[[noreturn]] void fail_unlike(const Caller& op, const Operand& x, const std::string& unlike, const Parts&... cure) {
+  if (x.name == "out") fail(op, unlike, "; make out with torch.empty_like");
+  fail(op, unlike, "; ", cure...);
+}
+
+inline std::string pair_must(const Operand& a, const Operand& x) {
+  return std::string(a.name).append(" and ").append(x.name).append(" must ");
+}
+
 inline void check_same_device(const Caller& op, const Operand& a, const Operand& x) {
   if (a.device_type != x.device_type || a.device_index != x.device_index)
-    fail(op, a.name, " and ", x.name, " must be on the same device, got ", device_name(a), " and ", device_name(x));
+    fail_unlike(
+        op, x, pair_must(a, x) + "be on the same device, got " + device_name(a) + " and " + device_name(x), "use ",
+        x.name, ".to(", a.name, ".device)");
 }
 
 inline void check_same_shape(const Caller& op, const Operand& a, const Operand& x) {
   if (!same_shape(a, x))
-    fail(
-        op, a.name, " and ", x.name, " must have the same shape, got ", list(a.sizes, a.dim), " and ",
-        list(x.sizes, x.dim));
+    fail_unlike(
+        op, x, pair_must(a, x) + "have the same shape, got " + list(a.sizes, a.dim) + " and " + list(x.sizes, x.dim),
+        "nothing is broadcast, use ", x.name, ".expand_as(", a.name, ") or ", a.name, ".expand_as(", x.name, ")");
 }
 
 // The checks of a pair, in the order of the contract: device, dtype, shape.
 inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
   check_same_device(op, a, x);
   if (a.dtype != x.dtype)
-    fail(
-        op, a.name, " and ", x.name, " must have the same dtype, got ", dtype_name(a.dtype), " and ",
-        dtype_name(x.dtype));
+    fail_unlike(
+        op, x, pair_must(a, x) + "have the same dtype, got " + dtype_name(a.dtype) + " and " + dtype_name(x.dtype),
+        "nothing is promoted, use ", x.name, ".to(", a.name, ".dtype)");
   check_same_shape(op, a, x);
 }
 

@@ -482,10 +482,10 @@ def test_bad_input_ends_in_a_sentence():
     }.items():
         with pytest.raises(RuntimeError) as real:
             OURS["blend"](*bad)
-        assert str(real.value) == sentence
+        assert str(real.value).startswith(sentence)
         with FakeTensorMode() as mode, pytest.raises(RuntimeError) as fake:
             OURS["blend"](*map(mode.from_tensor, bad))
-        assert str(fake.value).splitlines()[0] == sentence
+        assert str(fake.value).splitlines()[0] == str(real.value)
     out = torch.zeros(3).expand(2, 3)
     with pytest.raises(RuntimeError, match=r"^bent_out: out must not overlap itself"):
         ops.bent_out(x, out)
@@ -509,7 +509,8 @@ def test_an_input_without_a_derivative_is_refused_where_one_is_asked_for():
     xs = tensors(3, n=8)
     pull = vjp(lambda *xs: ops.sum8(*xs, xs[0].detach()), *xs[:7])[1]
     torch.testing.assert_close(pull(torch.ones(3).double())[:2], (xs[0].exp(), torch.ones(3).double()))
-    with pytest.raises(RuntimeError, match="^sum8: h has no gradient, but requires one; detach h"):
+    instead = r"detach h, or give it a partial derivative in muladd_nb/_operators\.py$"
+    with pytest.raises(RuntimeError, match=f"^sum8: h has no gradient, but requires one; {instead}"):
         ops.sum8(*xs[:7], xs[7].requires_grad_())
     with pytest.raises(RuntimeError, match="^sum8: h has no gradient, but requires one; detach h"):
         jvp(lambda h: ops.sum8(*xs[:7], h), (xs[7].detach(),), (xs[0],))

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "../environment.h"
 
@@ -14,17 +16,25 @@
 
 namespace elementwise::cpu {
 
+// Whether <LIBRARY>_HUGEPAGES leaves the hint on: it is 1, 0 or not set, and anything else is a std::runtime_error.
+inline bool wants_huge_pages() {
+  static const bool wanted = [] {
+    const char* const value = environment("HUGEPAGES");
+    if (value && std::strcmp(value, "0") == 0) return false;
+    if (value && *value && std::strcmp(value, "1") != 0)
+      throw std::runtime_error(kLibrary + (": " + environment_name("HUGEPAGES")) + " must be 0 or 1, got " + value);
+    return true;
+  }();
+  return wanted;
+}
+
 // A large new output is bound by page faults: one per 4 KiB. In huge pages it is written three times
 // as fast (benchmarks/throughput.py, "fresh"). <LIBRARY>_HUGEPAGES=0 turns the hint off.
 inline void on_fresh_output(void* data, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr size_t kWorthwhile = 4 << 20;
   if (bytes < kWorthwhile) return;
-  static const bool wanted = [] {
-    const char* const value = environment("HUGEPAGES");
-    return !value || std::strcmp(value, "0") != 0;
-  }();
-  if (!wanted) return;
+  if (!wants_huge_pages()) return;
   static const uintptr_t page = sysconf(_SC_PAGESIZE);
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;

@@ -11,6 +11,7 @@
 
 #include "../contract.h"
 #include "../copies.h"
+#include "../cpu/fresh.h"
 #include "../cpu/isa.h"
 #include "../overlap.h"
 
@@ -20,6 +21,11 @@ template <class Operators>
 void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
+  // Reads the environment, so that what it has that no one can use is said at the import, and not at the first call.
+  m.def("check_settings", [] {
+    cpu::isa();
+    cpu::wants_huge_pages();
+  });
   // Python may import its files again, and the dispatcher keeps what the first ones registered.
   m.def("registered_from_python", [] {
     static std::atomic<bool> registered = false;
