@@ -242,10 +242,10 @@ def test_a_wrong_dtype_ends_in_a_sentence():
     ):
         with pytest.raises(RuntimeError) as real:
             getattr(ops, name)(*bad)
-        assert str(real.value) == f"{name}: {sentence}"
+        assert str(real.value).startswith(f"{name}: {sentence}")
         with FakeTensorMode() as mode, pytest.raises(RuntimeError) as fake:
             getattr(ops, name)(*(mode.from_tensor(x) if torch.is_tensor(x) else x for x in bad))
-        assert str(fake.value).splitlines()[0] == f"{name}: {sentence}"
+        assert str(fake.value).splitlines()[0] == str(real.value)
 
 
 def test_out_shares_no_byte_with_an_input_of_another_dtype():
