@@ -113,8 +113,8 @@ class Kernel(Form):
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The floats, and their places."""
-        return {x.name: place for place, x in enumerate(self.arguments) if x.type == "float"}
+        """The floats, also optional ones, and their places."""
+        return {x.name: place for place, x in enumerate(self.arguments) if "float" in x.type and "List" not in x.type}
 
     @cached_property
     def written(self) -> dict[str, int]:
