@@ -149,6 +149,11 @@ def test_writes_that_are_refused(case, device):
                 made_there = x.clone()
             refused(f"{name} was made in inference mode", place, made_there)
         refused(f".*{name} requires grad", place, x.clone().requires_grad_())
+    for place in [place for place in places if case.names[place] in case.written][1:]:
+        given = case.sample(torch.float32, device)
+        given[place] = given[place].half()
+        with torch.autocast(device):  # which would write to a copy if it cast what is written to
+            refuses(case, ".* must have the same dtype", case.call, *given, out=given[place])
 
 
 def refuses(case, message, function, *args, **options):
