@@ -207,7 +207,16 @@ def _public_annotation(argument: Argument) -> str:
 def _python(schema: Schema) -> dict[str, str]:
     derivative = has_derivative(schema)
     taken = _identifiers("general.py.in", "general_derivative.py.in") | {*keyword.kwlist, "list", "tuple", "str"}
-    taken |= {"product", "Kernel", "grad", "tangent", *(f"grad{i}" for i in range(schema.results)), "int", "float", "bool"}
+    taken |= {
+        "product",
+        "Kernel",
+        "grad",
+        "tangent",
+        *(f"grad{i}" for i in range(schema.results)),
+        "int",
+        "float",
+        "bool",
+    }
     var = _named(schema.arguments, taken)
     tangents = _named([f"{var[x.name]}_tangent" for x in schema.arguments], taken | set(var.values()))
     of_tangent = {x.name: tangents[f"{var[x.name]}_tangent"] for x in schema.arguments}
