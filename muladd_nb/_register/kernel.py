@@ -244,10 +244,12 @@ class Kernel(Form):
         return returned
 
     def _refuse_gradients(self, tensors: dict[str, Tensor], why: str, instead: str | None = None) -> None:
+        # To ask for a tangent is recorded by what traces; Inductor, which traces writes twice, wants the same of both.
+        may_be_dual = private.differentiating() if self.written else private.may_be_dual()
         for name, x in tensors.items():
             if torch.is_grad_enabled() and x.requires_grad:
                 raise no_gradient(self.op, name, instead, f"{why}, but {{}} requires grad")
-            if private.may_be_dual() and private.has_tangent(x):
+            if may_be_dual and private.has_tangent(x):
                 raise no_gradient(self.op, name, instead, f"{why}, but {{}} has a tangent")
 
     def _counted(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
