@@ -68,7 +68,10 @@ def _run(argv: Sequence[str] | None) -> int:
     add = commands.add_parser("add", help=what, description=what)
     add.add_argument("schemas", nargs="*", metavar="schema", help=like)
     for command in (new, add):
-        what = "the operators are not element-wise: write a kernel to fill in for each"
+        what = (
+            "the operators are not element-wise: write a kernel to fill in for each, whose schema may have optional "
+            "tensors, lists, strings, dtypes, defaults, and tensors that are written to"
+        )
         command.add_argument("--kernel", action="store_true", help=what)
     arguments, rest = parser.parse_known_args(argv)
     chosen = commands.choices.get(arguments.command, parser)  # its usage is what an error shows

@@ -22,6 +22,17 @@ KERNELS = [
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "take_rows(Tensor x, Tensor index) -> Tensor",
 ]
+# Every kind of argument that a kernel takes, by names that the files of a kernel use themselves.
+EVERY_ARGUMENT = [
+    "scaled(Tensor x, Tensor? bias, float c, int? n=None, *, float eps=1.5, str mode='none', ScalarType? dtype=None, "
+    "int[2] pad=1) -> Tensor",
+    "adam_(Tensor(a!) p, Tensor(b!)[] m, Tensor grad, Tensor!? v, Tensor? C, float lr, *, bool f_=True) -> ()",
+    "fold(Tensor[] out, SymInt n, SymInt[] dims, bool? flag, float? T) -> (Tensor, Tensor)",
+    "update_(int k, Tensor! dtype, Tensor kernel, Device device, Layout layout, MemoryFormat value, float[] fs, "
+    "bool[] bs, str? s, str[] names, int[]? group_shape=None, ScalarType[]? types=None) -> Tensor",
+    "_hidden(Tensor double, float p, *, Tensor(a!) out) -> ()",
+    "gated(Tensor errno, *, Tensor tangent, Tensor? saved=None) -> (Tensor, Tensor)",
+]
 QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # to 8 bits, which have no derivative
 
 

@@ -43,7 +43,18 @@ def python_product(head: str, product: str) -> str:
 
 def cpp(text: str) -> str:
     """Return C++ with the lines broken that are too long: after what controls a statement, or inside parentheses."""
-    return "\n".join(part for line in text.split("\n") for part in _broken(line))
+    lines = (part for line in text.split("\n") for part in _broken(line))
+    return "\n".join(part for line in lines for part in _literals(line))
+
+
+def _literals(line: str) -> Iterator[str]:
+    """Yield a string that is too long as several, each of which ends behind a space."""
+    margin = line[: len(line) - len(line.lstrip())]
+    while len(line) > WIDTH and line.lstrip().startswith('"'):
+        at = line.rindex(" ", 0, WIDTH - 1) + 1
+        yield f'{line[:at]}"'
+        line = f'{margin}"{line[at:]}'
+    yield line
 
 
 def _broken(line: str) -> Iterator[str]:

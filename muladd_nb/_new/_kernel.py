@@ -7,9 +7,8 @@ there as ``@name@``.
 from __future__ import annotations
 
 import importlib.resources
-import re
 
-from . import _format, _operator
+from . import _format, _general, _operator
 from ._operator import Files, product
 from ._schema import Schema, functor_name
 
@@ -26,23 +25,26 @@ def add(files: Files, schema: Schema, package: str) -> None:
         If there is one of its name, or a file has no place for it any more.
     """
     _operator.refuse_another(files, schema, package)
-    words = {**_cpp(schema), **_python(schema)}
+    words = _general.words(schema) if schema.given else {**_cpp(schema), **_python(schema)}
     for template, path in (
-        ("kernel.h", f"src/{schema.name}.h"),
-        ("kernel.cpp", f"src/{schema.name}.cpp"),
-        ("kernel.cu", f"src/{schema.name}.cu"),
-        ("kernel.py.in", f"python/{package}/_{schema.name}.py"),
+        ("kernel.h", f"src/{schema.stem}.h"),
+        ("kernel.cpp", f"src/{schema.stem}.cpp"),
+        ("kernel.cu", f"src/{schema.stem}.cu"),
+        ("general.py.in" if schema.given else "kernel.py.in", f"python/{package}/_{schema.stem}.py"),
     ):
-        text = (_TEMPLATES / template).read_text("utf-8").replace("my_ops", package)
-        text = re.sub("@([a-z_]+)@", lambda word: words[word[1]], text)
+        text = _general.fill((_TEMPLATES / template).read_text("utf-8").replace("my_ops", package), words)
         if path in files:
             raise ValueError(f"{path} exists already, and is not overwritten: choose another name than {schema.name}")
         files[path] = text if template.endswith(".in") else _format.cpp(text)
-    _operator.append(files, "meson.build", "kernels_of_its_own", f"'src/{schema.name}.cpp'")
-    _operator.append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.name}.cu'")
-    _operator.append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.name}"')
-    _operator.add_public(files, schema, package, with_out=False)
-    _operator.add_test(files, schema, package, kernel=True)
+    _operator.append(files, "meson.build", "kernels_of_its_own", f"'src/{schema.stem}.cpp'")
+    _operator.append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.stem}.cu'")
+    _operator.append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.stem}"')
+    if schema.given:
+        _general.add_public(files, schema, package)
+        _general.add_test(files, schema, package)
+    else:
+        _operator.add_public(files, schema, package, with_out=False)
+        _operator.add_test(files, schema, package, kernel=True)
 
 
 def _results(schema: Schema, name: str) -> list[str]:
@@ -54,15 +56,18 @@ def _cpp(schema: Schema) -> dict[str, str]:
     value = " * ".join(f"static_cast<C>({x.name}{'[i]' * x.is_tensor})" for x in schema.arguments)
     members = [f"const T* {x.name}" if x.is_tensor else f"{_CPP[x.type]} {x.name}" for x in schema.arguments]
     given = [f".{x.name} = {x.name}{'.const_data_ptr()' * x.is_tensor}" for x in schema.arguments]
+    operands = ", ".join(f'{{"{x}", {x}}}' for x in tensors)
+    returned = outs[0] if len(outs) == 1 else f"{{{', '.join(outs)}}}"
     return {
         "name": schema.name,
+        "stem": schema.stem,
         "functor": functor_name(schema.name),
         "schema": schema.text,
         "declaration": f"{schema.name}({', '.join(f'Tensor {x}' for x in tensors)})",
         "parameters": ", ".join(f"{_CPP[x.type]} {x.name}" for x in schema.arguments),
         "members": "\n".join(f"  {member};" for member in [*members, *(f"T* {out}" for out in outs)]),
         "elements": "\n".join(f"    {out}[i] = static_cast<T>({value});" for out in outs),
-        "operands": ", ".join(f'{{"{x}", {x}}}' for x in tensors),
+        "check": f"  elementwise::check_alike(kOperator, {{{operands}}});",
         "contiguous": "\n".join(f"  {x} = torch::stable::contiguous({x});" for x in tensors),
         "allocate": "\n".join(
             f"  Tensor {out} = elementwise::empty(kOperator, {tensors[0]}, {tensors[0]}.sizes());" for out in outs
@@ -70,7 +75,8 @@ def _cpp(schema: Schema) -> dict[str, str]:
         "given": "\n".join(f"      {x}," for x in [*given, *(f".{out} = {out}.mutable_data_ptr()" for out in outs)]),
         "first": tensors[0],
         "first_out": outs[0],
-        "returned": outs[0] if len(outs) == 1 else f"{{{', '.join(outs)}}}",
+        "write_back": "",
+        "return": f"  return {returned};",
         "result": "Tensor" if len(outs) == 1 else f"std::tuple<{', '.join(['Tensor'] * len(outs))}>",
     }
 

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import importlib.metadata
 import importlib.resources
+import inspect
 import keyword
 import re
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 MAX_TENSORS, MAX_ARGUMENTS = 8, 16  # of src/elementwise/operator.h
 
-_CPP_KEYWORDS = frozenset(
+CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit
     continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
     extern false float for friend goto if inline int long mutable namespace new noexcept nullptr operator private
@@ -29,12 +30,16 @@ _USED = {
     },
     "operator": {"C", "FORMS", "Operator", "Operators", "Tensor", "c", "forms", "operators", "ops", "public", "torch"},
     "argument": {"C", "Tensor", "errno", "out", "result", "torch"},
-    "argument of a kernel": {
-        "Any", "Elementwise", "Form", "T", "autocast", "batch_first", "contract", "derivative", "grad", "i",
-        "in_dims", "info", "int64_t", "kOperator", "kernel", "needs", "run", "saved", "tangent", "tangents",
-        "unsupported",
-    },
 }  # fmt: skip
+# The same in the files of a kernel that takes tensors and numbers alone; another gives those names to no argument.
+_USED_BY_KERNEL = {
+    "Any", "Elementwise", "Form", "T", "autocast", "batch_first", "contract", "derivative", "grad", "i",
+    "in_dims", "info", "int64_t", "kOperator", "kernel", "needs", "run", "saved", "tangent", "tangents",
+    "unsupported",
+}  # fmt: skip
+
+
+REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +48,9 @@ class Argument:
 
     type: str
     name: str
+    is_written: bool = False
+    is_keyword: bool = False
+    default: Any = REQUIRED
 
     @property
     def is_tensor(self) -> bool:
@@ -56,7 +64,8 @@ class Schema:
 
     name: str
     arguments: tuple[Argument, ...]
-    results: int  # 0 of one that writes into `out`
+    results: int  # 0 of one that writes into `out`, or returns nothing
+    given: str = ""  # by the author, of a kernel that takes more than tensors and numbers, each by its place
 
     @property
     def declaration(self) -> str:
@@ -71,10 +80,17 @@ class Schema:
     @property
     def text(self) -> str:
         """The schema itself."""
+        if self.given:
+            return self.given
         if not self.results:
             return f"{self.name}({', '.join([*self._typed, 'Tensor(a!) out'])}) -> ()"
         results = "Tensor" if self.results == 1 else f"({', '.join(['Tensor'] * self.results)})"
         return f"{self.name}({', '.join(self._typed)}) -> {results}"
+
+    @property
+    def stem(self) -> str:
+        """What its files and the loops in them are called, which C++ does not want to begin or end in an underscore."""
+        return self.name.strip("_")
 
     @property
     def tensors(self) -> list[str]:
@@ -112,33 +128,102 @@ def read(text: str, *, kernel: bool) -> Schema:
         raise refuse("leave the namespace out; it is the name of the package")
     if parsed.overload_name:
         raise refuse("an overload has the public function of another operator; give it a name of its own")
-    check_name("operator", parsed.name)
+    check_name("operator", parsed.name, underscores=kernel)
     if "..." in text:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which cannot be compiled; return new tensors, or ()")
+    if kernel:
+        return _read_kernel(parsed, text, refuse)
     arguments, last = list(parsed.arguments), None
     writes = bool(arguments) and arguments[-1].alias_info is not None and arguments[-1].alias_info.is_write
     if writes:
         *arguments, last = arguments
     for argument in arguments:
-        _check_argument(argument, refuse, kernel=kernel)
+        _check_argument(argument, refuse)
     names = [argument.name for argument in arguments]
-    made = [functor_name(parsed.name)] + [f"{x}_tangent" for x in names]
-    made += [f"{of}{i}" for i in range(len(parsed.returns)) for of in ("grad", "out")]
     for i, name in enumerate(names):
-        if name in names[:i] or (kernel and name in made):
+        if name in names[:i]:
             raise refuse(f"{name} is the name of something else in it, too")
     tensors = sum(str(argument.type) == "Tensor" for argument in arguments)
     if not tensors:
         raise refuse("there must be a tensor among the arguments")
     if tensors > MAX_TENSORS or len(arguments) > MAX_ARGUMENTS:
         raise refuse(f"there may be {MAX_TENSORS} tensors, and {MAX_ARGUMENTS} arguments in all")
-    _check_results(parsed, last, refuse, kernel=kernel)
+    _check_results(parsed, last, refuse)
     return Schema(parsed.name, tuple(Argument(str(x.type), x.name) for x in arguments), len(parsed.returns))
 
 
-def _check_argument(argument: Any, refuse: Any, *, kernel: bool) -> None:
+def _is_plain(parsed: Any) -> bool:
+    """Return whether a kernel takes tensors and numbers alone, by names that what is written for it does not have."""
+    arguments = list(parsed.arguments)
+    names = {argument.name for argument in arguments}
+    used = {functor_name(parsed.name), *_USED_BY_KERNEL, *(f"{name}_tangent" for name in names)}
+    used |= {f"{of}{i}" for i in range(len(parsed.returns)) for of in ("grad", "out")}
+    try:
+        check_name("operator", parsed.name)
+        for name in names:
+            check_name("argument", name)
+    except ValueError:
+        return False
+    return (
+        used.isdisjoint(names)
+        and len(arguments) <= MAX_ARGUMENTS
+        and sum(str(x.type) == "Tensor" for x in arguments) <= MAX_TENSORS
+        and all(x.real_type.kind() in ("TensorType", "FloatType", "IntType", "BoolType") for x in arguments)
+        and not any(x.alias_info or x.kwarg_only or x.has_default_value() for x in arguments)
+    )
+
+
+# Of what an argument may be, or a list or an optional one of it: those that the stable ABI of torch 2.10 passes.
+_PASSED = ("Tensor", "float", "int", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat")
+_INSTEAD = {
+    "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",
+    "Generator": "a Generator, which the stable ABI passes from torch 2.13 on; take a seed, an int",
+    "complex": "complex, which the stable ABI of torch 2.10 does not pass; take two floats",
+}
+
+
+def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
+    """Read the schema of a kernel that takes whatever the dispatcher does."""
+    arguments = [_argument_of_kernel(argument, refuse) for argument in parsed.arguments]
+    for argument in arguments:
+        if argument.name in [other.name for other in arguments if other is not argument]:
+            raise refuse(f"{argument.name} is the name of something else in it, too")
+    if not any(argument.type in ("Tensor", "Tensor[]") for argument in arguments):
+        raise refuse("there must be a tensor, or a list of tensors, among the arguments that is always there")
+    results = [str(result.type) for result in parsed.returns]
+    if "List[Tensor]" in results:
+        raise refuse("a list among its results has a length that nobody knows before a call; return tensors one by one")
+    if set(results) - {"Tensor"}:
+        raise refuse(f"its results must be tensors, which a compiled program can hold, got {', '.join(results)}")
+    if not results and not any(argument.is_written for argument in arguments):
+        raise refuse("it must return a tensor, or write to an argument, as 'Tensor(a!) x' says")
+    given = "" if _is_plain(parsed) else " ".join(text.split())
+    return Schema(parsed.name, tuple(arguments), len(results), given)
+
+
+def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
+    name = argument.name
+    check_identifier("argument", name, underscores=True)
+    base, suffix = str(argument.real_type), ""
+    while wrapped := re.fullmatch(r"(List|Optional)\[(.*)\]", base):
+        base, suffix = wrapped[2], ("[]" if wrapped[1] == "List" else "?") + suffix
+    if base not in _PASSED or argument.real_type.kind() == "SymBoolType":
+        base = "SymBool" if base == "bool" else base
+        raise refuse(f"{name} is {_INSTEAD.get(base, f'{base}, which the stable ABI of torch 2.10 does not pass')}")
+    if base == "Tensor" and suffix not in ("", "?", "[]"):
+        raise refuse(f"{name} must be a tensor, an optional one or a list of tensors; a list may be empty")
+    is_written = argument.alias_info is not None and argument.alias_info.is_write
+    if argument.alias_info is not None and not is_written:
+        raise refuse(f"{name} is aliased; results are new tensors")
+    default = argument.default_value if argument.has_default_value() else REQUIRED
+    if base in ("ScalarType", "Device", "Layout", "MemoryFormat") and default not in (REQUIRED, None):
+        raise refuse(f"the default of {name} must be None, or in ops.py alone: a schema has a number for it")
+    return Argument(base + suffix, name, is_written, argument.kwarg_only, default)
+
+
+def _check_argument(argument: Any, refuse: Any) -> None:
     name, type_ = argument.name, str(argument.type)
     if argument.alias_info is not None:
         what = "is written to" if argument.alias_info.is_write else "is aliased"
@@ -147,25 +232,22 @@ def _check_argument(argument: Any, refuse: Any, *, kernel: bool) -> None:
         raise refuse(f"{name} is a list; pass its elements one by one")
     if argument.real_type.kind().startswith("Sym"):
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
-    allowed = ("Tensor", "float", "int", "bool") if kernel else ("Tensor", "float")
+    allowed = ("Tensor", "float")
     if type_ not in allowed:
-        advice = ", or use --kernel, which takes int and bool too" if type_ in ("int", "bool") else ""
-        if near := get_close_matches(type_, allowed, 1):
-            advice = f"; is it {near[0]}?"
+        near = get_close_matches(type_, allowed, 1)
+        advice = f"; is it {near[0]}?" if near else ", or use --kernel, which takes others too"
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
     if argument.has_default_value() or argument.kwarg_only:
         raise refuse(f"{name} must be positional and without a default; give it one in ops.py")
     check_name("argument", name)
-    if kernel:
-        check_name("argument of a kernel", name)
 
 
-def _check_results(parsed: Any, out: Any, refuse: Any, *, kernel: bool) -> None:
+def _check_results(parsed: Any, out: Any, refuse: Any) -> None:
     results = [str(result.type) for result in parsed.returns]
     if set(results) - {"Tensor"}:
         raise refuse(f"its results must be tensors, one by one, got {', '.join(results)}")
     if out is not None:
-        if kernel or results or out.name != "out" or not parsed.name.endswith("_out"):
+        if results or out.name != "out" or not parsed.name.endswith("_out"):
             raise refuse("an operator that writes looks like 'scale_out(Tensor x, Tensor(a!) out) -> ()', element-wise")
     elif not results:
         raise refuse("it must return a tensor, or write into a last argument, 'Tensor(a!) out'")
@@ -173,14 +255,23 @@ def _check_results(parsed: Any, out: Any, refuse: Any, *, kernel: bool) -> None:
         raise refuse("the names of operators that write end in _out, and this one returns its result")
 
 
-def check_name(what: str, name: str) -> None:
-    """Raise ``ValueError`` if a package, an operator or an argument cannot have a name."""
+def check_identifier(what: str, name: str, *, underscores: bool = False) -> None:
+    """Raise ``ValueError`` if something cannot have a name in Python; ``underscores`` may begin and end it, or not."""
     # It becomes a module, a project on PyPI and a dispatcher namespace, or a function in Python and in C++.
-    if not re.fullmatch("[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?", name) or keyword.iskeyword(name):
+    wanted = "_?[A-Za-z][A-Za-z0-9_]*" if underscores else "[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?"
+    if not re.fullmatch(wanted, name) or keyword.iskeyword(name):
+        ends = "begins with a letter" + (
+            ", or an underscore and one," if underscores else ", does not end in an underscore"
+        )
         raise ValueError(
             f"the name of the {what} must be a Python identifier of letters, digits and underscores that "
-            f"begins with a letter, does not end in an underscore and is no keyword, got {name!r}"
+            f"{ends} and is no keyword, got {name!r}"
         )
+
+
+def check_name(what: str, name: str, *, underscores: bool = False) -> None:
+    """Raise ``ValueError`` if a package, an operator or an argument cannot have a name."""
+    check_identifier(what, name, underscores=underscores)
     if owner := _owner(what, name):
         raise ValueError(f"the name of the {what} must not be one that {owner} has already, got {name!r}")
 
@@ -194,7 +285,7 @@ def _private() -> Any:
 
 
 def _owner(what: str, name: str) -> str:
-    if name in _CPP_KEYWORDS:
+    if name in CPP_KEYWORDS:
         return "C++"
     if name in _USED[what]:
         return "the project itself"

@@ -289,7 +289,8 @@ def derivative(
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         tensors = [x if isinstance(x, Tensor) else None for x in saved]
         # What a gradient of each argument, and a tangent of each result, must be.
-        of_gradients = [(x.shape, x.dtype) if need else None for x, need in zip(inputs, needs, strict=True)]
+        pairs = zip(inputs, needs, strict=True)  # an optional tensor that is absent has no gradient
+        of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
         of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
         return tensors, [*(None if isinstance(x, Tensor) else x for x in saved), (of_gradients, of_tangents)]
 

@@ -21,6 +21,7 @@ from torch.fx import Proxy
 from .. import _torch_private as private
 from . import contract
 from .derivative import no_gradient
+from .kernel import Kernel
 from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
 from .short_way import way, written_out
 
@@ -67,6 +68,9 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
                 rows[form.declaration][form.kind] = form
         if not rows:
             raise ValueError(f"{name}: there is no operator of this name, only {sorted({form.name for form in forms})}")
+        kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
+        if kernels:
+            return _of_kernel(kernels[0], function)
         _check_out(name, rows, inspect.signature(function).parameters.get("out"))
         callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
 
@@ -101,6 +105,51 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
         return written
 
     return decorate
+
+
+_FUNCTION_OF_KERNEL = """\
+def {name}{signature}:
+    if {refused}:
+        {refuse}({arguments})
+    return {call}({arguments_by_name})
+"""
+
+
+def _of_kernel(kernel: Kernel, function: _Function) -> _Function:
+    """Return the public function of an operator that takes whatever the dispatcher takes."""
+    parameters = inspect.signature(function).parameters
+    if [*parameters] != [x.name for x in kernel.arguments]:
+        raise ValueError(f"{kernel.name}: its arguments are {[x.name for x in kernel.arguments]}, got {[*parameters]}")
+
+    def refuse(*args: Any) -> None:
+        kernel.tensors(args)
+        for argument, place in kernel.numbers.items():
+            if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
+                raise no_gradient(kernel.op, argument)  # torch makes a number of it, and forgets its gradient
+
+    def own(word: str) -> str:
+        return own(f"_{word}") if word in parameters else word
+
+    # The defaults are values, which stand in the source as None.
+    bare = [
+        x.replace(annotation=x.empty, default=x.empty if x.default is x.empty else None) for x in parameters.values()
+    ]
+    refused = [f"{x} is None" for x in kernel.inputs] + [
+        f"{own('isinstance_')}({x}, {own('Tensor_')})" for x in kernel.numbers
+    ]
+    source = _FUNCTION_OF_KERNEL.format(
+        name=kernel.name,
+        signature=inspect.Signature(bare),
+        refused=" or ".join(refused) or "False",
+        refuse=own("refuse_"),
+        arguments=", ".join(parameters),
+        call=own("call_"),
+        arguments_by_name=", ".join(f"{x.name}={x.name}" if x.is_keyword else x.name for x in kernel.arguments),
+    )
+    scope = {own("isinstance_"): isinstance, own("Tensor_"): Tensor, own("refuse_"): refuse, own("call_"): kernel.op}
+    written: Any = update_wrapper(written_out(kernel.name, source, scope), function)
+    written.__defaults__, written.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return written
 
 
 def _check_out(name: str, rows: dict[str, dict[int, Form]], out: inspect.Parameter | None) -> None:

@@ -13,11 +13,12 @@ from . import contract
 from ._library import implement
 from .operator import Form
 
-_BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
-             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
+BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
+            "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
 
 
-def _complaint(x: Any) -> str | None:
+def complaint(x: Any) -> str | None:
+    """Return what is wrong with a tensor that no kernel takes, and what to do; or None."""
     if not isinstance(x, Tensor):
         return None
     if isinstance(x, MaskedTensor):
@@ -34,9 +35,9 @@ def _complaint(x: Any) -> str | None:
 def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
     for argument, x in zip(private.argument_names(form.op), (*args, *kwargs.values()), strict=False):
-        complaint = _complaint(x)
-        if complaint is not None:
-            raise RuntimeError(f"{form.name}: {argument} {complaint}")
+        because = complaint(x)
+        if because is not None:
+            raise RuntimeError(f"{form.name}: {argument} {because}")
 
 
 def register(form: Form) -> None:
@@ -47,7 +48,7 @@ def register(form: Form) -> None:
         contract.check_defined(form, args, form.out(args, kwargs))
         raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
-    for backend in _BACKENDS:
+    for backend in BACKENDS:
         implement(form.op, refuse, backend)
     torch.library.register_torch_dispatch(
         form.op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))

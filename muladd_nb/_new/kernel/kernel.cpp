@@ -1,9 +1,9 @@
 // @name@: its schema, what it refuses, and what its kernel is given.
-#include "@name@.h"
+#include "@stem@.h"
 
 #include "elementwise/plain/kernel.h"
 
-ELEMENTWISE_KERNEL(my_ops, @name@, @functor@)
+ELEMENTWISE_KERNEL(my_ops, @stem@, @functor@)
 
 #ifndef ELEMENTWISE_ISA // the kernel is compiled for each instruction set, and the rest once
 
@@ -16,14 +16,15 @@ constexpr elementwise::Signature kSignature("@declaration@");
 constexpr elementwise::contract::Caller kOperator{kSignature, elementwise::functional};
 
 @result@ run(@parameters@) {
-  elementwise::check_alike(kOperator, {@operands@});
+@check@
 @contiguous@
 @allocate@
   const @functor@<void> kernel{
 @given@
   };
   elementwise::launch(kOperator, kernel, @first@, @first_out@.numel());
-  return @returned@;
+@write_back@
+@return@
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // @name@: its kernel on CUDA.
-#include "@name@.h"
+#include "@stem@.h"
 
 namespace my_ops {
 namespace {
@@ -13,7 +13,7 @@ __global__ void kernel(@functor@<T> element, int64_t n) {
 } // namespace
 
 // Launches it for the n elements of what it is given, and returns what is wrong, if anything is.
-elementwise::cuda::Error @name@_on_cuda(int32_t dtype, const void* given, int64_t n, void* stream) {
+elementwise::cuda::Error @stem@_on_cuda(int32_t dtype, const void* given, int64_t n, void* stream) {
   constexpr int kThreads = 256;
   elementwise::cuda::Error error;
   elementwise::with_kernel<@functor@>(dtype, given, [&]<class T>(const @functor@<T>& element) {

@@ -65,6 +65,14 @@ struct Computed<void> {
 template <class T>
 using computed_t = typename Computed<T>::type;
 
+// Where the elements of a list of tensors are, by value, as a kernel is given them on the device, too.
+template <class T>
+struct Pointers {
+  static constexpr int64_t kMost = 32; // a kernel of CUDA is given 4096 bytes
+  T* of[kMost];
+  int64_t count;
+};
+
 // Calls body(Kernel<T>) with the type that has this ordinal. `Dtypes` has no other one. `given` is a Kernel<void>: the
 // same but for what its pointers point to.
 template <template <class> class Kernel, class Body>

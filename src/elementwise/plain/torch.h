@@ -6,7 +6,9 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "../contract.h"
@@ -31,22 +33,74 @@ inline bool runs(const torch::stable::Tensor& x) {
 
 namespace elementwise {
 
-// A tensor by its name in the schema.
-struct Named {
-  std::string_view name;
-  const torch::stable::Tensor& tensor;
+// An argument by its name in the schema: a tensor, one that may be missing, or a list of them.
+class Named {
+ public:
+  Named(std::string_view name, const torch::stable::Tensor& x) : name_(name), first_(&x), count_(1) {}
+  Named(std::string_view name, const std::optional<torch::stable::Tensor>& x)
+      : name_(name), first_(x ? &*x : nullptr), count_(x ? 1 : 0) {}
+  Named(std::string_view name, const std::vector<torch::stable::Tensor>& x)
+      : name_(name), first_(x.data()), count_(x.size()), is_list_(true) {}
 
-  Operand operand(const contract::Caller& op) const {
-    if (!tensor.defined()) contract::fail_none(op, name);
-    return elementwise::operand(name, tensor.get());
+  size_t count() const {
+    return count_;
   }
+
+  const torch::stable::Tensor& tensor(size_t k) const {
+    return first_[k];
+  }
+
+  // What an error message calls it: of a list, `xs[0]`.
+  std::string name(size_t k) const {
+    std::string text(name_);
+    if (is_list_) text.append("[").append(std::to_string(k)).append("]");
+    return text;
+  }
+
+ private:
+  std::string_view name_;
+  const torch::stable::Tensor* first_;
+  size_t count_;
+  bool is_list_ = false;
+};
+
+// The tensors of several arguments, as the checks take them.
+class Operands {
+ public:
+  Operands(const contract::Caller& op, std::initializer_list<Named> arguments) {
+    for (const Named& x : arguments)
+      for (size_t k = 0; k < x.count(); k++) {
+        names_.push_back(x.name(k));
+        tensors_.push_back(&x.tensor(k));
+        if (!x.tensor(k).defined()) contract::fail_none(op, names_.back());
+        operands_.push_back(operand(names_.back(), x.tensor(k).get()));
+      }
+  }
+  Operands(const Operands&) = delete; // an operand has the name that is here
+
+  size_t size() const {
+    return operands_.size();
+  }
+  const Operand* data() const {
+    return operands_.data();
+  }
+  const Operand& operator[](size_t k) const {
+    return operands_[k];
+  }
+  const torch::stable::Tensor& tensor(size_t k) const {
+    return *tensors_[k];
+  }
+
+ private:
+  std::deque<std::string> names_; // which stay where they are
+  std::vector<const torch::stable::Tensor*> tensors_;
+  std::vector<Operand> operands_;
 };
 
 // Refuses None, tensors that are not floating-point, those that are not of the dtype, device and shape of the first,
 // and elements past the end of a storage.
 inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
-  std::vector<Operand> operands;
-  for (const Named& x : tensors) operands.push_back(x.operand(op));
+  const Operands operands(op, tensors);
   contract::check_inputs(op, ValuesOf<FloatingPoint>::dtypes, operands.data(), operands.size());
 }
 
@@ -54,9 +108,99 @@ inline void check_alike(const contract::Caller& op, std::initializer_list<Named>
 // index. What its shape and its values must be, only the operator knows.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
-  const Operand x = other.operand(op);
-  contract::check_inputs(op, ValuesOf<List<Dtypes...>>::dtypes, &x, 1);
-  contract::check_same_device(op, first.operand(op), x);
+  const Operands operands(op, {first, other});
+  contract::check_inputs(op, ValuesOf<List<Dtypes...>>::dtypes, &operands[1], 1);
+  contract::check_same_device(op, operands[0], operands[1]);
+}
+
+// Refuses a tensor that is written to and overlaps itself, or has memory in common with another of the call, which a
+// kernel reads or writes at some other time; and one that may not be written to. Counts the write into each.
+inline void check_written(
+    const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
+  const Operands outs(op, written), ins(op, read);
+  std::vector<const char*> data; // first of what is written: a lazy clone is made a tensor of its own here
+  for (size_t k = 0; k < outs.size(); k++) data.push_back(static_cast<char*>(outs.tensor(k).mutable_data_ptr()));
+  for (size_t k = 0; k < ins.size(); k++) data.push_back(static_cast<const char*>(ins.tensor(k).const_data_ptr()));
+  for (size_t k = 0; k < outs.size(); k++) {
+    const Operand& out = outs[k];
+    const auto out_bytes = static_cast<int64_t>(outs.tensor(k).element_size());
+    contract::check_not_self_overlapping(op, out);
+    for (size_t j = k + 1; j < outs.size() + ins.size(); j++) {
+      const Operand& x = j < outs.size() ? outs[j] : ins[j - outs.size()];
+      const auto& tensor = j < outs.size() ? outs.tensor(j) : ins.tensor(j - outs.size());
+      const auto bytes = static_cast<int64_t>(tensor.element_size());
+      const int64_t distance = data[j] - data[k];
+      if (out.numel() == 0 || x.numel() == 0) continue;
+      if (distance >= out.extent() * out_bytes || -distance >= x.extent() * bytes) continue;
+      // Of other shapes the whole extents are compared.
+      if (bytes != out_bytes || !contract::same_shape(out, x) || distance % bytes != 0 ||
+          overlaps(out.dim, out.sizes, out.strides, x.strides, distance / bytes))
+        contract::fail(op, out.name, " is written to and must share no memory with ", x.name);
+    }
+  }
+  for (size_t k = 0; k < outs.size(); k++) {
+    AtenTensorHandle same;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(outs.tensor(k).get(), &same));
+    if (!Tensor(same).bump_version()) contract::fail_inference_tensor(op, outs[k]);
+  }
+}
+
+// The elements of an argument side by side: what is not contiguous is copied.
+inline torch::stable::Tensor contiguous(const torch::stable::Tensor& x) {
+  return torch::stable::contiguous(x);
+}
+inline std::optional<torch::stable::Tensor> contiguous(const std::optional<torch::stable::Tensor>& x) {
+  return x ? std::optional(torch::stable::contiguous(*x)) : std::nullopt;
+}
+inline std::vector<torch::stable::Tensor> contiguous(const std::vector<torch::stable::Tensor>& xs) {
+  std::vector<torch::stable::Tensor> all;
+  for (const auto& x : xs) all.push_back(torch::stable::contiguous(x));
+  return all;
+}
+
+// Where these are, as the members of a functor have it: null for one that is missing.
+inline const void* data(const torch::stable::Tensor& x) {
+  return x.const_data_ptr();
+}
+inline const void* data(const std::optional<torch::stable::Tensor>& x) {
+  return x ? x->const_data_ptr() : nullptr;
+}
+inline void* mutable_data(const torch::stable::Tensor& x) {
+  return x.mutable_data_ptr();
+}
+inline void* mutable_data(const std::optional<torch::stable::Tensor>& x) {
+  return x ? x->mutable_data_ptr() : nullptr;
+}
+
+template <class T, class Data>
+Pointers<T> pointers(
+    const contract::Caller& op, std::string_view name, const std::vector<torch::stable::Tensor>& xs,
+    const Data& data_of) {
+  Pointers<T> all{};
+  all.count = static_cast<int64_t>(xs.size());
+  if (all.count > all.kMost) contract::fail(op, name, " must have at most ", all.kMost, " tensors, got ", all.count);
+  for (int64_t k = 0; k < all.count; k++) all.of[k] = data_of(xs[k]);
+  return all;
+}
+inline Pointers<const void> data(
+    const contract::Caller& op, std::string_view name, const std::vector<torch::stable::Tensor>& xs) {
+  return pointers<const void>(op, name, xs, [](const auto& x) { return x.const_data_ptr(); });
+}
+inline Pointers<void> mutable_data(
+    const contract::Caller& op, std::string_view name, const std::vector<torch::stable::Tensor>& xs) {
+  return pointers<void>(op, name, xs, [](const auto& x) { return x.mutable_data_ptr(); });
+}
+
+// Copies what was written to what contiguous() made of an argument back to it, where that is a copy.
+inline void write_back(torch::stable::Tensor x, const torch::stable::Tensor& written) {
+  if (written.const_data_ptr() != x.const_data_ptr()) torch::stable::copy_(x, written);
+}
+inline void write_back(const std::optional<torch::stable::Tensor>& x, const std::optional<torch::stable::Tensor>& y) {
+  if (x) write_back(*x, *y);
+}
+inline void write_back(
+    const std::vector<torch::stable::Tensor>& xs, const std::vector<torch::stable::Tensor>& written) {
+  for (size_t k = 0; k < xs.size(); k++) write_back(xs[k], written[k]);
 }
 
 // Returns a new tensor on the device of `like`, and of its dtype if there is no other.

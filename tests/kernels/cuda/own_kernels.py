@@ -23,7 +23,7 @@ for case in OPERATORS:
     for what, args in () if case.is_elementwise else case.samples("cpu"):
         for blocks in ("1", "1000000"):  # of which a kernel has to take its next step, and has not
             os.environ["ELEMENTWISE_MOST_BLOCKS"] = blocks
-            result = getattr(getattr(torch.ops, f"{package}_on_host"), case.name)(*args)
+            result = case.call(*args, function=getattr(getattr(torch.ops, f"{package}_on_host"), case.name))
             try:
                 case.check(result, case.call(*args), f"the result on CUDA of {what}, at most {blocks} blocks")
             except AssertionError as error:

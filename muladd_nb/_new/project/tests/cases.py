@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from my_ops._operators import FORMS, TABLE
+from my_ops._register.kernel import Kernel
 from my_ops._register.operator import OUT, WRITING
 from my_ops._torch_private import has_kernel
 
@@ -37,16 +40,19 @@ class Case:
         Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
         makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
         or of others; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
-        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``. A tensor to which the functor
-        gives a dtype of its own becomes one of that.
+        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``; an optional tensor is
+        ``either(tensor(), None)``. A list has as many tensors in every call. A tensor to which the functor gives a
+        dtype of its own becomes one of that.
     reference
         The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode. By
-        default it is the formula of the table.
+        default it is the formula of the table. Of a kernel that writes to its arguments it returns a tuple of what these
+        become, and then the results.
     shapes
         Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
         which must be large enough for several.
     differentiable
-        The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats.
+        The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats, but none
+        of one that writes or takes a list.
     results
         The dtype of each result; by default it is what the functor says, or that of the first tensor, or of the
         reference where that returns integers.
@@ -68,13 +74,19 @@ class Case:
 
     def __post_init__(self) -> None:
         self.name = self.function.__name__
-        self.writes = self.name.endswith("_out")
         declared = {self.name, self.name.removesuffix("_out")}
         self.forms = [form for form in FORMS if form.declaration.partition("(")[0] in declared]
         # The form that returns `out` cannot be compiled, and is none that programs call from Python.
         self.ops = [form.op for form in self.forms if form.kind != OUT]
         self.dtypes = self.forms[0].dtypes
-        self.names = [name for name in inspect.signature(self.function).parameters if name != "out"]
+        self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
+        self.writes = self.name.endswith("_out") and self.kernel is None
+        self.names = [name for name in inspect.signature(self.function).parameters if name != "out" or self.kernel]
+        self.written: set[str] = set()
+        self.lengths: list[int | None] = [None] * len(self.names)
+        self.by_keyword = [x.name for x in self.kernel.arguments if x.is_keyword] if self.kernel else []
+        if self.kernel:
+            self._take_lists_apart()
         self.has_cuda = has_kernel(self.ops[0], "CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
@@ -93,12 +105,46 @@ class Case:
         if self.differentiable is None:
             args = self.sample(self.dtypes[-1])
             partials = self.forms[0].promises.partials if self.is_elementwise else self.names
+            if self.written or any(self.lengths):
+                partials = ()
             if formula and self.forms[0].promises.differentiable:
                 partials = inspect.signature(formula).parameters
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
             self.differentiable = [name for name in self.differentiable if name in partials and not self.writes]
             if self.is_elementwise and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
                 self.differentiable = []
+
+    def _take_lists_apart(self) -> None:
+        """Let a kernel look to the tests like one whose lists of tensors are arguments one by one."""
+        first = self.arguments(_Tensor(self.dtypes[-1], "cpu", self.shapes[0], ()), _Either({}))
+        written, names = self.kernel.written, self.names
+        self.lengths = [len(x) if isinstance(x, (list, tuple)) and all(map(is_tensor, x)) else None for x in first]
+        parts = [
+            [name] if n is None else [f"{name}[{i}]" for i in range(n)]
+            for name, n in zip(names, self.lengths, strict=True)
+        ]
+        self.names = [part for of_one in parts for part in of_one]
+        self.written = {part for name, of_one in zip(names, parts, strict=True) if name in written for part in of_one}
+        arguments, reference = self.arguments, self.reference
+        self.arguments = lambda *args: [
+            x for y, n in zip(arguments(*args), self.lengths, strict=True) for x in ([y] if n is None else y)
+        ]
+
+        def of_lists(*args: Any) -> Any:
+            by_place, by_keyword = self.given(args)
+            return reference(*by_place, *by_keyword.values())
+
+        self.reference = of_lists
+
+    def given(self, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments as the operator takes them: with lists, and by name those that it takes by name alone."""
+        whole, begin = [], 0
+        for n in self.lengths:
+            end = begin + (1 if n is None else n)
+            whole.append(args[begin] if n is None else list(args[begin:end]))
+            begin = end
+        by_place = len(whole) - len(self.by_keyword)
+        return whole[:by_place], dict(zip(self.by_keyword, whole[by_place:], strict=True))
 
     def sample(
         self,
@@ -128,21 +174,39 @@ class Case:
             given = [f"{name}={x}" for name, x in zip(self.names, args, strict=True) if not is_tensor(x)]
             yield ", ".join([f"{kind} elements of shape {list(shape)} and {str(dtype)[6:]}", *given]), args
 
-    def call(self, *args: Any, out: Tensor | None = None) -> Any:
-        """Return the result, or what was written."""
+    def call(self, *args: Any, out: Tensor | None = None, function: Callable[..., Any] | None = None) -> Any:
+        """Return the result, or what was written: to copies, or to the arguments themselves where there is an out."""
+        function = function or self.function
+        if self.kernel:
+            return self._call_kernel(function, args, itself=out is not None)
         if not self.writes:
-            return self.function(*args)
+            return function(*args)
         out = self.empty_out(args) if out is None else out
         self.function(*args, out)
         return out
 
     def empty_out(self, args: Sequence[Any]) -> Tensor:
         """Return a tensor for the result of a call, on the device of its tensors."""
-        return torch.empty_like(tensors(args)[0], dtype=self.forms[0].result_dtypes(args)[0])
+        dtype = None if self.kernel else self.forms[0].result_dtypes(args)[0]
+        return torch.empty_like(tensors(args)[0], dtype=dtype)
 
     def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:
         """Return the dtypes of the results of a call, if the functor gives one its own."""
         return self.forms[0].result_dtypes(args) if any(self.forms[0].of_results) else ()
+
+    def _call_kernel(self, function: Callable[..., Any], args: Sequence[Any], *, itself: bool) -> Any:
+        places = [i for i, x in enumerate(args) if self.names[i] in self.written and is_tensor(x)]
+        args = [x.clone() if i in places and not itself else x for i, x in enumerate(args)]
+        by_place, by_keyword = self.given(args)
+        returned = function(*by_place, **by_keyword)
+        if not self.written:
+            return returned
+        written = tuple([args[i] for i in places])
+        return written if returned is None else written + as_tuple(returned)
+
+    def present(self, args: Sequence[Any]) -> list[str]:
+        """Return the arguments that have a gradient, without those that are None."""
+        return [name for name in self.differentiable if is_tensor(args[self.names.index(name)])]
 
     def expected(self, *args: Any) -> Any:
         """Return what the reference computes in float64, if that is what it computes in, rounded to the dtype."""
@@ -158,7 +222,7 @@ class Case:
     def check(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
         __tracebackhide__ = True
-        rtol, atol = self.tolerance.get(as_tuple(expected)[0].dtype, (None, None))
+        rtol, atol = self.tolerance.get(next((x.dtype for x in as_tuple(expected)), None), (None, None))
         self.close(actual, expected, what, rtol=rtol, atol=atol)
 
     def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
@@ -203,6 +267,21 @@ def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
         return x.to(dtype)
     range_ = torch.iinfo(dtype)
     return x.clamp(max(range_.min, -(2**31)), min(range_.max, 2**31 - 1)).to(dtype)
+
+
+def product(*factors: Any) -> Any:
+    """Return the product of tensors and numbers, those of lists one by one. What is None is no factor."""
+    return functools.reduce(operator.mul, _each_of(factors), 1)
+
+
+def times(factor: Any, *tensors: Any) -> tuple[Tensor, ...]:
+    """Return each tensor, those of lists one by one, times a factor. What is None is no tensor."""
+    return tuple(x * factor for x in _each_of(tensors))
+
+
+def _each_of(values: Sequence[Any]) -> list[Any]:
+    each = [x for value in values for x in (value if isinstance(value, (list, tuple)) else [value])]
+    return [x for x in each if x is not None]
 
 
 def is_tensor(x: Any) -> bool:

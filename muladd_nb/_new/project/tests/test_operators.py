@@ -96,6 +96,66 @@ def test_out(case, device):
             assert out._version > version, f"{case.name}: the write into out is not counted"
 
 
+def test_writes(case, device):
+    """To its arguments are counted, whoever listens, and as they should be in views and in compiled programs."""
+    args = case.sample(case.dtypes[-1], device)
+    expected = case.call(*args)
+    places = [place for place, name in enumerate(case.names) if name in case.written and is_tensor(args[place])]
+    compiled = torch.compile(case.function, fullgraph=True, backend="aot_eager")
+    for how, function, observer in (
+        ("", case.function, contextlib.nullcontext),
+        ("observed ", case.function, Listens),
+        ("compiled ", compiled, contextlib.nullcontext),
+    ):
+        given = [x.clone() if is_tensor(x) else x for x in args]
+        # What is called out, Dynamo takes by name only where it is contiguous.
+        apart = [place for place in places if how and not (function is compiled and case.names[place] == "out")]
+        wide = {place: torch.stack([given[place], given[place]], -1) for place in apart}
+        for place, x in wide.items():
+            given[place] = x[..., 0]
+        before = [given[place]._version for place in places]
+        with observer():
+            result = case.call(*given, out=given[places[0]], function=function)
+        case.check(result, expected, f"the {how}result")
+        for place, version in zip(places, before, strict=True):
+            what = f"{case.name}: the {how}write into {case.names[place]} is not counted"
+            assert given[place]._version > version, what
+        for place, x in wide.items():
+            assert torch.equal(x[..., 1], args[place]), f"{case.name}: a {how}write beside {case.names[place]}"
+
+
+def test_writes_that_are_refused(case, device):
+    """Where elements would be read after they were written, gradients lost, or a batch written to one place."""
+    args = case.sample(case.dtypes[-1], device)
+    places = [place for place, x in enumerate(args) if is_tensor(x)]
+
+    def refused(message, place, x, function=case.call):
+        given = [y.clone() if is_tensor(y) else y for y in args]
+        given[place] = x(given) if callable(x) else x
+        refuses(case, message, function, *given, out=given[place])
+
+    for place in places:
+        name, x = re.escape(case.names[place]), args[place]
+        for other in (other for other in places if case.names[place] in case.written and other != place):
+            refused(".* is written to and must share no memory with ", place, lambda given, other=other: given[other])
+            in_dims = tuple(0 if i == other else None for i in range(len(args)))
+            with pytest.raises(RuntimeError, match=".* must have a batch dimension under vmap"):
+                vmap(lambda *y, other=other: case.call(*y, out=y[other]), in_dims)(
+                    *(torch.stack([y, y]) if i == other else y for i, y in enumerate(args))
+                )
+        if case.names[place] in case.written:
+            refused(f"{name} must not overlap itself", place, x[:1].expand_as(x))
+            with torch.inference_mode():
+                made_there = x.clone()
+            refused(f"{name} was made in inference mode", place, made_there)
+        refused(f".*{name} requires grad", place, x.clone().requires_grad_())
+    for place in [place for place in places if case.names[place] in case.written][1:]:
+        given = case.sample(torch.float32, device)
+        given[place] = given[place].half()
+        with torch.autocast(device):  # which would write to a copy if it cast what is written to
+            refuses(case, ".* must have the same dtype", case.call, *given, out=given[place])
+
+
 def refuses(case, message, function, *args, **options):
     with pytest.raises(RuntimeError) as caught:
         function(*args, **options)
@@ -107,9 +167,9 @@ def test_bad_arguments_are_named(case, device, data):
     """By the same error message with data and without."""
     args = case.sample(case.dtypes[0], device)
     args = args if data else without_data(args)
-    out = case.empty_out(args)
-    first, names = case.first, case.names
+    out, first = case.empty_out(args), case.first
     others = [place for place, x in enumerate(args) if is_tensor(x) and place != first]
+    names, required = list(map(re.escape, case.names)), case.forms[0].inputs
     bad = [(first, args[first].to(torch.complex64), f"{names[first]} must be .*, got complex64")]
     for place in others:
         both, x = f"{names[first]} and {names[place]} must", args[place]
@@ -117,12 +177,14 @@ def test_bad_arguments_are_named(case, device, data):
         bad += [(place, x.to(torch.complex64), f"{both} have the same dtype|{names[place]} must be .*, got complex64")]
         bad += [(place, torch.empty_like(x, device="meta" if data else "cpu"), f"{both} be on the same device")]
         bad += [(place, torch.cat([x, x]), f"{both} have the same shape")] * alike
-    bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in (first, *others)]
+    missing = [place for place in (first, *others) if case.names[place] in required]
+    bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in missing]
     for place, x, message in bad:
         refuses(case, message, case.call, *args[:place], x, *args[place + 1 :], out=out)
-    for place in (first, *others) if others else ():  # the public function asks for None itself, the operator too
-        given = [*args[:place], None, *args[place + 1 :], *[out] * case.writes]
-        refuses(case, f"{names[place]} must be a tensor, got None", case.ops[0], *given)
+    for place in missing if others else ():  # the public function asks for None itself, the operator too
+        by_place, by_keyword = case.given([*args[:place], None, *args[place + 1 :]])
+        message = f"{names[place]} must be a tensor, got None"
+        refuses(case, message, case.ops[0], *by_place, *[out] * case.writes, **by_keyword)
 
 
 def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
@@ -133,7 +195,7 @@ def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
         for less in (1, x.numel()) if is_tensor(x) else ():
             shrunk = x.clone()
             shrunk.untyped_storage().resize_((x.numel() - less) * x.element_size())
-            message = f"{case.names[place]} must lie in its storage"
+            message = f"{re.escape(case.names[place])} must lie in its storage"
             refuses(case, message, case.call, *args[:place], shrunk, *args[place + 1 :], out=out)
 
 
@@ -144,18 +206,23 @@ def test_registrations(case, device):
         for requires_grad in {False, bool(case.differentiable)}:
             args = with_layout("transposed", case.sample(case.dtypes[-1], device))
             for place, argument in enumerate(case.names):
-                if argument in case.differentiable:
+                if argument in case.present(args):
                     args[place].requires_grad_(requires_grad)
                 elif overload and isinstance(args[place], float):
                     args[place] = torch.tensor(args[place], dtype=torch.float64)
             writes = [case.empty_out(args)] if name.endswith("_out") else []
             if not (writes and requires_grad):  # it warns
-                torch.library.opcheck(op, (*args, *writes))
+                by_place, by_keyword = case.given(args)
+                # torch's check of schemas takes no device.
+                schema = [] if any(isinstance(x, torch.device) for x in args) else ["test_schema"]
+                utils = [*schema, "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+                torch.library.opcheck(op, (*by_place, *writes), by_keyword, test_utils=utils)
 
 
 def leaves(case, args, names):
     """Return arguments of which those of these names require grad, and only those."""
-    return [x.detach().requires_grad_() if name in names else x for name, x in zip(case.names, args, strict=True)]
+    pairs = zip(case.names, args, strict=True)
+    return [x.detach().requires_grad_() if name in names and is_tensor(x) else x for name, x in pairs]
 
 
 def gradients(case, function, args, names, cotangents):
@@ -183,8 +250,8 @@ def test_gradients(case, device):
     for what, args in case.samples(device):
         cotangents = cotangents_of(case, args)
         wide = [x.double() if is_float(x) else x for x in args]
-        actual = gradients(case, case.call, args, case.differentiable, cotangents)
-        expected = gradients(case, case.reference, wide, case.differentiable, cotangents)
+        actual = gradients(case, case.call, args, case.present(args), cotangents)
+        expected = gradients(case, case.reference, wide, case.present(args), cotangents)
         for name, gradient in actual.items():
             # Where the reference has none, at infinities, or one that the dtype does not hold, ours is not asked for.
             dtype = gradient.dtype
@@ -204,9 +271,9 @@ def test_gradients_of_each_subset(case, device):
     for shape, dtype, choice in [(few, torch.float64, choice) for choice in case.choices] + [(many, torch.float32, {})]:
         args = case.sample(dtype, device, shape, choice)
         cotangents = cotangents_of(case, args)
-        of_all = gradients(case, case.call, args, case.differentiable, cotangents)
+        of_all = gradients(case, case.call, args, case.present(args), cotangents)
         tangents = {name: torch.rand_like(gradient) for name, gradient in of_all.items()}
-        for subset in subsets(case.differentiable):
+        for subset in subsets(case.present(args)):
             where = f"where {' and '.join(subset)} have one, shape {list(shape)}, {str(dtype)[6:]}"
             for name, gradient in gradients(case, case.call, args, subset, cotangents).items():
                 case.check(gradient, of_all[name], f"the gradient of {name}, reverse mode, {where}")
@@ -231,7 +298,7 @@ def of_floats(case, args, names):
 
 def test_arguments_without_a_gradient(case, device):
     """Are not silently taken for constants, in neither mode."""
-    if case.writes:
+    if case.writes or case.written:
         pytest.skip("it records nothing")
     args = case.sample(case.dtypes[-1], device)
     if not any(map(is_float, as_tuple(case.call(*args)))):
@@ -256,8 +323,9 @@ class Taylor:
 
     def __init__(self, case, device, choice, n, order):
         samples = [case.sample(torch.float64, device, choice=choice) for _ in range(n)]
-        self.points = [of_floats(case, args, case.differentiable)[1] for args in samples]
-        self.function = of_floats(case, samples[0], case.differentiable)[0]  # all else is that of the first
+        self.names = case.present(samples[0])
+        self.points = [of_floats(case, args, self.names)[1] for args in samples]
+        self.function = of_floats(case, samples[0], self.names)[0]  # all else is that of the first
         self.shapes = [x.shape for x in self.points[0]]
         self.result_shapes = [y.shape for y in self.function(*self.points[0])]
         self.x = torch.stack([flat(x) for x in self.points])
@@ -304,7 +372,7 @@ def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
     for choice in case.choices:
         taylor, h = Taylor(case, device, choice, 1, 3), 1e-5
         (x,) = taylor.x
-        names = [name for name, x in zip(case.differentiable, taylor.points[0], strict=True) for _ in range(x.numel())]
+        names = [name for name, x in zip(taylor.names, taylor.points[0], strict=True) for _ in range(x.numel())]
         for place, name in enumerate(names):
             step = h * torch.eye(len(x), dtype=x.dtype, device=x.device)[place]
             above, below = (taylor.derivatives(x + step, 2), taylor.derivatives(x - step, 2))
@@ -361,6 +429,8 @@ def test_vmap(case, device):
         for batched in subsets(places):
             if case.writes and places[0] not in batched:
                 continue
+            if case.written and any(case.names[place] in case.written for place in {*places} - {*batched}):
+                continue  # it is refused, see below
             for dim in (0, 1, -1):
                 in_dims, stacked = [None] * len(case.names), list(pair[0])
                 for place in batched:
@@ -427,8 +497,10 @@ def test_autocast(case, device):
     if torch.float32 not in case.dtypes:
         pytest.skip("not of floating-point dtypes")
     args = case.sample(torch.float32, device)
+    left = {*case.written, *case.forms[0].own}
+    read = [place for place, x in enumerate(args) if is_float(x) and case.names[place] not in left]
     for target in (torch.bfloat16, torch.float16):
-        mixed = [x.to(target) if is_float(x) and place == case.first else x for place, x in enumerate(args)]
+        mixed = [x.to(target) if place in read[:1] else x for place, x in enumerate(args)]
         for these in (args, mixed):
             with torch.autocast(device, target):
                 result = case.call(*these)
