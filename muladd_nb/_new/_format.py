@@ -58,7 +58,7 @@ def _literals(line: str) -> Iterator[str]:
 
 
 def _broken(line: str) -> Iterator[str]:
-    if len(line) <= WIDTH or line.lstrip().startswith("//"):
+    if len(line) <= WIDTH or line.lstrip().startswith(("//", "const C product_")):
         yield line
         return
     margin = " " * (len(line) - len(line.lstrip()))

@@ -115,15 +115,15 @@ def _derivative(schema: Schema) -> str:
 
 def _functor(schema: Schema, functor: str) -> str:
     parameters = ", ".join(f"C {argument.name}" for argument in schema.arguments)
-    result, returned = "C", product(schema)
+    result, value = "C", f"return {product(schema)};"
     if schema.results > 1:
         result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"
-        returned = f"{{{', '.join([product(schema)] * schema.results)}}}"
+        value = f"const C product_ = {product(schema)};\n    return {{{', '.join(['product_'] * schema.results)}}};"
     return _format.cpp(f"""\
 struct {functor} {{
   template <class C>
   ELEMENTWISE_FUNCTION {result} operator()({parameters}) const {{
-    return {returned};
+    {value}
   }}
 }};
 """)
