@@ -73,18 +73,24 @@ class Kernel(Form):
             writes computes in the dtype of what it writes to.
         """
         form = cls(private.schema(op).partition("::")[2], FUNCTIONAL, op, dtypes, Elementwise(autocast=autocast))
-        for device_type in ("cpu", "cuda"):
-            implement(op, form._autocast(device_type), f"Autocast{device_type.upper()}")
-        for backend in unsupported.BACKENDS:
-            implement(op, form._refuse, backend)
-        torch.library.register_torch_dispatch(
-            op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: form._refuse(*args, **(kwargs or {}))
-        )
-        if form.written:
-            form.without_derivative()
-            implement(op, form._counted, "ADInplaceOrView", with_keyset=True)
-            implement(op, form._resolved, "Negative")
+        form.register()
         return form
+
+    def register(self) -> None:
+        """Register what needs no function of the author's."""
+        for device_type in ("cpu", "cuda"):
+            implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
+        for backend in unsupported.BACKENDS:
+            implement(self.op, self._refuse, backend)
+        torch.library.register_torch_dispatch(
+            self.op.name(),
+            MaskedTensor,
+            lambda cls, op, types, args, kwargs=None: self._refuse(*args, **(kwargs or {})),
+        )
+        if self.written:
+            self.without_derivative()
+            implement(self.op, self._counted, "ADInplaceOrView", with_keyset=True)
+            implement(self.op, self._resolved, "Negative")
 
     @cached_property
     def arguments(self) -> list[_Argument]:
