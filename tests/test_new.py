@@ -11,6 +11,7 @@ import pytest
 from conftest import needs
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit, write_project
 
+from muladd_nb import _new
 from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_identifier
 
@@ -94,11 +95,11 @@ def softclip(tmp_path_factory):
 def kernels(tmp_path_factory):
     """A project with the kernels of the tour, and `level`."""
     folder = tmp_path_factory.mktemp("kernels")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["new", "my_ops", "--kernel", KERNEL, *RMS_NORM, LEVEL]) == 0
-    project = folder / "my_ops"
-    edit(project, "row_logsumexp", "rms_norm")
+    project = _new.create("my_ops", [KERNEL], folder, kernel=True)
+    edit(project, "row_logsumexp")
+    _new.add(RMS_NORM, project, kernel=True)
+    edit(project, "rms_norm")
+    _new.add([LEVEL], project, kernel=True)
     kernel = project / "src/level.h"
     kernel.write_text(kernel.read_text().replace("    out[i] = static_cast<T>(static_cast<C>(x[i]));\n", SAYS))
     install(project, folder / "site")
