@@ -177,7 +177,7 @@ struct DescriptionOf<List<All...>, Op> {
 template <class... Op, class Body>
 void for_each_form(List<Op...>, const Body& body) {
   const auto of_all = [&]<unsigned form>() {
-    const auto of_one = [&]<class One>() {
+    [[maybe_unused]] const auto of_one = [&]<class One>() {
       if constexpr (One::has(form)) body.template operator()<One, form>();
     };
     (of_one.template operator()<Op>(), ...);
