@@ -23,8 +23,7 @@ BUILDS = {
 }
 
 
-# test_export.py has packages, in Python. Here all tests share what is built.
-pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("aoti"), needs("c++", "g++")]
+pytestmark = [pytest.mark.whole, needs("c++", "g++")]  # test_export.py has packages, in Python
 batches = pytest.mark.parametrize("batch", [1, 2, 7, None], ids=["1", "2", "7", "all"])
 
 

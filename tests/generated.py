@@ -1,0 +1,38 @@
+"""Building, installing and testing a project that ``muladd-nb new`` wrote."""
+
+import os
+import subprocess
+import sys
+
+
+def run(*command, cwd, **environment):
+    result = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def install(project, folder):
+    """Build a wheel, install it in a folder, and return its path."""
+    # What it builds with is here already: pip need not fetch a torch of its own.
+    pip = [sys.executable, "-m", "pip"]
+    wheels = folder.parent / "wheels"
+    run(
+        *pip,
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--config-settings=setup-args=-Dcuda=disabled",
+        "-w",
+        wheels,
+        project,
+        cwd="/",
+    )
+    (wheel,) = wheels.iterdir()
+    run(*pip, "install", "--no-deps", f"--target={folder}", wheel, cwd="/")
+    return wheel
+
+
+def its_tests(project, site, *options):
+    run(sys.executable, "-m", "pytest", "-q", *options, cwd=project, PYTHONPATH=str(site))

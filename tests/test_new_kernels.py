@@ -1,0 +1,89 @@
+"""The kernels of the documentation's tour, in a project of ``muladd-nb new``."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from generated import install, its_tests
+from ten import KERNEL, RMS_NORM, edit
+
+from muladd_nb import _new
+
+pytestmark = pytest.mark.whole  # test_new.py has one of them
+
+LEVEL = "level(Tensor x) -> Tensor"  # a kernel that returns x, and says what it was compiled for
+SAYS = """\
+#if defined(__AVX512F__)
+    constexpr C level = 3;
+#elif defined(__AVX2__)
+    constexpr C level = 2;
+#else
+    constexpr C level = 1;
+#endif
+    const C value = static_cast<C>(x[i]);
+    const bool rounds = value > 1000 && value < 2000; // ties among them
+    out[i] = static_cast<T>(value == 1000 ? level : rounds ? value * static_cast<C>(1.0625) : value);
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """A project with the kernels of the tour, and `level`."""
+    folder = tmp_path_factory.mktemp("kernels")
+    project = _new.create("my_ops", [KERNEL], folder, kernel=True)
+    edit(project, "row_logsumexp")
+    _new.add(RMS_NORM, project, kernel=True)
+    edit(project, "rms_norm")
+    _new.add([LEVEL], project, kernel=True)
+    kernel = project / "src/level.h"
+    kernel.write_text(kernel.read_text().replace("    out[i] = static_cast<T>(static_cast<C>(x[i]));\n", SAYS))
+    install(project, folder / "site")
+    return project, folder / "site"
+
+
+def test_the_kernels_of_the_tour_pass_their_tests(kernels):
+    its_tests(*kernels, "-k", "rms_norm")
+
+
+BITS = """
+import hashlib, torch, my_ops
+print(my_ops.level(torch.tensor(1000.0)).item())
+torch.manual_seed(0)
+x = torch.randn(64, 301, dtype=torch.float64)
+every = [torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype) for dtype in (torch.float16, torch.bfloat16)]
+dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+results = [my_ops.row_logsumexp(x.to(dtype)) for dtype in dtypes]
+results += [my_ops.level(x[x != 1000]) for x in every]
+for dtype in dtypes:
+    x, gradient = torch.randn(2, 300, 301, dtype=torch.float64).to(dtype)
+    weight = torch.randn(301, dtype=torch.float64).to(dtype)
+    def of_rows(first, last):
+        rows = slice(first, last)
+        return my_ops.rms_norm(x[rows], weight, 1e-5), *my_ops.rms_norm_backward(gradient[rows], x[rows], weight, 1e-5)
+    of_all = of_rows(0, 300)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        assert all(map(torch.equal, of_rows(0, 300), of_all)), f"{threads} threads, {dtype}"
+    for row in (0, 7, 299):
+        alone = (y[row : row + 1] for y in of_all[:2])
+        assert all(map(torch.equal, of_rows(row, row + 1), alone)), f"row {row} alone, {dtype}"
+    results += [y.flatten() for y in of_all]
+print(*(hashlib.sha256(bytes(y.view(torch.uint8).tolist())).hexdigest() for y in results))
+"""
+
+
+def test_a_kernel_is_compiled_for_every_instruction_set_and_gives_the_same_bits(kernels):
+    """Whatever the threads, and for a row alone as in a batch."""
+
+    def python(level, check=True):
+        environment = os.environ | {"PYTHONPATH": str(kernels[1]), "MY_OPS_SIMD": level}
+        command = [sys.executable, "-c", BITS]
+        return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=check)
+
+    (levels,) = re.findall("must be one of (.+) on this machine, got none", python("none", check=False).stderr)
+    printed = [python(level).stdout.splitlines() for level in levels.split(", ")]
+    compiled_for, bits = zip(*printed, strict=True)
+    assert compiled_for == tuple(f"{n}.0" for n in range(len(printed), 0, -1))
+    assert set(bits) == {bits[0]}

@@ -1,0 +1,48 @@
+"""A project of ``muladd-nb new`` with ten operators, each of another kind: all its tests, on CUDA and old torch too."""
+
+import re
+import sys
+
+import pytest
+from conftest import needs
+from generated import install, its_tests, run
+from ten import write_project
+
+pytestmark = pytest.mark.whole  # test_new.py has two of them
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    """The project with ten operators, and its wheel."""
+    folder = tmp_path_factory.mktemp("every_kind")
+    project = write_project(folder)
+    return project, install(project, folder / "site")
+
+
+def test_every_kind_of_operator_passes_all_its_tests(every_kind):
+    project, wheel = every_kind
+    its_tests(project, wheel.parent.parent / "site", "-m", "")
+
+
+def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
+    """And on that of this environment, above: in CI the newest."""
+    project, wheel = every_kind
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    run(tmp_path / "venv/bin/pip", "install", "torch==2.10.*", f"{wheel}[test]", cwd=tmp_path)
+    run(tmp_path / "venv/bin/pytest", "-q", "-k", "not registrations and not compil", cwd=project)
+
+
+@needs("meson", "ninja", "nvcc")
+def test_its_cuda_kernels_compile_and_give_what_the_cpu_gives(every_kind, tmp_path):
+    """Compiled by the host compiler: without a GPU. Those of the element-wise operators give the same bits."""
+    project, wheel = every_kind
+    alone, whole = tmp_path / "alone", tmp_path / "whole"
+    quickly = "-Doptimization=1"  # compiled
+    run("meson", "setup", alone, quickly, "-Dkernels_alone=true", cwd=project)
+    log = run("meson", "test", "-C", alone, "--verbose", cwd=project)
+    assert int(re.search(r"^(\d+) cases, 0 failed", log, re.MULTILINE)[1]) > 10_000
+    run("meson", "setup", whole, quickly, "-Dcuda=enabled", "-Dgpu_archs=90", cwd=project)
+    run("meson", "compile", "-C", whole, cwd=project)
+    site = {"PYTHONPATH": str(wheel.parent.parent / "site")}
+    log = run("meson", "test", "-C", whole, "CUDA kernels of one's own on the host", "--verbose", cwd=project, **site)
+    assert int(re.search(r"^(\d+) cases, 0 failed", log, re.MULTILINE)[1]) > 100
