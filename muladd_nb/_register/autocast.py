@@ -40,18 +40,20 @@ def register(form: Form) -> None:
             implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
 
 
-def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
-    def casts(x: Any) -> bool:
-        dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, with a sentence
-        return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
+def casts(x: Tensor, device_type: str) -> bool:
+    """Return whether autocast on a type of device takes a tensor for one to cast."""
+    dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, with a sentence
+    return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
 
+
+def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     def dtype_of(inputs: list[Tensor], out: Tensor | None) -> torch.dtype | None:
         if out is not None and form.of_results[0] is None:
-            return out.dtype if casts(out) else None
+            return out.dtype if casts(out, device_type) else None
         if form.promises.autocast == "cast":
             return torch.get_autocast_dtype(device_type)
         # float32 is the widest of what is cast; two 16-bit types have it in common, too.
-        dtypes = {x.dtype for x in inputs if casts(x)}
+        dtypes = {x.dtype for x in inputs if casts(x, device_type)}
         return torch.float32 if form.promises.autocast == "float32" or len(dtypes) > 1 else None
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
@@ -61,7 +63,7 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         dtype = dtype_of(list(inputs.values()), out)
         cast = list(args)
         for name, x in inputs.items():
-            if dtype is not None and casts(x):
+            if dtype is not None and casts(x, device_type):
                 contract.check_in_storage(form, name, x)
                 cast[form.inputs[name]] = x.to(dtype)
         with private.without_autocast():

@@ -17,13 +17,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
-from torch.masked import MaskedTensor
 
 from .. import _C
 from .. import _torch_private as private
 from . import contract, unsupported
 from ._library import implement
+from .autocast import casts
 from .derivative import no_gradient
+from .mutation import count_writes
 from .operator import FUNCTIONAL, Elementwise, Form
 
 _KINDS = {"Tensor": "Tensor", "Optional[Tensor]": "optional", "List[Tensor]": "list"}
@@ -80,16 +81,10 @@ class Kernel(Form):
         """Register what needs no function of the author's."""
         for device_type in ("cpu", "cuda"):
             implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
-        for backend in unsupported.BACKENDS:
-            implement(self.op, self._refuse, backend)
-        torch.library.register_torch_dispatch(
-            self.op.name(),
-            MaskedTensor,
-            lambda cls, op, types, args, kwargs=None: self._refuse(*args, **(kwargs or {})),
-        )
+        unsupported.implement_refusal(self.op, self._refuse)
         if self.written:
             self.without_derivative()
-            implement(self.op, self._counted, "ADInplaceOrView", with_keyset=True)
+            count_writes(self.op, lambda args, kwargs: self.tensors(self.whole(args, kwargs), written=True).values())
             implement(self.op, self._resolved, "Negative")
 
     @cached_property
@@ -258,16 +253,6 @@ class Kernel(Form):
             if may_be_dual and private.has_tangent(x):
                 raise no_gradient(self.op, name, instead, f"{why}, but {{}} has a tangent")
 
-    def _counted(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        # This is where ATen counts a write: mutation.py says more.
-        written = [x for x in self.tensors(self.whole(args, kwargs), written=True).values() if not x.is_inference()]
-        versions = [private.version(x) for x in written]
-        returned = self.op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
-        for x, version in zip(written, versions, strict=True):
-            if private.version(x) == version:
-                increment_version(x)
-        return returned
-
     def _resolved(self, *args: Any, **kwargs: Any) -> Any:
         # What is lazily negated; torch's own fallback looks for a written tensor among the results.
         whole = self.whole(args, kwargs)
@@ -287,17 +272,13 @@ class Kernel(Form):
         raise RuntimeError(f"{self.name}: the tensors must be dense and all of one kind")
 
     def _autocast(self, device_type: str) -> Callable[..., Any]:
-        def casts(x: Tensor) -> bool:
-            dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, with a sentence
-            return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
-
         def dtype_of(args: tuple[Any, ...]) -> torch.dtype | None:
             written = list(self.tensors(args, written=True).values())
             if written:  # which is not cast: the write would be lost
-                return written[0].dtype if casts(written[0]) else None
+                return written[0].dtype if casts(written[0], device_type) else None
             if self.promises.autocast == "cast":
                 return torch.get_autocast_dtype(device_type)
-            dtypes = {x.dtype for x in self.tensors(args).values() if casts(x)}
+            dtypes = {x.dtype for x in self.tensors(args).values() if casts(x, device_type)}
             return torch.float32 if self.promises.autocast == "float32" or len(dtypes) > 1 else None
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -305,7 +286,7 @@ class Kernel(Form):
             dtype = dtype_of(args)
 
             def cast(x: Tensor, argument: _Argument) -> Tensor:
-                if argument.is_written or dtype is None or not casts(x):
+                if argument.is_written or dtype is None or not casts(x, device_type):
                     return x
                 contract.check_in_storage(self, argument.name, x)
                 return x.to(dtype)

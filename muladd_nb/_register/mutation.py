@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -36,19 +37,29 @@ def register(form: Form) -> None:
         _refuse_or_warn(form, tensors)
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
-    # This is where ATen counts a write, also in inference mode, where nothing comes to Autograd. The backend's kernel
-    # counts its own only where nothing is between: no dispatch mode, and no wrapper subclass, whose tensors are others.
-    def counted(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         out = form.out(args, kwargs)
         contract.check_defined(form, args, out)
-        counts = not out.is_inference()  # an inference tensor has no counter
-        version = private.version(out) if counts else None
-        result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
-        if counts and private.version(out) == version:
-            increment_version(out)
-        return result
+        return [out]
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
+    count_writes(op, written)
+
+
+def count_writes(op: Any, written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]]) -> None:
+    """Count each write of an operator into the tensors of a call that it writes to."""
+
+    # This is where ATen counts a write, also in inference mode, where nothing comes to Autograd. The backend's kernel
+    # counts its own only where nothing is between: no dispatch mode, and no wrapper subclass, whose tensors are others.
+    def counted(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [x for x in written(args, kwargs) if not x.is_inference()]  # which have no counter
+        versions = [private.version(x) for x in tensors]
+        result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
+        for x, version in zip(tensors, versions, strict=True):
+            if private.version(x) == version:
+                increment_version(x)
+        return result
+
     implement(op, counted, "ADInplaceOrView", with_keyset=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from . import contract
 from ._library import implement
 from .operator import Form
 
-BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
-            "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
+_BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
+             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
 
 
 def complaint(x: Any) -> str | None:
@@ -48,8 +49,13 @@ def register(form: Form) -> None:
         contract.check_defined(form, args, form.out(args, kwargs))
         raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
-    for backend in BACKENDS:
-        implement(form.op, refuse, backend)
+    implement_refusal(form.op, refuse)
+
+
+def implement_refusal(op: Any, refuse: Callable[..., Any]) -> None:
+    """Register a function that raises, as the kernel of every backend that has none."""
+    for backend in _BACKENDS:
+        implement(op, refuse, backend)
     torch.library.register_torch_dispatch(
-        form.op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))
+        op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))
     )

@@ -188,19 +188,25 @@ inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
         list(out.strides, out.dim));
 }
 
+// Have two operands a byte in common? Of different shapes the whole extents are compared.
+inline bool share_memory(
+    const Operand& x, const void* x_data, int64_t x_bytes, const Operand& y, const void* y_data, int64_t y_bytes) {
+  const int64_t x_extent = x.extent(), y_extent = y.extent();
+  const int64_t distance = static_cast<const char*>(y_data) - static_cast<const char*>(x_data);
+  if (x_extent == 0 || y_extent == 0 || distance >= x_extent * x_bytes || -distance >= y_extent * y_bytes) return false;
+  if (!same_shape(x, y)) return true;
+  return x_bytes == y_bytes
+             ? distance % y_bytes != 0 || overlaps(x.dim, x.sizes, x.strides, y.strides, distance / y_bytes)
+             : overlaps(x.dim, x.sizes, x.strides, x_bytes, y.strides, y_bytes, distance);
+}
+
 // `out` may be an input itself; any other common element would be read after it was written.
 inline void check_apart_or_same(
     const Caller& op, const Operand& out, const void* out_data, int64_t out_bytes, const Operand& x, const void* x_data,
     int64_t x_bytes) {
-  const int64_t out_extent = out.extent(), x_extent = x.extent();
-  if (out_extent == 0) return;
   bool same = out_data == x_data && out.dtype == x.dtype;
   for (int64_t d = 0; d < out.dim; d++) same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
-  const int64_t distance = static_cast<const char*>(x_data) - static_cast<const char*>(out_data);
-  if (same || distance >= out_extent * out_bytes || -distance >= x_extent * x_bytes) return;
-  if (out_bytes == x_bytes
-          ? distance % x_bytes != 0 || overlaps(out.dim, out.sizes, out.strides, x.strides, distance / x_bytes)
-          : overlaps(out.dim, out.sizes, out.strides, out_bytes, x.strides, x_bytes, distance))
+  if (!same && share_memory(out, out_data, out_bytes, x, x_data, x_bytes))
     fail(op, out.name, " must be ", x.name, " itself or share no memory with it, got a partial overlap");
 }
 

@@ -118,9 +118,9 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
 inline void check_written(
     const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
   const Operands outs(op, written), ins(op, read);
-  std::vector<const char*> data; // first of what is written: a lazy clone is made a tensor of its own here
-  for (size_t k = 0; k < outs.size(); k++) data.push_back(static_cast<char*>(outs.tensor(k).mutable_data_ptr()));
-  for (size_t k = 0; k < ins.size(); k++) data.push_back(static_cast<const char*>(ins.tensor(k).const_data_ptr()));
+  std::vector<const void*> data; // first of what is written: a lazy clone is made a tensor of its own here
+  for (size_t k = 0; k < outs.size(); k++) data.push_back(outs.tensor(k).mutable_data_ptr());
+  for (size_t k = 0; k < ins.size(); k++) data.push_back(ins.tensor(k).const_data_ptr());
   for (size_t k = 0; k < outs.size(); k++) {
     const Operand& out = outs[k];
     const auto out_bytes = static_cast<int64_t>(outs.tensor(k).element_size());
@@ -129,12 +129,7 @@ inline void check_written(
       const Operand& x = j < outs.size() ? outs[j] : ins[j - outs.size()];
       const auto& tensor = j < outs.size() ? outs.tensor(j) : ins.tensor(j - outs.size());
       const auto bytes = static_cast<int64_t>(tensor.element_size());
-      const int64_t distance = data[j] - data[k];
-      if (out.numel() == 0 || x.numel() == 0) continue;
-      if (distance >= out.extent() * out_bytes || -distance >= x.extent() * bytes) continue;
-      // Of other shapes the whole extents are compared.
-      if (bytes != out_bytes || !contract::same_shape(out, x) || distance % bytes != 0 ||
-          overlaps(out.dim, out.sizes, out.strides, x.strides, distance / bytes))
+      if (contract::share_memory(out, data[k], out_bytes, x, data[j], bytes))
         contract::fail(op, out.name, " is written to and must share no memory with ", x.name);
     }
   }
