@@ -64,6 +64,7 @@ __all__ = [
     "needs_recording",
     "parse_schema",
     "primal",
+    "ragged_dim",
     "record_at_this_level",
     "record_tangents",
     "redispatch",
@@ -255,7 +256,7 @@ _JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
 NestedTensor = _find(_JAGGED, JAGGED)
 # The elements, packed in one tensor, which is the memory itself.
 jagged_values = _getter(_JAGGED, "_values", JAGGED, field=True)
-_ragged_idx = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
+ragged_dim = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
 _metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, field=True)
 
 # Raises where a program runs, not where it is compiled.
@@ -447,6 +448,7 @@ def _schema_of_fx(op: Any) -> Any:
 
 # What operators are lowered with. Inductor takes seconds to import, and is not imported for them.
 _INDUCTOR = {
+    "broadcast": "torch._inductor.lowering:broadcast_tensors",
     "config": "torch._inductor:config",
     "decompositions": "torch._inductor.decomposition:decompositions",
     "decompositions_in_use": "torch._inductor.decomposition:select_decomp_table",
@@ -475,7 +477,7 @@ def jagged_like(nested: Any, values: Tensor) -> Tensor:
         values,
         offsets=nested.offsets(),
         lengths=nested.lengths(),
-        _ragged_idx=_ragged_idx(nested),
+        _ragged_idx=ragged_dim(nested),
         _metadata_cache=dict(_metadata_cache(nested)),
     )
     return nested_tensor

@@ -10,6 +10,7 @@ write would be lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,8 +31,13 @@ def _shardings(form: Form, *args: Any) -> list[_Sharding]:
     inputs = [args[place] for place in form.inputs.values()]
     # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
     own = [placement for x in inputs for placement in x.placements if not placement.is_partial()]
-    alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(inputs[0].ndim)), *own])
-    shardings = [(placement, dict.fromkeys(form.inputs, placement)) for placement in alike]
+    shape = torch.broadcast_shapes(*(x.shape for x in inputs))
+    alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])
+    shardings = []
+    for placement in alike:
+        placed = [_placement_of(x, placement, shape) for x in inputs]
+        if None not in placed:
+            shardings.append((placement, dict(zip(form.inputs, placed, strict=True))))
     for partial in (Partial("sum"), Partial("avg")):
         shardings += [
             (partial, {x: partial if x in together else Replicate() for x in form.inputs})
@@ -41,6 +47,17 @@ def _shardings(form: Form, *args: Any) -> list[_Sharding]:
     order = private.argument_names(form.op)[: len(args)]  # without what equals its default
     results = len(form.of_results)
     return [([result] * results, [(of | others)[x] for x in order]) for result, of in shardings]
+
+
+def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:
+    """Return the placement of what is broadcast to this shape where the result has ``placement``, if there is one."""
+    if x.shape == shape or placement.is_replicate():
+        return placement
+    if type(placement) is not Shard or placement.dim < 0 or placement.dim >= len(shape):
+        return None
+    dim = placement.dim - (len(shape) - x.ndim)
+    repeated = dim < 0 or (x.shape[dim] == 1 and shape[placement.dim] != 1)
+    return Replicate() if repeated else Shard(dim)
 
 
 def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -64,12 +81,23 @@ def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor 
             f"{form.name}: out must be sharded or replicated, got the placements {out.placements}; "
             "redistribute it first"
         )
-    local = [x.redistribute(placements=out.placements).to_local() if isinstance(x, DTensor) else x for x in args]
+    local = [_placed_as(out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
     if form.kind & OUT:
         form.op(*local, out=out.to_local())
         return out
     form.op(*local)
     return None
+
+
+def _placed_as(out: DTensor, x: DTensor, op: str) -> DTensor:
+    placements = [_placement_of(x, placement, out.shape) for placement in out.placements]
+    known = [placement for placement in placements if placement is not None]
+    if len(known) < len(placements):
+        raise RuntimeError(
+            f"{op}: out must be sharded evenly or replicated where a tensor is broadcast, got the placements "
+            f"{out.placements}; redistribute it first"
+        )
+    return x.redistribute(placements=known)
 
 
 def _register(form: Form) -> None:

@@ -21,19 +21,20 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     Parameters
     ----------
     a, b
-        Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
-        device. Any strides are read in place.
+        Tensors of one shape, one dtype (float16, bfloat16, float32 or float64) and one device. Any strides are read in
+        place.
     c
-        A number, which is rounded to the dtype that is computed in, and has no gradient; or a tensor like ``a`` and
-        ``b``, which has one.
+        A number, which is rounded to the dtype that is computed in, and has no gradient; or a tensor of that dtype and
+        device, which has one. Three tensors are broadcast together, as those of ``torch.addcmul`` are.
     out
-        Where to write the result: a tensor of the same shape, dtype and device, which may be an input itself. It is
-        never resized, and no gradient is recorded through it.
+        Where to write the result: a tensor of its shape, dtype and device, which may be an input itself. It is never
+        resized, and no gradient is recorded through it.
 
     Returns
     -------
     Tensor
-        A new tensor with the strides of ``torch.empty_like(a)``, or ``out``.
+        A new tensor with the strides that ``torch.empty_like`` gives the first input of its shape (contiguous, where
+        none has it), or ``out``.
 
     Raises
     ------
@@ -42,8 +43,8 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     OverflowError
         If ``c`` is an int that no float is near to.
     RuntimeError
-        If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
-        and an argument requires grad.
+        If shapes differ, or those of three tensors do not broadcast; if dtypes or devices differ; if ``out`` overlaps
+        itself or part of an input; if ``out`` is given and an argument requires grad.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     A feature-wise modulation, with a ``beta`` that is learned:
 
     >>> x, gamma, beta = torch.ones(2, 3), torch.full((3,), 2.0), torch.zeros(3, requires_grad=True)
-    >>> y = muladd_nb.mymuladd(x, gamma.expand_as(x), beta.expand_as(x))
+    >>> y = muladd_nb.mymuladd(x, gamma, beta)
     >>> y.sum().backward()
     >>> beta.grad
     tensor([2., 2., 2.])

@@ -7,14 +7,14 @@
 
 namespace muladd_nb {
 
-using elementwise::functional, elementwise::writing, elementwise::out, elementwise::Operator;
+using elementwise::functional, elementwise::writing, elementwise::out, elementwise::same_shape, elementwise::Operator;
 
 // clang-format off
 using Operators = elementwise::List<
-    Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd, functional | writing | out>,
+    Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd, functional | writing | out | same_shape>,
     Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out>,
-    Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out>,
-    Operator<"myadd(Tensor a, Tensor b)", Add, writing>
+    Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out | same_shape>,
+    Operator<"myadd(Tensor a, Tensor b)", Add, writing | same_shape>
 >;
 // clang-format on
 

@@ -138,6 +138,28 @@ def out_keeps_its_placement(mesh):
 
 
 @check
+def what_is_broadcast_is_placed_by_the_result(mesh):
+    x, row, column = (torch.randn(shape, device=mesh.device_type) for shape in (SHAPE, (7,), (5, 1)))
+    expected = torch.addcmul(column, x, row)
+    replicate = [Replicate()] * mesh.ndim
+    for of_x in ([Shard(0)] * mesh.ndim, [Shard(1)] * mesh.ndim, replicate):
+        leaves = [distribute(x, mesh, of_x), distribute(row, mesh, replicate), distribute(column, mesh, replicate)]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        result = muladd_nb.mymuladd(*leaves)
+        assert list(result.placements) == of_x
+        torch.testing.assert_close(result.full_tensor(), expected)
+        result.sum().backward()
+        for leaf, gradient in zip(leaves, (row.expand(SHAPE), x.sum(0), torch.full((5, 1), 7.0)), strict=True):
+            torch.testing.assert_close(leaf.grad.full_tensor(), gradient.to(mesh.device_type))
+        out = distribute(torch.zeros_like(x), mesh, of_x)
+        sharded_row = distribute(row, mesh, [Shard(0)] * mesh.ndim)
+        with torch.no_grad():
+            muladd_nb.mymuladd(leaves[0], sharded_row, leaves[2], out=out)
+        assert list(out.placements) == of_x
+        torch.testing.assert_close(out.full_tensor(), expected)
+
+
+@check
 def bad_arguments_are_refused(mesh):
     whole, x = sharded(mesh)
     _, narrow = sharded(mesh, (5, 6))

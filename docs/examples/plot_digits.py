@@ -27,8 +27,8 @@ train_y, test_y = (torch.tensor(part) for part in split[2:])
 print(f"{len(train_x)} scans to train on, {len(test_x)} to test with")
 
 # %%
-# The layer. ``mymuladd`` broadcasts nothing, and says so: ``expand_as`` repeats a row for each image without a copy,
-# and its backward sums the gradient over the images.
+# The layer. A row of ``gamma`` and one of ``beta`` are broadcast to all images, and their gradients are summed over
+# the images.
 
 
 class Modulation(nn.Module):
@@ -40,8 +40,7 @@ class Modulation(nn.Module):
         self.beta = nn.Parameter(torch.zeros(tasks, features))
 
     def forward(self, x: torch.Tensor, task: int) -> torch.Tensor:
-        gamma, beta = self.gamma[task].expand_as(x), self.beta[task].expand_as(x)
-        return muladd_nb.mymuladd(x, gamma, beta)
+        return muladd_nb.mymuladd(x, self.gamma[task], self.beta[task])
 
 
 class Classifier(nn.Module):

@@ -42,6 +42,7 @@ def register(form: Form) -> None:
         aten=promises.aten if form.below else None,
         shortened=lambda kernel: before(kernel, form),
         mixed=_mixed(form),
+        broadcasts=form.broadcasts,
     )
 
 

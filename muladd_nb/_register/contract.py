@@ -7,7 +7,7 @@ memory can tell, a partial overlap of ``out`` with an input, is left to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,8 @@ from .. import _C
 from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
 
 
-def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
-    """Raise ``RuntimeError`` unless the tensors in ``args``, and ``out``, are what an operator takes."""
+def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> Sequence[Any]:
+    """Return the shape of a result; raise ``RuntimeError`` unless the tensors are what an operator takes."""
     check_defined(form, args, out)
     first = form.first
     a = args[form.inputs[first]]
@@ -29,9 +29,14 @@ def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
     for other, place in form.inputs.items():
         if other != first:
             _check_beside(form.name, first, a, other, args[place], form.own.get(other))
+            if not form.broadcasts:
+                _check_same_shape(form.name, first, a, other, args[place])
+    shape = _broadcast(form, args) if form.broadcasts else a.shape
     if out is not None:
         _check_beside(form.name, first, a, "out", out, form.of_results[0])
+        _check_shape_of_out(form, args, shape, out)
         _check_not_self_overlapping(form.name, out)
+    return shape
 
 
 def check_defined(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
@@ -77,10 +82,6 @@ def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: t
         cure = "make out with torch.empty_like" if x_name == "out" else cure
         return f"{op}: {first} and {x_name} must {what}, got {got(a)} and {got(x)}; {cure}"
 
-    def of_shapes() -> str:
-        cure = f"nothing is broadcast, use {x_name}.expand_as({first}) or {first}.expand_as({x_name})"
-        return unlike("have the same shape", lambda y: list(y.shape), cure)
-
     if a.device != x.device:
         raise RuntimeError(unlike("be on the same device", lambda y: y.device, f"use {x_name}.to({first}.device)"))
     if own is not None and x.dtype != own:
@@ -88,10 +89,71 @@ def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: t
     if own is None and a.dtype != x.dtype:
         cure = f"nothing is promoted, use {x_name}.to({first}.dtype)"
         raise RuntimeError(unlike("have the same dtype", lambda y: name(y.dtype), cure))
+
+
+def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
+    def sentence() -> str:
+        cure = f"nothing is broadcast, use {x_name}.expand_as({first}) or {first}.expand_as({x_name})"
+        cure = "make out with torch.empty_like" if x_name == "out" else cure
+        return f"{op}: {first} and {x_name} must have the same shape, got {list(a.shape)} and {list(x.shape)}; {cure}"
+
+    _check_sizes(a.shape, x.shape, sentence)
+
+
+def _check_shape_of_out(form: Form, args: tuple[Any, ...], shape: Sequence[Any], out: Tensor) -> None:
+    a = args[form.inputs[form.first]]
+    if all(_is_shape(args[place].shape, shape) for place in form.inputs.values()):
+        _check_same_shape(form.name, form.first, a, "out", out)
+    else:
+        must = f"{form.name}: out must have the shape that the tensors are broadcast to"
+        _check_sizes(shape, out.shape, lambda: f"{must}, {list(shape)}, got {list(out.shape)}")
+
+
+def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable[[], str]) -> None:
     # torch._check, not `if`: a symbolic size becomes a runtime assertion of the compiled program.
-    torch._check(a.dim() == x.dim(), of_shapes)
-    for of_a, of_x in zip(a.shape, x.shape, strict=True):
-        torch._check(of_a == of_x, of_shapes)
+    torch._check(len(expected) == len(got), sentence)
+    for size, other in zip(expected, got, strict=True):
+        torch._check(size == other, sentence)
+
+
+def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
+    """Return the shape that those of the tensors are broadcast to, as ATen does it."""
+    shapes = {argument: args[place].shape for argument, place in form.inputs.items()}
+
+    def sentence() -> str:
+        return f"{form.name}: {_and(shapes)} must have shapes that broadcast, got {_and(map(list, shapes.values()))}"
+
+    result: list[Any] = [1] * max(map(len, shapes.values()))
+    for shape in shapes.values():
+        for place, size in enumerate(shape, len(result) - len(shape)):
+            if _is(result[place], 1):
+                result[place] = size
+            elif not _is(size, 1):
+                torch._check(size == result[place], sentence)
+    return result
+
+
+def _and(words: Iterable[Any]) -> str:
+    *most, last = map(str, words)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def like(form: Form, args: tuple[Any, ...], shape: Sequence[Any]) -> Tensor | None:
+    """Return the first tensor that has this shape of the result, which has the strides of its ``empty_like``."""
+    return next((args[place] for place in form.inputs.values() if _is_shape(args[place].shape, shape)), None)
+
+
+def _is_shape(shape: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(shape) == len(other) and all(map(_is, shape, other))
+
+
+def _is(size: Any, other: Any) -> bool:
+    """Return whether two sizes are known to be equal; a size that depends on data is not, and is not asked for."""
+    if type(size) is int and type(other) is int:
+        return size == other
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(size == other)
 
 
 def _check_not_self_overlapping(op: str, out: Tensor) -> None:

@@ -42,13 +42,14 @@ def elementwise(
     aten: Callable[..., Tensor] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
     mixed: Mapping[str, torch.dtype] | None = None,
+    broadcasts: bool = False,
 ) -> None:
     """Give an element-wise operator its derivative.
 
     Parameters
     ----------
     op
-        The overload of an operator that returns new tensors. In forward mode nothing is broadcast.
+        The overload of an operator that returns new tensors.
     partials
         The partial derivative of the result with respect to each input that has one. The parameters of such a
         function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
@@ -72,6 +73,8 @@ def elementwise(
     mixed
         Where its floating-point tensors, and the result, are not all of one dtype: the dtypes that are an argument's
         own. A partial derivative may then have any dtype, and each product is of the widest of what it is made of.
+    broadcasts
+        Whether its tensors need not have one shape. A gradient is summed to the shape of its tensor by torch.
 
     Raises
     ------
@@ -134,7 +137,7 @@ def elementwise(
         ]
         for i in range(n)
     ]
-    typed = mixed is not None or n > 1  # what a tangent must be is not what a gradient is, and is saved
+    typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
 
     @cache  # a call has no time to find this out
@@ -148,13 +151,13 @@ def elementwise(
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
         others = pick_others(values)
-        return plan(needs)[0](values), (*others, [y.dtype for y in results]) if typed else others
+        return plan(needs)[0](values), (*others, [(y.shape, y.dtype) for y in results]) if typed else others
 
     def product(x: Tensor, factor: Any) -> Tensor:
         # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor, and tensors of two
         # dtypes; `times` need not.
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
-        return times(x, factor) if both else x * factor
+        return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
 
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
@@ -191,12 +194,13 @@ def elementwise(
             for place, function, pick in of_terms:
                 tangent = tangents[place]
                 if tangent is not None:
+                    tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
                     of_result.append(product(tangent, function(tangent, *pick(saved))))
         of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
         if of_tensors:
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
             for of_result, of_one in zip(
-                products, _push(compute, given, of_tensors, saved[-1] if typed else [None]), strict=True
+                products, _push(compute, given, of_tensors, saved[-1] if typed else None), strict=True
             ):
                 of_result += [] if of_one is None else [of_one]
         if not typed:
@@ -207,8 +211,8 @@ def elementwise(
             if not dtype.is_floating_point
             else reduce(torch.add, of_result).to(dtype)
             if of_result
-            else torch.zeros_like(like, dtype=dtype)
-            for of_result, dtype in zip(products, saved[-1], strict=True)
+            else like.new_zeros(shape, dtype=dtype)
+            for of_result, (shape, dtype) in zip(products, saved[-1], strict=True)
         )
         return typed_tangents if n > 1 else typed_tangents[0]
 
@@ -544,18 +548,18 @@ def _push(
     compute: Callable[..., tuple[Tensor, ...]],
     given: Mapping[int, Any],
     tangents: Mapping[int, Tensor],
-    dtypes: Sequence[torch.dtype | None],
+    results: Sequence[tuple[Sequence[int], torch.dtype]] | None,
 ) -> list[Tensor | None]:
-    """Return the tangent of each result of a formula; its dtype is that of the tangents if it is not given."""
+    """Return the tangent of each result of a formula, whose shape and dtype are those of the tangents if not given."""
     # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
     duals = {place: forward_ad.make_dual(given[place], tangent, level=0) for place, tangent in tangents.items()}
     like = next(iter(tangents.values()))
-    likes = [SimpleNamespace(shape=like.shape, dtype=dtype or like.dtype) for dtype in dtypes]
-    results = compute(likes, *{**given, **duals}.values())
+    likes = [SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in results or [(like.shape, like.dtype)]]
+    computed = compute(likes, *{**given, **duals}.values())
     return [
         # What does not depend on them is a constant.
         torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
-        for y in results
+        for y in computed
     ]
 
 

@@ -19,10 +19,12 @@ def register(form: Form) -> None:
         lowering.register_waiting()
         contract.check_numbers(form, args)
         out = form.out(args, kwargs)
-        contract.check(form, args, out)
+        shape = contract.check(form, args, out)
         if form.kind & FUNCTIONAL:
-            first = args[next(iter(form.inputs.values()))]
-            results = tuple(_empty_like(first, dtype) for dtype in form.result_dtypes(args))
+            like = contract.like(form, args, shape)
+            if like is None:
+                like = args[next(iter(form.inputs.values()))].new_empty(shape)
+            results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
             return results if len(results) > 1 else results[0]
         increment_version(out)  # what a write does where there is no memory
         return out if form.kind & OUT else None

@@ -6,12 +6,14 @@ That module imports Triton, or warns that there is none. So the formulas are reg
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .operator import Form
@@ -34,8 +36,8 @@ def register(form: Form) -> None:
 
 
 def _elements(*args: Any) -> int:
-    first = next(x for x in args if isinstance(x, Tensor))
-    return (first.values() if first.is_nested else first).numel()
+    tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
+    return math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
 
 def _register(flop_counter: Any) -> None:

@@ -24,7 +24,7 @@ import torch
 from torch.fx import Node
 
 from .. import _torch_private as private
-from . import autocast
+from . import autocast, contract
 from ._library import namespace
 from .derivative import checked_formula
 from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form
@@ -78,8 +78,8 @@ def _decomposed(form: Form) -> Callable[..., Any]:
     compute, reads = checked_formula(form.op, formula)
 
     def decomposed(*args: Any, **_: Any) -> Any:
-        first = args[min(form.inputs.values())]
-        likes = [SimpleNamespace(shape=first.shape, dtype=dtype) for dtype in form.result_dtypes(args)]
+        shape = contract.check(form, args)
+        likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
         results = compute(likes, *(args[place] for place in reads))
         return results if len(results) > 1 else results[0]
 
@@ -93,13 +93,14 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
-        first = args[min(inputs)]
-        device, dtype = first.get_device(), args[form.inputs[form.first]].get_dtype()
+        first = args[form.inputs[form.first]]
+        device, dtype = first.get_device(), first.get_dtype()
         call = inductor.now.graph.current_node
         out = form.out(call.args, call.kwargs)
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
-        load = {place: args[place].make_loader() for place in inputs}
+        read = inductor.broadcast(*(args[place] for place in inputs))
+        load = {place: x.make_loader() for place, x in zip(inputs, read, strict=True)}
         if form.kind & TENSOR_NUMBERS:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
 
@@ -118,7 +119,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
 
         results = tuple(
             inductor.pointwise(
-                device=device, dtype=own_dtype or dtype, inner_fn=partial(element, place), ranges=first.get_size()
+                device=device, dtype=own_dtype or dtype, inner_fn=partial(element, place), ranges=read[0].get_size()
             )
             for place, own_dtype in enumerate(form.of_results)
         )

@@ -24,7 +24,10 @@ def register(form: Form) -> None:
         # A shape has the identity of its ragged dimension: of its offsets, or where there are lengths, of those alone.
         contract.check(form, args, out)
         tensors = {name: args[place] for name, place in form.inputs.items()} | ({} if out is None else {"out": out})
-        first, *others = tensors.items()
+        nested = {name: x for name, x in tensors.items() if isinstance(x, private.NestedTensor)}
+        first, *others = nested.items()
+        for name, x in tensors.items():
+            _check_beside(form.name, name, x, *first)
         for name, x in others:
             if x.lengths() is not None and x.offsets() is not first[1].offsets():
                 must = f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
@@ -36,8 +39,8 @@ def register(form: Form) -> None:
         if out is not None:
             return out if form.kind & OUT else None
         results = result if isinstance(result, tuple) else (result,)
-        nested = tuple(private.jagged_like(first[1], values) for values in results)
-        return nested if isinstance(result, tuple) else nested[0]
+        of_results = tuple(private.jagged_like(first[1], values) for values in results)
+        return of_results if isinstance(result, tuple) else of_results[0]
 
     if refuse := private.refusal(private.JAGGED, form.name):
 
@@ -48,6 +51,19 @@ def register(form: Form) -> None:
         implement(form.op, refuse_nested, "AutogradNestedTensor")
     else:
         torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, private.leave_alone(rule))
+
+
+def _check_beside(op: str, name: str, x: Tensor, first: str, a: Any) -> None:
+    """Raise ``RuntimeError`` unless what is broadcast is as well where all values are packed in one tensor."""
+    is_nested = isinstance(x, private.NestedTensor)
+    most = a.dim() if is_nested else a.dim() - 1 - private.ragged_dim(a)
+    if x.dim() > most or (is_nested and x.dim() < a.dim()):
+        expected = (
+            f"as many dimensions as {first}, {a.dim()},"
+            if is_nested
+            else f"at most {most} dimensions, as {first} has after its ragged one,"
+        )
+        raise RuntimeError(f"{op}: {name} must have {expected} got {x.dim()}; expand it")
 
 
 def _values(x: Any) -> Any:

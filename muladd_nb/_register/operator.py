@@ -81,7 +81,8 @@ class Form:
     """One form of an operator: ``kind`` is FUNCTIONAL, WRITING or OUT, and may have TENSOR_NUMBERS or be UNRECORDED.
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
-    tensor that has one of its own, and None for the others. ``below`` is the same operator UNRECORDED, where it exists.
+    tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
+    shape. ``below`` is the same operator UNRECORDED, where it exists.
     """
 
     declaration: str
@@ -92,6 +93,7 @@ class Form:
     below: Any = None
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
+    broadcasts: bool = False
 
     @cached_property
     def name(self) -> str:
@@ -132,7 +134,7 @@ class Form:
         return None if self.kind & FUNCTIONAL else kwargs.get("out", args[-1])
 
 
-_Record = tuple[str, int, str, list[str], list[str], list[str]]
+_Record = tuple[str, int, str, list[str], list[str], list[str], bool]
 
 
 def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list[Form]:
@@ -163,7 +165,13 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration],
             ops.get((declaration, kind | UNRECORDED)),
-            *(tuple(getattr(torch, dtype) if dtype else None for dtype in own) for own in (of_results, of_inputs)),
+            _own(of_results),
+            _own(of_inputs),
+            broadcasts,
         )
-        for declaration, kind, _, dtypes, of_results, of_inputs in operators
+        for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts in operators
     ]
+
+
+def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:
+    return tuple(getattr(torch, dtype) if dtype else None for dtype in dtypes)

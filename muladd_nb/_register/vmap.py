@@ -29,9 +29,14 @@ def register(form: Form) -> None:
         contract.check_defined(form, args, None if out_place is None else args[out_place])
         # No view where none is needed: under inference mode torch makes none of what a derivative is taken of.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
+        dims = max(args[place].dim() - (in_dims[place] is not None) for place in form.inputs.values())
         for place in form.inputs.values():
             if in_dims[place] is None:
                 moved[place] = args[place].expand(info.batch_size, *args[place].shape)
+            for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
+                moved[place] = moved[place].unsqueeze(
+                    1
+                )  # what is broadcast gets its dimensions after that of the batch
         result = call(*moved)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 

@@ -13,6 +13,7 @@
 #include "operand.h"
 #include "operator.h"
 #include "overlap.h"
+#include "strided.h"
 
 namespace elementwise {
 
@@ -126,22 +127,25 @@ inline void check_same_shape(const Caller& op, const Operand& a, const Operand& 
         "nothing is broadcast, use ", x.name, ".expand_as(", a.name, ") or ", a.name, ".expand_as(", x.name, ")");
 }
 
-// The checks of a pair, in the order of the contract: device, dtype, shape.
-inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
+inline void check_same_dtype(const Caller& op, const Operand& a, const Operand& x) {
   check_same_device(op, a, x);
   if (a.dtype != x.dtype)
     fail_unlike(
         op, x, pair_must(a, x) + "have the same dtype, got " + dtype_name(a.dtype) + " and " + dtype_name(x.dtype),
         "nothing is promoted, use ", x.name, ".to(", a.name, ".dtype)");
+}
+
+// The checks of a pair, in the order of the contract: device, dtype, shape.
+inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
+  check_same_dtype(op, a, x);
   check_same_shape(op, a, x);
 }
 
-// The same of a tensor that may have a dtype of its own.
-inline void check_beside(const Caller& op, const Operand& a, const Operand& x, const Own& own) {
-  if (own.ordinal < 0) return check_same(op, a, x);
+// Those of device and dtype, of a tensor that may have a dtype of its own.
+inline void check_dtype_beside(const Caller& op, const Operand& a, const Operand& x, const Own& own) {
+  if (own.ordinal < 0) return check_same_dtype(op, a, x);
   check_same_device(op, a, x);
   if (x.dtype != own.ordinal) fail(op, x.name, " must be ", dtype_name(own.ordinal), ", got ", dtype_name(x.dtype));
-  check_same_shape(op, a, x);
 }
 
 // A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
@@ -171,15 +175,95 @@ inline int64_t check_inputs(const Caller& op, const Dtypes& dtypes, const Operan
   return bytes;
 }
 
-// The same of inputs some of which have a dtype of their own. Returns the bytes of an element of C.
-inline int64_t check_inputs(const Caller& op, const Description& of, const Operand* inputs, size_t count) {
-  const Operand& a = inputs[of.first];
-  const int64_t bytes = check_dtype(op, of.dtypes, a);
-  for (size_t k = 0; k < count; k++)
-    if (k != of.first) check_beside(op, a, inputs[k], of.inputs[k]);
-  for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k], of.inputs[k].bytes_or(bytes));
-  return bytes;
-}
+// The inputs of a call as they are read: all of the shape of the result.
+class Inputs {
+ public:
+  // All that is asked of them. Where their shapes differ, what is broadcast is given strides of 0.
+  Inputs(const Caller& op, const Description& of, Operand* inputs, size_t count) {
+    const Operand& a = inputs[of.first];
+    bytes_ = check_dtype(op, of.dtypes, a);
+    bool alike = true;
+    for (size_t k = 0; k < count; k++) {
+      if (k == of.first) continue;
+      check_dtype_beside(op, a, inputs[k], of.inputs[k]);
+      if (!of.broadcasts) check_same_shape(op, a, inputs[k]);
+      alike = alike && same_shape(a, inputs[k]);
+    }
+    if (!alike) broadcast_shape(op, inputs, count);
+    for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k], of.inputs[k].bytes_or(bytes_));
+    if (!alike) expand(inputs, count);
+  }
+  Inputs(const Inputs&) = delete; // the operands point into it
+
+  // Of an element of C.
+  int64_t bytes() const {
+    return bytes_;
+  }
+
+  // The place of the first that had this shape before, or the number of inputs.
+  size_t first_of_shape() const {
+    return first_of_shape_;
+  }
+
+  // The checks of `out` against the first input of C.
+  void check_out(const Caller& op, const Operand& a, const Operand& out, const Own& own) const {
+    check_dtype_beside(op, a, out, own);
+    if (dim_ >= 0 && !same_shape(a, out))
+      fail(
+          op, "out must have the shape that the tensors are broadcast to, ", list(a.sizes, a.dim), ", got ",
+          list(out.sizes, out.dim));
+    check_same_shape(op, a, out);
+  }
+
+ private:
+  // Shapes are aligned at their last dimension, and what has one element there is repeated.
+  void broadcast_shape(const Caller& op, const Operand* inputs, size_t count) {
+    dim_ = 0;
+    for (size_t k = 0; k < count; k++) dim_ = std::max(dim_, inputs[k].dim);
+    if (dim_ > kMaxDims) fail(op, "tensors of more than ", kMaxDims, " dimensions are not broadcast, got ", dim_);
+    std::fill_n(sizes_, dim_, 1);
+    for (size_t k = 0; k < count; k++) {
+      const Operand& x = inputs[k];
+      int64_t* const sizes = sizes_ + (dim_ - x.dim);
+      for (int64_t d = 0; d < x.dim; d++) {
+        if (sizes[d] != 1 && x.sizes[d] != 1 && sizes[d] != x.sizes[d]) fail_to_broadcast(op, inputs, count);
+        if (sizes[d] == 1) sizes[d] = x.sizes[d];
+      }
+    }
+  }
+
+  [[noreturn]] static void fail_to_broadcast(const Caller& op, const Operand* inputs, size_t count) {
+    std::string names, shapes;
+    for (size_t k = 0; k < count; k++) {
+      const char* const between = k == 0 ? "" : k + 1 < count ? ", " : " and ";
+      names.append(between).append(inputs[k].name);
+      shapes += between + list(inputs[k].sizes, inputs[k].dim);
+    }
+    fail(op, names, " must have shapes that broadcast, got ", shapes);
+  }
+
+  void expand(Operand* inputs, size_t count) {
+    first_of_shape_ = count;
+    for (size_t k = count; k-- > 0;) {
+      Operand& x = inputs[k];
+      const int64_t missing = dim_ - x.dim;
+      std::fill_n(strides_[k], missing, 0);
+      for (int64_t d = 0; d < x.dim; d++) strides_[k][missing + d] = x.sizes[d] == 1 ? 0 : x.strides[d];
+      if (missing == 0 && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
+        first_of_shape_ = k; // its own strides are those that a result is made with
+      } else {
+        x.dim = dim_;
+        x.sizes = sizes_;
+        x.strides = strides_[k];
+      }
+    }
+  }
+
+  int64_t bytes_;
+  int64_t dim_ = -1; // where nothing is broadcast
+  size_t first_of_shape_ = 0;
+  int64_t sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims];
+};
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
   if (!out.contiguous() && overlaps_itself(out.dim, out.sizes, out.strides))

@@ -29,6 +29,9 @@ enum Form : unsigned {
   unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
 };
 
+// Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
+constexpr unsigned same_shape = 32;
+
 struct Argument {
   std::string_view name;
   bool is_tensor = false;
@@ -134,6 +137,8 @@ template <Literal declaration, class F, unsigned kForms>
 struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
 
+  static constexpr bool broadcasts = !(kForms & same_shape);
+
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
   }
@@ -141,7 +146,7 @@ struct Operator {
   template <size_t... I>
   static Kernel<F, signature.arguments[I].is_tensor...> kernel_of(std::index_sequence<I...>);
   using Kernel = decltype(kernel_of(std::make_index_sequence<signature.count>{}));
-  static_assert(Kernel::kResults == 1 || kForms == functional, "an operator with several results is functional alone");
+  static_assert(Kernel::kResults == 1 || !(kForms & (writing | out)), "an operator with several results is functional alone");
 };
 
 // The same as a value. `kernel` is its place in the list, by which each backend knows its kernel.
@@ -151,6 +156,7 @@ struct Description {
   size_t kernel;
   const Own *results, *inputs;
   size_t first; // of the inputs, that is of C
+  bool broadcasts;
 };
 
 template <class Operators, class Op>
@@ -169,7 +175,8 @@ struct DescriptionOf<List<All...>, Op> {
       place(),
       Kernel::OfResults::own,
       Kernel::OfInputs::own,
-      Kernel::OfInputs::first()};
+      Kernel::OfInputs::first(),
+      Op::broadcasts};
 };
 
 // Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because

@@ -54,11 +54,12 @@ class Call {
         }
   }
 
-  // Makes new tensors, with the strides of torch.empty_like of the first input.
+  // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape.
   void compute(StableIValue* stack) {
-    const int64_t bytes = check_inputs();
+    const contract::Inputs inputs = check_inputs();
+    const int64_t bytes = inputs.bytes();
     for (int k = 0; k < kResults; k++) {
-      tensors_[k] = empty_like(op_.results[k]);
+      tensors_[k] = empty_like(inputs.first_of_shape(), op_.results[k]);
       operands_[k] = tensors_[k].operand("out");
     }
     if (const int64_t numel = operands_[0].numel()) {
@@ -74,10 +75,11 @@ class Call {
 
   // Returns `out`.
   Tensor compute_into_out() {
-    const int64_t bytes = check_inputs();
+    const contract::Inputs inputs = check_inputs();
+    const int64_t bytes = inputs.bytes();
     const Operand& out = operands_[0] = operand(0, "out");
     const int64_t out_bytes = op_.results[0].bytes_or(bytes);
-    contract::check_beside(caller_, first(), out, op_.results[0]);
+    inputs.check_out(caller_, first(), out, op_.results[0]);
     contract::check_not_self_overlapping(caller_, out);
     contract::check_in_storage(caller_, out, out_bytes);
     // The output first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
@@ -104,9 +106,9 @@ class Call {
     return tensors_[k].operand(name);
   }
 
-  int64_t check_inputs() {
+  contract::Inputs check_inputs() {
     for (int k = 0; k < kInputs; k++) operands_[kResults + k] = operand(kResults + k, names_[k]);
-    return contract::check_inputs(caller_, op_, operands_ + kResults, kInputs);
+    return {caller_, op_, operands_ + kResults, kInputs};
   }
 
   // The first input that is of C.
@@ -116,13 +118,15 @@ class Call {
 
   // One call of the allocator is 0.8 us cheaper than one through the dispatcher (benchmarks/strided.py), for which the
   // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
-  // without gaps.
-  Tensor empty_like(const Own& own) const {
-    Operand x = operands_[kResults];
+  // without gaps. Where no input has the shape of the result, it is contiguous.
+  Tensor empty_like(size_t input, const Own& own) const {
+    const bool is_like = input < kInputs;
+    Operand x = operands_[kResults + (is_like ? input : 0)];
     x.dtype = own.ordinal < 0 ? first().dtype : own.ordinal;
-    if (x.contiguous()) return empty(x, x.strides);
+    if (is_like && x.contiguous()) return empty(x, x.strides);
     const int64_t* const end = x.strides + x.dim;
-    if (x.dim <= kMaxDims && end[-1] > 0 && std::adjacent_find(x.strides, end, std::less_equal<>()) == end) {
+    const bool is_sorted = x.dim > 0 && end[-1] > 0 && std::adjacent_find(x.strides, end, std::less_equal<>()) == end;
+    if (x.dim <= kMaxDims && (is_sorted || !is_like)) {
       int64_t strides[kMaxDims];
       int64_t stride = 1;
       for (int64_t d = x.dim - 1; d >= 0; d--) {
@@ -132,7 +136,7 @@ class Call {
       return empty(x, strides);
     }
     AtenTensorHandle self;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[kResults].get(), &self));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[kResults + input].get(), &self));
     const auto none = torch::stable::detail::from(std::nullopt);
     StableIValue stack[] = {torch::stable::detail::from(self), none, none, none, none, none};
     if (torch_call_dispatcher("aten::empty_like", "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)

@@ -231,11 +231,11 @@ def test_a_wrong_dtype_ends_in_a_sentence():
     x = tensors(2, 3, dtype=torch.float32, n=1)[0]
     for name, bad, sentence in (
         ("masked_scale", (x, x, 0.5), "keep must be bool, got float32"),
-        ("masked_scale", (x, x[0] > 0, 0.5), "x and keep must have the same shape, got [2, 3] and [3]"),
+        ("masked_scale", (x, x[0, :2] > 0, 0.5), "x and keep must have shapes that broadcast, got [2, 3] and [2]"),
         ("masked_scale", (x > 0, x > 0, 0.5), "x must be float16, bfloat16, float32 or float64, got bool"),
         ("masked_scale", (x, (x > 0).to("meta"), 0.5), "x and keep must be on the same device, got cpu and meta"),
         ("dequantize", (x, x), "q must be int8, got float32"),
-        ("dequantize", (x[0].to(torch.int8), x), "scale and q must have the same shape, got [2, 3] and [3]"),
+        ("dequantize", (x[0, :2].to(torch.int8), x), "q and scale must have shapes that broadcast, got [2] and [2, 3]"),
         ("weigh", (x, x.double()), "weight must be float32, got float64"),
         ("quantize_out", (x, 0.5, torch.empty(2, 3)), "out must be int8, got float32"),
         ("product_out", (x, x, torch.empty(2, 3)), "out must be float64, got float32"),
@@ -475,7 +475,7 @@ def test_autocast(name, target):
 def test_bad_input_ends_in_a_sentence():
     x, y, w = tensors(2, 3, dtype=torch.float32)
     for bad, sentence in {
-        (x, y[0], w): "blend: x and y must have the same shape, got [2, 3] and [3]",
+        (x, y[:, :2], w): "blend: x, y and w must have shapes that broadcast, got [2, 3], [2, 2] and [2, 3]",
         (x, y, w.double()): "blend: x and w must have the same dtype, got float32 and float64",
         (x, y, w.to("meta")): "blend: x and w must be on the same device, got cpu and meta",
         (x.int(), y, w): "blend: x must be float16, bfloat16, float32 or float64, got int32",

@@ -31,6 +31,7 @@ class TensorArgument {
     operand_.dtype = static_cast<int32_t>(tensor.scalar_type());
     operand_.device_type = static_cast<int32_t>(tensor.device_type());
     operand_.device_index = tensor.device_index();
+    operand_.storage_bytes = tensor.nbytes();
     std::copy(tensor.sizes().begin(), tensor.sizes().end(), sizes_);
     int64_t stride = 1;
     for (int64_t i = operand_.dim - 1; i >= 0; i--) {
@@ -67,21 +68,22 @@ void check_and_launch(const Description& op, runtime::EValue** stack, std::index
   }
   Tensor& out = stack[signature.count]->toTensor();
   const TensorArgument arguments[] = {{inputs[K].first, *inputs[K].second}...};
-  const Operand& first = *arguments[op.first];
-  const int64_t bytes = contract::check_dtype(caller, op.dtypes, first);
-  ((K != op.first ? contract::check_beside(caller, first, *arguments[K], op.inputs[K]) : void()), ...);
+  Operand operands[] = {*arguments[K]...};
+  const contract::Inputs checked(caller, op, operands, std::size(operands));
+  const Operand& first = operands[op.first];
+  const int64_t bytes = checked.bytes();
   // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
   // take it keeps its own, and the check says so.
-  (void)runtime::resize_tensor(out, inputs[0].second->sizes());
+  (void)runtime::resize_tensor(out, ::executorch::aten::ArrayRef<int64_t>(first.sizes, first.dim));
   const TensorArgument out_argument("out", out);
-  contract::check_beside(caller, first, *out_argument, op.results[0]);
+  checked.check_out(caller, first, *out_argument, op.results[0]);
   void* const data[] = {out.mutable_data_ptr(), const_cast<void*>(inputs[K].second->const_data_ptr())...};
   (contract::check_apart_or_same(
-       caller, *out_argument, data[0], op.results[0].bytes_or(bytes), *arguments[K], data[1 + K],
+       caller, *out_argument, data[0], op.results[0].bytes_or(bytes), operands[K], data[1 + K],
        op.inputs[K].bytes_or(bytes)),
    ...);
   if ((*out_argument).numel() == 0) return;
-  const int64_t* const strides[] = {(*out_argument).strides, (*arguments[K]).strides...};
+  const int64_t* const strides[] = {(*out_argument).strides, operands[K].strides...};
   const Plan plan = make_plan(std::size(strides), (*out_argument).dim, (*out_argument).sizes, strides);
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");

@@ -32,10 +32,10 @@ void define_module(nanobind::module_& m) {
     return registered.exchange(true);
   });
   // Every operator: its declaration, the form and the name it has in the dispatcher, the dtypes of C, and those that
-  // its results and its tensors have of their own, an empty name where they are of C.
+  // its results and its tensors have of their own, an empty name where they are of C; and whether it broadcasts.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
-    std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names>> all;
+    std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names, bool>> all;
     for_each_form(Operators{}, [&]<class Op, unsigned form>() {
       const Description& of = DescriptionOf<Operators, Op>::value;
       Names names, results, inputs;
@@ -43,7 +43,8 @@ void define_module(nanobind::module_& m) {
       const auto name = [](const Own& own) { return own.ordinal < 0 ? "" : contract::dtype_name(own.ordinal); };
       for (int k = 0; k < Op::Kernel::kResults; k++) results.push_back(name(of.results[k]));
       for (int k = 0; k < Op::Kernel::kInputs; k++) inputs.push_back(name(of.inputs[k]));
-      all.emplace_back(of.signature.declaration, form, of.signature.qualified(form), names, results, inputs);
+      all.emplace_back(
+          of.signature.declaration, form, of.signature.qualified(form), names, results, inputs, of.broadcasts);
     });
     return all;
   });

@@ -90,6 +90,7 @@ class Case:
         self.has_cuda = has_kernel(self.ops[0], "CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
+        self.broadcasts = self.forms[0].broadcasts
         self.first = self.names.index(self.forms[0].first)  # the place of a tensor of the dtype that is tried
         formula = self.forms[0].promises.formula if self.is_elementwise else None
         if self.reference is None:
@@ -188,7 +189,8 @@ class Case:
     def empty_out(self, args: Sequence[Any]) -> Tensor:
         """Return a tensor for the result of a call, on the device of its tensors."""
         dtype = None if self.kernel else self.forms[0].result_dtypes(args)[0]
-        return torch.empty_like(tensors(args)[0], dtype=dtype)
+        given = tensors(args)
+        return torch.empty_like((torch.broadcast_tensors(*given) if self.broadcasts else given)[0], dtype=dtype)
 
     def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:
         """Return the dtypes of the results of a call, if the functor gives one its own."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cases import GRADIENT_TOLERANCE, as_tuple, each, is_float, is_tensor, tensors
@@ -73,6 +74,31 @@ def test_the_fake_kernel_knows_the_result(case, device):
         args = with_layout(layout, case.sample(dtype, device, shape, choice))
         real, fake = (each(metadata, case.call(*these)) for these in (args, without_data(args)))
         assert fake == real, f"{case.name}: dtype, shape and strides of the fake result of {list(shape)}, {layout}"
+
+
+def test_broadcasting(case, device):
+    """What lacks a dimension, or has one element in it, is repeated, and its gradient is a sum."""
+    if not case.broadcasts or len(case.forms[0].inputs) < 2:
+        pytest.skip("it does not broadcast")
+    whole = case.sample(case.dtypes[-1], device, (3, 4))
+    for place, of_one in itertools.product([i for i, x in enumerate(whole) if is_tensor(x)], ("row", "column")):
+        small = whole[place][0] if of_one == "row" else whole[place][:, :1]
+        given = [small if i == place else x for i, x in enumerate(whole)]
+        expanded = [small.expand(3, 4) if i == place else x for i, x in enumerate(whole)]
+        what = f"{case.name} of a {of_one} as {case.names[place]}"
+        result, expected = case.call(*given), case.call(*expanded)
+        assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m, what=what: f"{what}: {m}")
+        fake, real = (each(lambda x: (x.shape, x.stride()), y) for y in (case.call(*without_data(given)), result))
+        assert fake == real, what
+        if case.names[place] not in case.differentiable:
+            continue
+        for args in (given, expanded):
+            args[place] = args[place].detach().requires_grad_()
+        (actual,), (of_all,) = (
+            torch.autograd.grad(sum(y.sum() for y in as_tuple(case.call(*args)) if y.requires_grad), args[place])
+            for args in (given, expanded)
+        )
+        assert_close(actual, of_all.sum_to_size(small.shape), msg=lambda m, what=what: f"the gradient of {what}: {m}")
 
 
 class Listens(TorchDispatchMode):
@@ -176,7 +202,8 @@ def test_bad_arguments_are_named(case, device, data):
         alike = x.shape == args[first].shape and x.dtype == args[first].dtype
         bad += [(place, x.to(torch.complex64), f"{both} have the same dtype|{names[place]} must be .*, got complex64")]
         bad += [(place, torch.empty_like(x, device="meta" if data else "cpu"), f"{both} be on the same device")]
-        bad += [(place, torch.cat([x, x]), f"{both} have the same shape")] * alike
+        shapes = ".* must have shapes that broadcast" if case.broadcasts else f"{both} have the same shape"
+        bad += [(place, torch.cat([x, x]), shapes)] * alike
     missing = [place for place in (first, *others) if case.names[place] in required]
     bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in missing]
     for place, x, message in bad:

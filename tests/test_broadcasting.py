@@ -1,0 +1,206 @@
+"""An operator whose row does not say otherwise broadcasts its tensors, as ATen's do: mymuladd.Tensor is one."""
+
+import itertools
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.func import hessian, jacfwd, jacrev, vmap
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+
+SHAPES = [
+    ((5, 3), (3,), (5, 1)),
+    ((3,), (5, 3), (1,)),
+    ((5, 1), (1, 3), ()),
+    ((2, 1, 4), (3, 1), (1, 1, 4)),
+    ((0, 3), (3,), (1, 1)),
+    ((1, 1), (1,), ()),
+    ((), (7,), (7,)),
+]
+shapes = pytest.mark.parametrize("shapes", SHAPES, ids=str)
+
+
+def tensors(shapes, device="cpu", dtype=torch.float64):
+    return [torch.randn(shape, device=device, dtype=dtype) for shape in shapes]
+
+
+def reference(a, b, c):
+    return torch.addcmul(c, a, b)
+
+
+def message(function, *args, **kwargs):
+    with pytest.raises(RuntimeError) as error:
+        function(*args, **kwargs)
+    return str(error.value).splitlines()[0]
+
+
+@shapes
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_bits_are_those_of_expanded_tensors(device, dtype, shapes):
+    args = tensors(shapes, device, dtype)
+    whole = [x.contiguous() for x in torch.broadcast_tensors(*args)]
+    expected = ops.mymuladd.Tensor(*whole)
+    out = torch.full_like(expected, torch.nan)
+    assert muladd_nb.mymuladd(*args, out=out) is out
+    for result in (ops.mymuladd.Tensor(*args), muladd_nb.mymuladd(*args), out):
+        assert torch.equal(result, expected)
+
+
+def test_the_strides_are_those_of_the_first_tensor_of_the_shape(device):
+    row, column, whole = tensors([(3,), (5, 1), (5, 3)], device)
+    turned = whole.t().contiguous().t()
+    for args, strides in (
+        ((whole, row, column), (3, 1)),
+        ((row, turned, column), (1, 5)),
+        ((turned, whole, row), (1, 5)),
+        ((row, column, column.t()[:, :1]), (3, 1)),  # none has it
+        ((column, turned[:, ::2], column), (1, 5)),  # without its gaps
+    ):
+        real = ops.mymuladd.Tensor(*args)
+        with FakeTensorMode() as mode:
+            fake = ops.mymuladd.Tensor(*map(mode.from_tensor, args))
+        like = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in args]
+        meta = ops.mymuladd.Tensor(*like)
+        assert real.stride() == fake.stride() == meta.stride() == strides
+
+
+def test_what_does_not_broadcast_is_refused_by_one_sentence(device):
+    a, row, column = tensors([(5, 3), (3,), (5, 1)], device)
+    sentences = {
+        (a, row[:2], column): "a, b and c must have shapes that broadcast, got [5, 3], [2] and [5, 1]",
+        (
+            a,
+            row,
+            torch.cat([column, column]),
+        ): "a, b and c must have shapes that broadcast, got [5, 3], [3] and [10, 1]",
+        (a, row.float(), column): "a and b must have the same dtype, got float64 and float32; nothing is promoted, "
+        "use b.to(a.dtype)",
+    }
+    for args, sentence in sentences.items():
+        for function in (ops.mymuladd.Tensor, muladd_nb.mymuladd):
+            assert message(function, *args) == f"mymuladd: {sentence}"
+            with FakeTensorMode() as mode:
+                assert message(function, *map(mode.from_tensor, args)) == f"mymuladd: {sentence}"
+        assert message(ops.mymuladd_out.Tensor, *args, a) == f"mymuladd_out: {sentence}"
+    must = "mymuladd_out: out must have the shape that the tensors are broadcast to, [5, 3], got [3]"
+    assert message(ops.mymuladd_out.Tensor, row, row, column, row) == must
+    meta = [x.to("meta") for x in (row, row, column, row)]
+    assert message(ops.mymuladd_out.Tensor, *meta) == must
+
+
+def test_out_may_be_what_is_not_broadcast(device):
+    a, row, column = tensors([(5, 3), (3,), (5, 1)], device)
+    expected = ops.mymuladd.Tensor(a, row, column)
+    out = a.clone()
+    assert torch.equal(muladd_nb.mymuladd(out, row, column, out=out), expected)
+    overlap = "mymuladd_out: out must be b itself or share no memory with it, got a partial overlap"
+    assert message(muladd_nb.mymuladd, a, a[1], column, out=a) == overlap
+
+
+@shapes
+def test_derivatives_in_every_mode(device, shapes):
+    args = tensors(shapes, device)
+    leaves = [x.clone().requires_grad_() for x in args]
+    if args[0].numel():
+        assert torch.autograd.gradcheck(
+            muladd_nb.mymuladd, leaves, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+        )
+        assert torch.autograd.gradgradcheck(muladd_nb.mymuladd, leaves)
+    for transform, which in itertools.product((jacrev, jacfwd), [(0,), (1,), (2,), (0, 1, 2)]):
+        ours, aten = (tree_leaves(transform(f, which)(*args)) for f in (muladd_nb.mymuladd, reference))
+        for x, y in zip(ours, aten, strict=True):
+            torch.testing.assert_close(x, y)
+    ours, aten = (
+        tree_leaves(hessian(lambda *x, f=f: f(*x).sin().sum(), (0, 1, 2))(*args))
+        for f in (ops.mymuladd.Tensor, reference)
+    )
+    for x, y in zip(ours, aten, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("dims", [*itertools.product((0, 1, None), (0, 1, None), (0, None))][:-1], ids=str)
+def test_vmap_aligns_what_a_function_sees(device, dims):
+    # A function sees [4, 3], [3] and a number; a batch of 2 is put where dims says.
+    seen = [x.expand(2, *x.shape).clone() for x in tensors([(4, 3), (3,), ()], device)]
+    args = [x[0] if dim is None else x.movedim(0, dim) for x, dim in zip(seen, dims, strict=True)]
+    for wrap in (lambda f: f, lambda f: lambda *x: torch.func.grad(lambda *y: f(*y).sin().sum(), (0, 1, 2))(*x)):
+        ours, aten = (tree_leaves(vmap(wrap(f), dims)(*args)) for f in (ops.mymuladd.Tensor, reference))
+        for x, y in zip(ours, aten, strict=True):
+            torch.testing.assert_close(x, y)
+    out = torch.zeros(2, 4, 3, device=device, dtype=torch.float64)
+    vmap(lambda *x: muladd_nb.mymuladd(*x[:3], out=x[3]), (*dims, 0))(*args, out)
+    torch.testing.assert_close(out, vmap(reference, dims)(*args))
+
+
+def program(x, weight, bias):
+    return muladd_nb.mymuladd(x.abs(), weight, bias).neg()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled(device, dynamic):
+    """In one loop with its neighbours, and with the bits of the kernel."""
+    torch._dynamo.reset()
+    compiled = torch.compile(program, fullgraph=True, dynamic=dynamic)
+    for rows in (5, 4):
+        args = [x.requires_grad_() for x in tensors([(rows, 3), (3,), (rows, 1)], device)]
+        again = [x.detach().clone().requires_grad_() for x in args]
+        result, expected = compiled(*args), program(*again)
+        assert torch.equal(result, expected)
+        result.sum().backward()
+        expected.sum().backward()
+        for x, y in zip(args, again, strict=True):
+            torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_exported_with_a_dynamic_batch(device):
+    class Layer(torch.nn.Module):
+        def forward(self, x, weight, bias):
+            return muladd_nb.mymuladd(x, weight, bias)
+
+    args = tensors([(5, 3), (3,), (3,)], device)
+    batch = torch.export.Dim("batch")
+    exported = torch.export.export(Layer(), tuple(args), dynamic_shapes=({0: batch}, None, None))
+    x = torch.randn(8, 3, device=device, dtype=torch.float64)
+    assert torch.equal(exported.module()(x, *args[1:]), muladd_nb.mymuladd(x, *args[1:]))
+
+
+def test_opcheck(device):
+    for args in (tensors(shapes, device) for shapes in SHAPES[:3]):
+        torch.library.opcheck(ops.mymuladd.Tensor, [x.requires_grad_() for x in args])
+
+
+def test_flops_are_those_of_the_result(device):
+    with FlopCounterMode(display=False) as counter:
+        muladd_nb.mymuladd(*tensors([(3,), (5, 3), (5, 1)], device))
+    assert counter.get_total_flops() == 2 * 15
+
+
+def test_jagged_tensors_with_a_weight_for_each_column(device):
+    values = torch.randn(9, 4, device=device, dtype=torch.float64)
+    x = torch.nested.nested_tensor_from_jagged(values.requires_grad_(), torch.tensor([0, 3, 4, 9], device=device))
+    weight, bias = (y.requires_grad_() for y in tensors([(4,), (1,)], device))
+    result = muladd_nb.mymuladd(x, weight, bias)
+    assert result.shape == x.shape
+    assert torch.equal(result.values(), muladd_nb.mymuladd(values, weight, bias))
+    result.values().sin().sum().backward()
+    for y in (values, weight, bias):
+        ours, y.grad = y.grad, None
+        reference(values, weight, bias).sin().sum().backward(inputs=[y])
+        torch.testing.assert_close(ours, y.grad)
+    sentence = "mymuladd: b must have at most 1 dimensions, as a has after its ragged one, got 2; expand it"
+    assert message(muladd_nb.mymuladd, x, weight.expand(1, 4), bias) == sentence
+
+
+def test_our_other_operators_keep_shapes_strict(device):
+    a, row = tensors([(5, 3), (3,)], device)
+    for name, call in {
+        "mymuladd": lambda: ops.mymuladd(a, row, 0.5),
+        "mymul": lambda: ops.mymul(a, row),
+        "myadd_out": lambda: ops.myadd_out(a, row, a),
+    }.items():
+        assert message(call).startswith(f"{name}: a and b must have the same shape, got [5, 3] and [3]; nothing is")
