@@ -44,6 +44,7 @@ def _shardings(form: Form, *args: Any) -> list[_Sharding]:
             for together in form.promises.linear
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
+    others |= dict.fromkeys(form.integers)
     order = private.argument_names(form.op)[: len(args)]  # without what equals its default
     results = len(form.of_results)
     return [([result] * results, [(of | others)[x] for x in order]) for result, of in shardings]

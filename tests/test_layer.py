@@ -89,6 +89,21 @@ struct Clip {
   }
 };
 
+struct Choose {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, int64_t n, C alpha, bool first, C y) const {
+    return first ? x * static_cast<C>(n) * alpha : y;
+  }
+};
+
+struct Shift {
+  using dtypes = elementwise::List<int64_t>;
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, int64_t n) const {
+    return x + n;
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -108,6 +123,8 @@ struct Popcount {
     Operator<"blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)", Blend, functional | writing | out>,
     Operator<"bent(Tensor x)", Bent, functional | writing | out>,
     Operator<"popcount(Tensor x)", Popcount, functional>,
+    Operator<"choose(Tensor x, int n, float alpha, bool first, Tensor y)", Choose, functional | writing | out>,
+    Operator<"shift(Tensor x, int n)", Shift, functional | writing | out>,
     Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
     Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
     Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
@@ -127,6 +144,11 @@ struct Popcount {
     ),
     "bent(Tensor x)": Elementwise(partials={"x": lambda x: (1 + x.abs()) ** -2}, flops=3, autocast="float32"),
     "popcount(Tensor x)": Elementwise(),
+    "choose(Tensor x, int n, float alpha, bool first, Tensor y)": Elementwise(
+        partials={"x": lambda n, alpha, first: n * alpha * first, "y": lambda first: 1 - first},
+        fused=lambda ops, x, n, alpha, first, y: ops.where(first, x * ops.to_dtype(n, torch.float32) * alpha, y),
+    ),
+    "shift(Tensor x, int n)": Elementwise(),
     "masked_scale(Tensor x, Tensor keep, float scale)": Elementwise(
         formula=lambda x, keep, scale: torch.where(keep, x * scale, 0),
         fused=lambda ops, x, keep, scale: ops.where(keep, x * scale, 0),

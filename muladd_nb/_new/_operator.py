@@ -14,6 +14,8 @@ from ._schema import Schema, functor_name
 
 _EXAMPLES = {"Tensor": "tensor()", "float": "either(1.5, 0.5)", "int": "either(2, -1)", "bool": "either(True, False)"}
 
+_CPP = {"int": "int64_t", "bool": "bool"}  # in a functor, where a Tensor and a float are C
+
 Files = dict[str, str]
 
 
@@ -114,7 +116,7 @@ def _derivative(schema: Schema) -> str:
 
 
 def _functor(schema: Schema, functor: str) -> str:
-    parameters = ", ".join(f"C {argument.name}" for argument in schema.arguments)
+    parameters = ", ".join(f"{_CPP.get(argument.type, 'C')} {argument.name}" for argument in schema.arguments)
     result, value = "C", f"return {product(schema)};"
     if schema.results > 1:
         result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"

@@ -232,7 +232,7 @@ def _check_argument(argument: Any, refuse: Any) -> None:
         raise refuse(f"{name} is a list; pass its elements one by one")
     if argument.real_type.kind().startswith("Sym"):
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
-    allowed = ("Tensor", "float")
+    allowed = ("Tensor", "float", "int", "bool")
     if type_ not in allowed:
         near = get_close_matches(type_, allowed, 1)
         advice = f"; is it {near[0]}?" if near else ", or use --kernel, which takes others too"

@@ -29,6 +29,7 @@ from ._library import namespace
 from .derivative import checked_formula
 from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form
 
+_DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
 
 _waiting: list[Form] = []  # until Inductor is imported
@@ -108,8 +109,8 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             values = [
                 ops.to_dtype(load[place](index), own.get(place, dtype))
                 if place in load
-                else ops.constant(args[place], dtype)
-                for place in sorted([*inputs, *numbers])
+                else ops.constant(args[place], _DTYPES.get(kind, dtype))
+                for place, kind in enumerate(form.kinds.values())
             ]
             operations = _Operations(ops, dtype)
             computed = compute(operations, *(_Element(operations, value) for value in values))

@@ -102,9 +102,15 @@ class Form:
         return own.removeprefix("_") if self.kind & UNRECORDED else own
 
     @cached_property
+    def kinds(self) -> dict[str, str]:
+        """What each argument is, but ``out``: a Tensor, float, int or bool."""
+        arguments = self.declaration.partition("(")[2].removesuffix(")").split(", ")
+        return {name: kind for kind, name in map(str.split, arguments)}
+
+    @cached_property
     def inputs(self) -> dict[str, int]:
         """The tensors whose elements it computes with, and their places among the arguments."""
-        return self._arguments("Tensor ")
+        return self._places("Tensor")
 
     @cached_property
     def own(self) -> dict[str, torch.dtype]:
@@ -122,12 +128,16 @@ class Form:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Its other arguments, and their places: floats, or tensors of TENSOR_NUMBERS."""
-        return self._arguments("float ")
+        """Its floats, and their places: tensors of TENSOR_NUMBERS."""
+        return self._places("float")
 
-    def _arguments(self, kind: str) -> dict[str, int]:
-        arguments = self.declaration.partition("(")[2].removesuffix(")").split(", ")
-        return {text.removeprefix(kind): place for place, text in enumerate(arguments) if text.startswith(kind)}
+    @cached_property
+    def integers(self) -> dict[str, int]:
+        """Its ints and bools, and their places."""
+        return self._places("int", "bool")
+
+    def _places(self, *kinds: str) -> dict[str, int]:
+        return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}
 
     def out(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the tensor that a call writes into, or None."""

@@ -184,6 +184,9 @@ class _Caller:
                 got = f"{type(x).__name__} of {int(x).bit_length()} bits"
                 expected = f"{self.expected}, within a float's range"
                 raise OverflowError(f"{self.name}: {argument} must be {expected}, got {got}")
+        for argument, place in self.form.integers.items():
+            if not is_compiling():
+                self._check_integer(argument, args[place])
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
             if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
                 raise TypeError(f"{self.name}: {argument} must be a tensor, got {_said(x)}")
@@ -217,6 +220,19 @@ class _Caller:
             form.op(*args)
             return out.copy_(args[-1])
         return form.op(*args)
+
+    def _check_integer(self, argument: str, x: Any) -> None:
+        kind = self.form.kinds[argument]
+        if not isinstance(x, Tensor) and _stands_for_a_tensor(x):
+            return  # torch.fx traces it
+        is_one = isinstance(x, bool) if kind == "bool" else hasattr(type(x), "__index__") and not isinstance(x, Tensor)
+        if not is_one:
+            raise TypeError(
+                f"{self.name}: {argument} must be {'a bool' if kind == 'bool' else 'an int'}, got {_said(x)}"
+            )
+        if isinstance(x, int) and not -(2**63) <= x < 2**63:
+            got = f"an int of {x.bit_length()} bits"
+            raise OverflowError(f"{self.name}: {argument} must be an int of 64 bits, got {got}")
 
     def _complex(self, argument: str, got: str) -> TypeError:
         return TypeError(f"{self.name}: {argument} must be {self.expected}, got {got}")

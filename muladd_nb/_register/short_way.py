@@ -50,7 +50,11 @@ _INTO_OUT = """\
 """
 
 _PLAIN = "_type({0}) in _PLAIN"
-_NUMBER = "(_type({0}) is _float or _type({0}) in _WHOLE and -_MAX <= {0} <= _MAX)"
+_NUMBERS = {
+    "float": "(_type({0}) is _float or _type({0}) in _WHOLE and -_MAX <= {0} <= _MAX)",
+    "int": "_type({0}) is _int and -_FIRST_PAST <= {0} < _FIRST_PAST",
+    "bool": "_type({0}) is _bool",
+}
 
 _KERNEL = """\
 def kernel(_keyset, {parameters}):
@@ -65,6 +69,9 @@ _SCOPE = {
     "_float": float,
     "_WHOLE": frozenset({int, bool}),
     "_MAX": sys.float_info.max,  # an int may be larger
+    "_int": int,
+    "_bool": bool,
+    "_FIRST_PAST": 2**63,  # the first int that an int64 does not hold
     "_SMALL": _SMALL,
     "_is_grad_enabled": torch.is_grad_enabled,
 }
@@ -107,7 +114,9 @@ def way(
         source += _INTO_OUT
         scope[f"_writing_{row}"] = _below_autograd(writing)
     return source.format(
-        plain=" and ".join((_PLAIN if x in tensors else _NUMBER).format(x) for x in arguments),
+        plain=" and ".join(
+            _NUMBERS.get(kind, _PLAIN).format(x) for x, kind in zip(arguments, form.kinds.values(), strict=True)
+        ),
         unobserved=private.UNOBSERVED,
         requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
         first=tensors[0],

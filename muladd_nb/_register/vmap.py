@@ -16,7 +16,7 @@ def register(form: Form) -> None:
     """Register the batching rule of an operator."""
     # register_vmap takes no operator with a keyword-only tensor, so `out` goes in by position.
     call = form.op if not form.kind & OUT else lambda *args: form.op(*args[:-1], out=args[-1])
-    out_place = None if form.kind & FUNCTIONAL else len(form.inputs) + len(form.numbers)
+    out_place = None if form.kind & FUNCTIONAL else len(form.kinds)
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         if out_place is not None and in_dims[out_place] is None:

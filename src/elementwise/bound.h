@@ -8,15 +8,24 @@ namespace elementwise {
 template <class C, class Kernel>
 struct Bound;
 
-template <class C, class F, bool... kIsTensor>
-struct Bound<C, Kernel<F, kIsTensor...>> {
-  explicit Bound(const double* from) {
-    for (int i = 0; i < Kernel<F, kIsTensor...>::kNumbers; i++) numbers[i] = static_cast<number_t<C>>(from[i]);
+template <class C, class F, Kind... kKind>
+struct Bound<C, Kernel<F, kKind...>> {
+  explicit Bound(const Number* from) {
+    constexpr Kind kinds[] = {kKind...};
+    for (int i = 0, number = 0; i < static_cast<int>(sizeof...(kKind)); i++) {
+      if (kinds[i] == Kind::tensor) continue;
+      if (kinds[i] == Kind::real) {
+        reals[number] = static_cast<number_t<C>>(from[number].real);
+      } else {
+        integers[number] = from[number].integer;
+      }
+      number++;
+    }
   }
 
   template <class... X>
   ELEMENTWISE_FUNCTION auto operator()(X... elements) const {
-    return call(std::make_index_sequence<sizeof...(kIsTensor)>{}, elements...);
+    return call(std::make_index_sequence<sizeof...(kKind)>{}, elements...);
   }
 
  private:
@@ -24,23 +33,28 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     static_assert(
         std::is_invocable_v<F, decltype(argument<I>(elements...))...>,
-        "the functor must take what its declaration says, in its order: a C for each Tensor, and for each float");
+        "the functor must take what its declaration says, in its order: a C for each Tensor and float, an int64_t for "
+        "each int");
     return F{}(argument<I>(elements...)...);
   }
 
   // The I-th argument: a number, or the element of a tensor, of which each tensor before has taken one.
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
-    constexpr bool is_tensor[] = {kIsTensor...};
+    constexpr Kind kinds[] = {kKind...};
     constexpr size_t tensors_before = [&] {
       size_t n = 0;
-      for (size_t i = 0; i != I; i++) n += is_tensor[i];
+      for (size_t i = 0; i != I; i++) n += kinds[i] == Kind::tensor;
       return n;
     }();
-    if constexpr (is_tensor[I]) {
+    if constexpr (kinds[I] == Kind::tensor) {
       return element<tensors_before>(elements...);
+    } else if constexpr (kinds[I] == Kind::real) {
+      return reals[I - tensors_before];
+    } else if constexpr (kinds[I] == Kind::integer) {
+      return integers[I - tensors_before];
     } else {
-      return numbers[I - tensors_before];
+      return integers[I - tensors_before] != 0;
     }
   }
 
@@ -53,7 +67,9 @@ struct Bound<C, Kernel<F, kIsTensor...>> {
     }
   }
 
-  number_t<C> numbers[Kernel<F, kIsTensor...>::kNumbers + 1] = {}; // one more, because there may be none
+  // One more, because there may be none.
+  number_t<C> reals[Kernel<F, kKind...>::kNumbers + 1] = {};
+  int64_t integers[Kernel<F, kKind...>::kNumbers + 1] = {};
 };
 
 } // namespace elementwise

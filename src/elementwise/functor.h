@@ -10,7 +10,8 @@
 //
 // It takes the arguments of its operator in the order of the schema. The elements of tensors come in the compute type
 // C: float for the 16-bit floating-point types, which are rounded once more when they are stored, else the dtype
-// itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool.
+// itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool; an `int` is an
+// int64_t, a `bool` a bool.
 //
 // C is also the dtype that the tensors of a call share. A tensor whose parameter has another type, and a result of
 // another type, is of that dtype in every call: bool, intN_t, uintN_t, float or double.

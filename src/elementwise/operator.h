@@ -32,21 +32,31 @@ enum Form : unsigned {
 // Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
 constexpr unsigned same_shape = 32;
 
+enum class Kind { tensor, real, integer, boolean };
+
+constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool"}; // in a schema
+
 struct Argument {
   std::string_view name;
-  bool is_tensor = false;
+  Kind kind;
+
+  constexpr bool is_tensor() const {
+    return kind == Kind::tensor;
+  }
+};
+
+// An argument that is no tensor, as a kernel is given it: a float, or an int or bool.
+union Number {
+  double real;
+  int64_t integer;
 };
 
 struct Signature {
   std::string_view declaration, name, overload;
-  int count = 0, tensors = 0;
-  Argument arguments[kMaxArguments];
+  int count = 0, tensors = 0, reals = 0;
+  Argument arguments[kMaxArguments] = {};
 
-  constexpr int numbers() const {
-    return count - tensors;
-  }
-
-  // Takes what torch's parser takes of a declaration of tensors and floats. What it throws, the compiler shows.
+  // Takes what torch's parser takes of a declaration of tensors and numbers. What it throws, the compiler shows.
   constexpr explicit Signature(std::string_view text) : declaration(text) {
     const size_t open = find(text, '(');
     if (open == text.size() || text.back() != ')') throw "a declaration looks like \"f(Tensor x, float c)\"";
@@ -59,11 +69,15 @@ struct Signature {
     while (!rest.empty()) {
       const std::string_view argument = rest.substr(0, find(rest, ','));
       rest = rest.substr(std::min(rest.size(), argument.size() + 2)); // past ", "
-      const bool is_tensor = argument.starts_with("Tensor ");
-      if (!is_tensor && !argument.starts_with("float ")) throw "an argument is a \"Tensor x\" or a \"float c\"";
-      if (count == kMaxArguments || (is_tensor && tensors == kMaxInputs)) throw "too many arguments";
-      arguments[count++] = {argument.substr(find(argument, ' ') + 1), is_tensor};
-      tensors += is_tensor;
+      const size_t space = find(argument, ' ');
+      const auto* const kind = std::find(std::begin(kKinds), std::end(kKinds), argument.substr(0, space));
+      if (space == argument.size() || kind == std::end(kKinds))
+        throw "an argument is a \"Tensor x\", \"float c\", \"int n\" or \"bool b\"";
+      const Argument read{argument.substr(space + 1), static_cast<Kind>(kind - kKinds)};
+      if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) throw "too many arguments";
+      arguments[count++] = read;
+      tensors += read.is_tensor();
+      reals += read.kind == Kind::real;
     }
     if (tensors == 0) throw "there must be a tensor among the arguments";
   }
@@ -84,15 +98,16 @@ struct Signature {
     if (form & out) append("out");
     if (form & tensor_numbers) append("tensor");
     for (int i = 0; form & tensor_numbers && i < count; i++)
-      if (!arguments[i].is_tensor) append(arguments[i].name);
+      if (arguments[i].kind == Kind::real) append(arguments[i].name);
     return tag.empty() ? base : base.append(".").append(tag);
   }
 
   std::string schema(unsigned form, int results) const {
     std::string text = qualified(form) + "(";
     for (int i = 0; i < count; i++) {
-      const bool is_tensor = arguments[i].is_tensor || form & tensor_numbers;
-      text.append(i ? ", " : "").append(is_tensor ? "Tensor " : "float ").append(arguments[i].name);
+      const bool is_scalar = arguments[i].kind == Kind::real && form & tensor_numbers;
+      const std::string_view kind = kKinds[static_cast<int>(is_scalar ? Kind::tensor : arguments[i].kind)];
+      text.append(i ? ", " : "").append(kind).append(" ").append(arguments[i].name);
     }
     if (form & out) return text + ", *, Tensor(a!) out) -> Tensor(a!)";
     if (form & writing) text += ", Tensor(a!) out";
@@ -113,17 +128,18 @@ struct Literal {
   char text[N];
 };
 
-// What a kernel is made of: a functor, and which of its arguments are tensors. The kernels take from it the dtypes of
+// What a kernel is made of: a functor, and what its arguments are. The kernels take from it the dtypes of
 // the results and of the inputs where the operator is called with T.
-template <class F, bool... kIsTensor>
+template <class F, Kind... kKind>
 struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;
-  using Parameters = parameters::Of<F, sizeof...(kIsTensor)>;
+  using Parameters = parameters::Of<F, sizeof...(kKind)>;
   using OfResults = parameters::Each<typename Parameters::Results>;
-  using OfInputs = parameters::Each<typename parameters::Tensors<typename Parameters::Arguments, kIsTensor...>::type>;
+  using OfInputs =
+      parameters::Each<typename parameters::Tensors<typename Parameters::Arguments, (kKind == Kind::tensor)...>::type>;
   static constexpr int kResults = std::size(OfResults::own);
   static constexpr int kInputs = std::size(OfInputs::own);
-  static constexpr int kNumbers = sizeof...(kIsTensor) - kInputs;
+  static constexpr int kNumbers = sizeof...(kKind) - kInputs;
   static_assert(OfInputs::first() < kInputs, "a tensor must be C; a dtype that all have is one of `using dtypes`");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
@@ -140,13 +156,14 @@ struct Operator {
   static constexpr bool broadcasts = !(kForms & same_shape);
 
   static constexpr bool has(unsigned form) {
-    return form & kForms && (!(form & tensor_numbers) || signature.numbers() > 0);
+    return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
   }
 
   template <size_t... I>
-  static Kernel<F, signature.arguments[I].is_tensor...> kernel_of(std::index_sequence<I...>);
+  static Kernel<F, signature.arguments[I].kind...> kernel_of(std::index_sequence<I...>);
   using Kernel = decltype(kernel_of(std::make_index_sequence<signature.count>{}));
-  static_assert(Kernel::kResults == 1 || !(kForms & (writing | out)), "an operator with several results is functional alone");
+  static_assert(
+      Kernel::kResults == 1 || !(kForms & (writing | out)), "an operator with several results is functional alone");
 };
 
 // The same as a value. `kernel` is its place in the list, by which each backend knows its kernel.

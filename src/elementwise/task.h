@@ -8,7 +8,7 @@ namespace elementwise {
 struct Task {
   size_t kernel; // its place in the list of operators
   int32_t dtype;
-  const double* numbers; // the arguments that are no tensors
+  const Number* numbers; // the arguments that are no tensors
   const Plan& plan;
   void* const* data; // of the results, then of the inputs
 };

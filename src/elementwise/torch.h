@@ -36,22 +36,27 @@ class Call {
     const Signature& signature = op.signature;
     [[maybe_unused]] Tensor scalars[form & tensor_numbers ? kMaxArguments : 1];
     for (int i = 0, input = 0; i < signature.count; i++) {
-      if (signature.arguments[i].is_tensor) {
+      const Kind kind = signature.arguments[i].kind;
+      if (kind == Kind::tensor) {
         names_[input] = signature.arguments[i].name;
         tensors_[kResults + input++] = Tensor(stack[i]);
+      } else if (kind == Kind::integer) {
+        numbers_[i - input].integer = torch::stable::detail::to<int64_t>(stack[i]);
+      } else if (kind == Kind::boolean) {
+        numbers_[i - input].integer = torch::stable::detail::to<bool>(stack[i]);
       } else if constexpr (form & tensor_numbers) {
         scalars[i - input] = Tensor(stack[i]);
       } else {
-        numbers_[i - input] = torch::stable::detail::to<double>(stack[i]);
+        numbers_[i - input].real = torch::stable::detail::to<double>(stack[i]);
       }
     }
     if constexpr (!(form & functional)) tensors_[0] = Tensor(stack[signature.count]);
     if constexpr (form & tensor_numbers)
-      for (int i = 0, number = 0; i < signature.count; i++)
-        if (!signature.arguments[i].is_tensor) {
-          numbers_[number] = read(signature.arguments[i].name, scalars[number]);
-          number++;
-        }
+      for (int i = 0, input = 0; i < signature.count; i++) {
+        const auto [name, kind] = signature.arguments[i];
+        input += kind == Kind::tensor;
+        if (kind == Kind::real) numbers_[i - input].real = read(name, scalars[i - input]);
+      }
   }
 
   // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape.
@@ -168,7 +173,7 @@ class Call {
 
   const Description& op_;
   const contract::Caller caller_;
-  double numbers_[kMaxArguments];
+  Number numbers_[kMaxArguments];
   std::string_view names_[kInputs];
   Tensor tensors_[kOperands];
   Operand operands_[kOperands];

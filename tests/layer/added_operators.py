@@ -529,3 +529,37 @@ def test_the_operators_of_the_package_are_as_they_were():
     torch.testing.assert_close(muladd_nb.mymuladd(x, y, w), x * y + w)
     result, pull = vjp(lambda x: muladd_nb.mymuladd(x, y, 0.5), x)
     torch.testing.assert_close(pull(torch.ones_like(result))[0], y)
+
+
+# ---- Numbers that are ints and bools
+
+
+def chosen(x, n, alpha, first, y):
+    return x * n * alpha if first else y
+
+
+def test_ints_and_bools():
+    x, y = (t.to(torch.float32) for t in tensors(5, 7, n=2))
+    for n, alpha, first in ((3, 0.5, True), (-2, 0.25, True), (3, 0.5, False)):
+        expected = chosen(x, n, alpha, first, y)
+        assert torch.equal(ops.choose(x, n, alpha, first, y), expected)
+        assert torch.equal(ops.choose.tensor_alpha(x, n, torch.tensor(alpha, dtype=torch.float64), first, y), expected)
+        assert torch.equal(ops.choose.out(x, n, alpha, first, y, out=torch.empty_like(x)), expected)
+        assert ops.choose(x.to("meta"), n, alpha, first, y.to("meta")).shape == x.shape
+        assert torch.equal(vmap(lambda x, y, n=n, a=alpha, f=first: ops.choose(x, n, a, f, y))(x, y), expected)
+        wide = [t.double().requires_grad_() for t in (x, y)]
+        assert torch.autograd.gradcheck(
+            lambda x, y, n=n, a=alpha, f=first: ops.choose(x, n, a, f, y), wide, check_forward_ad=True
+        )
+        compiled = torch.compile(
+            lambda x, n, a, f, y: ops.choose(x.abs(), n, a, f, y).neg(), fullgraph=True, dynamic=True
+        )
+        assert torch.equal(compiled(x, n, alpha, first, y), -chosen(x.abs(), n, alpha, first, y))
+    torch.library.opcheck(ops.choose.default, (x, 3, 0.5, True, y))
+
+
+def test_an_int_has_all_its_bits():
+    x = torch.arange(5)
+    for n in (2**62 + 1, -(2**63)):
+        assert torch.equal(ops.shift(x, n), x + n)
+        assert torch.equal(torch.compile(ops.shift, fullgraph=True)(x, n), x + n)

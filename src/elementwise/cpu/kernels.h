@@ -111,16 +111,16 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
     return static_cast<Element<T>*>(data[operand]);
   }
 
-  static void row(int64_t n, void* const* data, const double* numbers) {
+  static void row(int64_t n, void* const* data, const Number* numbers) {
     compute(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
   }
 
   // A line of the narrowest result at a time is computed in the cache, and then written past it.
-  static void stream(int64_t n, void* const* data, const double* numbers) {
+  static void stream(int64_t n, void* const* data, const Number* numbers) {
     stream_lines(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
   }
 
-  static void short_rows(const Rows& rows, const double* numbers) {
+  static void short_rows(const Rows& rows, const Number* numbers) {
     constexpr int64_t kWidth = kVector / std::max({sizeof(R)..., sizeof(X)...});
     widths<kWidth, true>(
         0, rows.count, rows.length, F(numbers), at<R>(rows.data, J)..., at<X>(rows.data, kResults + K)...,

@@ -20,10 +20,10 @@ struct Rows {
 // A functor in one dtype.
 struct Computer {
   // n adjacent elements of each operand.
-  using Row = void (*)(int64_t n, void* const* data, const double* numbers);
+  using Row = void (*)(int64_t n, void* const* data, const Number* numbers);
   Row row;
   Row stream;                                                  // the same, and writes past the cache
-  void (*short_rows)(const Rows& rows, const double* numbers); // null: short rows are packed, and then are one
+  void (*short_rows)(const Rows& rows, const Number* numbers); // null: short rows are packed, and then are one
   int results;
   const int* bytes; // of an element of each operand
 };

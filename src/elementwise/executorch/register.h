@@ -57,13 +57,18 @@ template <size_t... K>
 void check_and_launch(const Description& op, runtime::EValue** stack, std::index_sequence<K...>) {
   const Signature& signature = op.signature;
   const contract::Caller caller{signature, Form::out};
-  double numbers[kMaxArguments];
+  Number numbers[kMaxArguments];
   std::pair<std::string_view, const Tensor*> inputs[sizeof...(K)];
   for (int i = 0, input = 0; i < signature.count; i++) {
-    if (signature.arguments[i].is_tensor) {
+    const Kind kind = signature.arguments[i].kind;
+    if (kind == Kind::tensor) {
       inputs[input++] = {signature.arguments[i].name, &stack[i]->toTensor()};
+    } else if (kind == Kind::integer) {
+      numbers[i - input].integer = stack[i]->toInt();
+    } else if (kind == Kind::boolean) {
+      numbers[i - input].integer = stack[i]->toBool();
     } else {
-      numbers[i - input] = stack[i]->toDouble();
+      numbers[i - input].real = stack[i]->toDouble();
     }
   }
   Tensor& out = stack[signature.count]->toTensor();
