@@ -35,9 +35,10 @@ PROBE = ROOT / "tests/kernels/two_operations.cu"
 REGISTERS = 64  # with 256 threads to a block, half of the threads that a multiprocessor can hold
 PROMISED = {"MulAdd": ["FMA"], "Mul": ["MUL"], "Add": ["ADD"], "TwoOperations": ["ADD", "MUL"]}  # for an element
 BYTES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
+TENSOR = "Kind)0"  # what an argument is, in the name of a kernel
 NAME = re.compile(
     r"cuda::(adjacent|strided)<(?:(unsigned int|long), )?elementwise::Bound<\w+, elementwise::Kernel<[\w:]+::(\w+), "
-    r"([a-z, ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
+    r"([\w:(), ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
 )
 
 
@@ -133,12 +134,12 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
     for (mangled, text), name in zip(sections, plain.stdout.splitlines(), strict=True):
         found = NAME.search(name)
         assert found, name
-        form, index, functor, tensors, dtype = found.groups()
+        form, index, functor, kinds, dtype = found.groups()
         bits = {None: "", "unsigned int": ", 32 bits", "long": ", 64 bits"}[index if form == "strided" else None]
         instructions = Counter(re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z][\w.]*)", text))
         kernels.append(
             Kernel(
-                arch, form + bits, functor, tensors.count("true"), tensors.count("false"), dtype,
+                arch, form + bits, functor, kinds.count(TENSOR), kinds.count("Kind") - kinds.count(TENSOR), dtype,
                 properties[mangled][1], properties[mangled][0], instructions,
             )
         )  # fmt: skip

@@ -38,7 +38,7 @@ constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool"}; // in 
 
 struct Argument {
   std::string_view name;
-  Kind kind;
+  Kind kind = Kind::tensor;
 
   constexpr bool is_tensor() const {
     return kind == Kind::tensor;
