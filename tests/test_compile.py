@@ -253,7 +253,7 @@ library = torch.library.Library("compile_test", "DEF")
 
 
 def defined(name, parameters, kernel, **promises):
-    """Return an operator of float32 that has no form but this one."""
+    """Return an operator of floating-point dtypes that has no form but this one."""
     library.define(f"{name}({parameters}) -> Tensor")
     library.impl(name, kernel, "CPU")
     op = getattr(torch.ops.compile_test, name).default
@@ -263,7 +263,7 @@ def defined(name, parameters, kernel, **promises):
         return torch.empty_like(x)
 
     torch.library.register_fake(op.name(), fake, lib=library)
-    form = Form(f"{name}({parameters})", FUNCTIONAL, op, (torch.float32,), Elementwise(**promises))
+    form = Form(f"{name}({parameters})", FUNCTIONAL, op, tuple(DTYPES), Elementwise(**promises))
     with mock.patch.object(derivative, "implement", library.impl), mock.patch.object(autocast, "library", library):
         autograd.register(form)
     lowering.register(form)

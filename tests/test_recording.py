@@ -245,8 +245,8 @@ def test_what_is_refused_is_refused_in_the_same_words(device, call, aten, own, c
     x = torch.randn(4, device=device)
     others = [
         torch.randn(2, device=device),
-        torch.randn(4, 1, device=device),
-        torch.randn(1, device=device),
+        torch.randn(3, 1, 5, device=device),
+        torch.randn(0, device=device),
         torch.randn(4, device=device, dtype=torch.float64),
         torch.randn(4, device="meta"),
         torch.ones(4, dtype=torch.int32, device=device),

@@ -168,7 +168,7 @@ class _Caller:
         self.name = name
         self.by_kind = by_kind
         self.form = by_kind.get(FUNCTIONAL) or by_kind[WRITING]
-        self.inputs, self.numbers = self.form.inputs, self.form.numbers
+        self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
     def __call__(self, args: list[Any], out: Any) -> Any:
@@ -184,7 +184,7 @@ class _Caller:
                 got = f"{type(x).__name__} of {int(x).bit_length()} bits"
                 expected = f"{self.expected}, within a float's range"
                 raise OverflowError(f"{self.name}: {argument} must be {expected}, got {got}")
-        for argument, place in self.form.integers.items():
+        for argument, place in self.integers.items():
             if not is_compiling():
                 self._check_integer(argument, args[place])
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
