@@ -1,4 +1,4 @@
-"""Everything that has to pass, a session each; `nox -l` lists them, and `.ci/run` runs them on a clean machine."""
+"""Everything that has to pass, a session each; `nox -l` lists them."""
 
 import csv
 import datetime as dt
@@ -135,8 +135,10 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(requires=["wheel"], venv_backend="none")
 def matrix(session: nox.Session) -> None:
-    """Run the tests of that wheel on every CPython and torch, or on those after --."""
+    """Run the tests of that wheel on every CPython and torch, or after -- on those versions, and of those files."""
     (built,) = Path("dist").resolve().glob("*.whl")
+    files = [word for word in session.posargs if word.startswith("tests/")]
+    versions = {*session.posargs} - {*files}
     older = False
     try:
         session.run("python3", "tools/check_matrix.py", external=True)
@@ -145,8 +147,8 @@ def matrix(session: nox.Session) -> None:
     rows = []
     for torch, pythons in MATRIX.items():
         for python in pythons.split():
-            if not session.posargs or {torch, python} & {*session.posargs}:
-                rows.append(_cell(session, built, torch, python))
+            if not versions or {torch, python} & versions:
+                rows.append(_cell(session, built, torch, python, files))
                 session.log(" | ".join(rows[-1]))
     if not session.posargs:
         _write_rows(session, "x86_64", rows)
@@ -177,7 +179,7 @@ def _write_rows(session: nox.Session, machine: str, rows: list[list[str]]) -> No
         csv.writer(file, lineterminator="\n").writerows([HEADER, *table])
 
 
-def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[str]:
+def _cell(session: nox.Session, built: Path, torch: str, python: str, files: list[str]) -> list[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     # Before pyenv's shims.
     path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), str(PYTHONS / "usr/bin"), os.environ["PATH"]])
@@ -191,7 +193,7 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str) -> list[st
     session.run(venv / "bin/pip", "install", "-q", f"torch=={torch}.*", f"{built}[test]", external=True)
     versions = "import platform, torch; print(torch.__version__, platform.python_version())"
     installed = _output(session, venv / "bin/python", "-Ic", versions).split()
-    session.run(venv / "bin/pytest", "-q", f"--junitxml={results}", external=True, success_codes=[0, 1])
+    session.run(venv / "bin/pytest", "-q", f"--junitxml={results}", *files, external=True, success_codes=[0, 1])
     shutil.rmtree(venv)  # several GB
     return [*installed, *map(str, _counts(results))]
 
