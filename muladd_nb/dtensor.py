@@ -11,6 +11,7 @@ write would be lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from ._register.operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
-def _shardings(form: Form, *args: Any) -> list[_Sharding]:
+def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
     inputs = [args[place] for place in form.inputs.values()]
     # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
     own = [placement for x in inputs for placement in x.placements if not placement.is_partial()]
@@ -84,7 +85,7 @@ def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor 
         )
     local = [_placed_as(out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
     if form.kind & OUT:
-        form.op(*local, out=out.to_local())
+        form.op(*local, **(kwargs | {"out": out.to_local()}))
         return out
     form.op(*local)
     return None
@@ -103,7 +104,7 @@ def _placed_as(out: DTensor, x: DTensor, op: str) -> DTensor:
 
 def _register(form: Form) -> None:
     if form.kind & FUNCTIONAL:
-        register_sharding(form.op)(lambda *args: _shardings(form, *args))
+        register_sharding(form.op)(partial(_shardings, form))
     else:
         torch.library.register_torch_dispatch(
             form.op.name(), DTensor, lambda cls, op, types, args, kwargs=None: _write(form, args, kwargs or {})

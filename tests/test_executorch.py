@@ -55,6 +55,20 @@ def test_c_may_be_a_tensor(dtype):
 
 
 @with_executorch
+def test_tensors_are_broadcast(dtype):
+    class Layer(torch.nn.Module):
+        def forward(self, gamma, x, beta):
+            return muladd_nb.mymuladd(gamma, x, beta)
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    args = [torch.randn(shape).to(dtype) for shape in ((3,), (4, 3), (4, 1))]
+    run = forward(pte(Layer(), tuple(args), ({}, {0: rows}, {0: rows})))
+    for n in (4, 64, 7):
+        args = [args[0], torch.randn(n, 3).to(dtype), torch.randn(n, 1).to(dtype)]
+        assert same_bits(run(*args)[0], Layer()(*args))
+
+
+@with_executorch
 def test_the_mutating_operators_become_functional_ones(dtype):
     class Sums(torch.nn.Module):
         def forward(self, a, b, total):

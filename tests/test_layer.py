@@ -104,6 +104,14 @@ struct Shift {
   }
 };
 
+struct Ramp {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, C slope, int64_t n, C bias, bool twice) const {
+    const C y = x * slope * static_cast<C>(n) + bias;
+    return twice ? C(2) * y : y;
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -124,6 +132,8 @@ struct Popcount {
     Operator<"bent(Tensor x)", Bent, functional | writing | out>,
     Operator<"popcount(Tensor x)", Popcount, functional>,
     Operator<"choose(Tensor x, int n, float alpha, bool first, Tensor y)", Choose, functional | writing | out>,
+    Operator<"ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)", Ramp,
+             functional | writing | out>,
     Operator<"shift(Tensor x, int n)", Shift, functional | writing | out>,
     Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
     Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
@@ -147,6 +157,12 @@ struct Popcount {
     "choose(Tensor x, int n, float alpha, bool first, Tensor y)": Elementwise(
         partials={"x": lambda n, alpha, first: n * alpha * first, "y": lambda first: 1 - first},
         fused=lambda ops, x, n, alpha, first, y: ops.where(first, x * ops.to_dtype(n, torch.float32) * alpha, y),
+    ),
+    "ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)": Elementwise(
+        partials={"x": lambda slope, n, twice: slope * n * (1 + twice)},
+        fused=lambda ops, x, slope, n, bias, twice: (
+            (x * slope * ops.to_dtype(n, torch.float32) + bias) * ops.where(twice, 2.0, 1.0)
+        ),
     ),
     "shift(Tensor x, int n)": Elementwise(),
     "masked_scale(Tensor x, Tensor keep, float scale)": Elementwise(

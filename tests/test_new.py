@@ -16,6 +16,7 @@ from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_identifier
 
 PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
+RAMP = "ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=0.001, bool twice=False) -> Tensor"
 OTHERS = [POPCOUNT, BLEND, REFLECT]
 NOTE = re.compile(
     r"(//|#) Copied from muladd_nb [\d.]+, BSD-3-Clause \(licenses/muladd_nb\.txt\); not to be edited\.\n"
@@ -79,7 +80,9 @@ def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, f
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     finally:
         path.write_text(text)
-    failed = int(re.search(r"(\d+) failed", done.stdout)[1])
+    summary = re.search(r"(\d+) failed", done.stdout)
+    assert summary, f"no test saw the mistake:\n{done.stdout}"
+    failed = int(summary[1])
     assert failed <= 6
     # Where CI is set, pytest's summary has all lines of a message.
     assert sentence in "\n".join(done.stdout.splitlines()[-2 * failed - 2 :])
@@ -152,7 +155,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     test.write_text(text.replace("product(k, kernel)", REFERENCE))
     kernel.write_text(kernel.read_text().replace(".k_ = k_,", f".k_ = {WEIGHT},"))
     monkeypatch.chdir(project)
-    assert main(["add", PAIR]) == 0
+    assert main(["add", PAIR, RAMP]) == 0
     install(project, folder / "site")
     its_tests(project, folder / "site")
 
@@ -332,8 +335,8 @@ SCHEMAS = {
     "f(Tensor? x) -> Tensor": "x must be one of Tensor, float",
     "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, float, int, bool, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",
-    "f(Tensor x, float c=1.0) -> Tensor": "without a default",
-    "f(Tensor x, *, float c) -> Tensor": "must be positional",
+    "f(*, Tensor x) -> Tensor": "must be positional",
+    "f_out(Tensor x, float c=1.0, *, Tensor(a!) out) -> ()": "must be positional",
     "f.tag(Tensor x) -> Tensor": "a name of its own",
     "signal_ops::f(Tensor x) -> Tensor": "leave the namespace out",
     "f(Tensor x, Tensor(a!) out) -> ()": "scale_out(",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from . import _format, _operator
 from ._operator import Files
-from ._schema import CPP_KEYWORDS, REQUIRED, Argument, Schema, functor_name
+from ._schema import CPP_KEYWORDS, Argument, Schema, functor_name
 
 _TEMPLATES = importlib.resources.files(__package__) / "kernel"
 _NUMBERS = ("float", "int", "bool", "float?", "int?", "bool?")
@@ -295,13 +295,7 @@ def add_public(files: Files, schema: Schema, package: str) -> None:
     """Add the public function."""
     path = f"python/{package}/ops.py"
     _operator.append(files, path, "__all__", f'"{schema.name}"')
-    items: list[str] = []
-    for x in schema.arguments:
-        if x.is_keyword and "*" not in items:
-            items.append("*")
-        default = tuple(x.default) if isinstance(x.default, list) else x.default
-        annotation = _public_annotation(x)
-        items.append(f"{x.name}: {annotation}" + (f" = {_literal(default)}" if default is not REQUIRED else ""))
+    items = _operator.parameters(schema, _public_annotation)
     text = files[path]
     for name, line in (("Sequence", "from collections.abc import Sequence\n\n"), ("torch", "import torch\n")):
         if any(re.search(rf"\b{name}\b", _public_annotation(x)) for x in schema.arguments) and line.strip() not in text:
@@ -309,10 +303,6 @@ def add_public(files: Files, schema: Schema, package: str) -> None:
     result = {0: "None", 1: "Tensor"}.get(schema.results, f"tuple[{', '.join(['Tensor'] * schema.results)}]")
     head = _format.python(f"def {schema.name}(", items, f") -> {result}:")
     files[path] = f'{text}\n\n@public(FORMS)\n{head}\n    """{_does(schema)}."""\n'
-
-
-def _literal(default: object) -> str:
-    return repr(default) if not isinstance(default, str) or {'"', "\\"} & set(default) else f'"{default}"'
 
 
 def _does(schema: Schema) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from . import _format
-from ._schema import Schema, functor_name
+from ._schema import REQUIRED, Argument, Schema, functor_name
 
 _EXAMPLES = {"Tensor": "tensor()", "float": "either(1.5, 0.5)", "int": "either(2, -1)", "bool": "either(True, False)"}
 
@@ -62,13 +62,29 @@ def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = T
     path = f"python/{package}/ops.py"
     append(files, path, "__all__", f'"{schema.name}"')
     results = ", ".join(["Tensor"] * schema.results)
+    items = parameters(schema, lambda argument: argument.type)
+    star = ["*"] * ("*" not in items)
     more, returns, does = {
         0: (["out: Tensor"], "None", f"Write ``{product(schema)}`` to ``out``."),
-        1: (["*", "out: Tensor | None = None"] * with_out, "Tensor", f"Return ``{product(schema)}``."),
+        1: ([*star, "out: Tensor | None = None"] * with_out, "Tensor", f"Return ``{product(schema)}``."),
     }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{product(schema)}``, {schema.results} times."))
-    parameters = [f"{argument.name}: {argument.type}" for argument in schema.arguments]
-    head = _format.python(f"def {schema.name}(", [*parameters, *more], f") -> {returns}:")
+    head = _format.python(f"def {schema.name}(", [*items, *more], f") -> {returns}:")
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
+
+
+def parameters(schema: Schema, annotation: Callable[[Argument], str]) -> list[str]:
+    """Return the parameters of the public function of an operator."""
+    items: list[str] = []
+    for x in schema.arguments:
+        if x.is_keyword and "*" not in items:
+            items.append("*")
+        default = tuple(x.default) if isinstance(x.default, list) else x.default
+        items.append(f"{x.name}: {annotation(x)}" + (f" = {_literal(default)}" if default is not REQUIRED else ""))
+    return items
+
+
+def _literal(default: object) -> str:
+    return repr(default) if not isinstance(default, str) or {'"', "\\"} & set(default) else f'"{default}"'
 
 
 def add_test(files: Files, schema: Schema, package: str, *, kernel: bool = False) -> None:
@@ -83,7 +99,8 @@ Case(
 {_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
-    line = f"| `{package}.{schema.name}({names}{'' if schema.results else ', out'})` | `{product(schema)}` |\n"
+    called = ", ".join(item.partition(":")[0] for item in parameters(schema, lambda argument: argument.type))
+    line = f"| `{package}.{schema.name}({called}{'' if schema.results else ', out'})` | `{product(schema)}` |\n"
     # An author may have another README, or none.
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
     if "README.md" in files:

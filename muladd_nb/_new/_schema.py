@@ -75,7 +75,11 @@ class Schema:
 
     @property
     def _typed(self) -> list[str]:
-        return [f"{argument.type} {argument.name}" for argument in self.arguments]
+        typed = []
+        for x in self.arguments:
+            typed += ["*"] * (x.is_keyword and "*" not in typed)
+            typed.append(f"{x.type} {x.name}" + (f"={x.default}" if x.default is not REQUIRED else ""))
+        return typed
 
     @property
     def text(self) -> str:
@@ -140,7 +144,7 @@ def read(text: str, *, kernel: bool) -> Schema:
     if writes:
         *arguments, last = arguments
     for argument in arguments:
-        _check_argument(argument, refuse)
+        _check_argument(argument, refuse, writes=writes)
     names = [argument.name for argument in arguments]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -151,7 +155,12 @@ def read(text: str, *, kernel: bool) -> Schema:
     if tensors > MAX_TENSORS or len(arguments) > MAX_ARGUMENTS:
         raise refuse(f"there may be {MAX_TENSORS} tensors, and {MAX_ARGUMENTS} arguments in all")
     _check_results(parsed, last, refuse)
-    return Schema(parsed.name, tuple(Argument(str(x.type), x.name) for x in arguments), len(parsed.returns))
+    return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns))
+
+
+def _number_or_tensor(x: Any) -> Argument:
+    default = x.default_value if x.has_default_value() else REQUIRED
+    return Argument(str(x.type), x.name, is_keyword=x.kwarg_only, default=default)
 
 
 def _is_plain(parsed: Any) -> bool:
@@ -223,7 +232,7 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
     return Argument(base + suffix, name, is_written, argument.kwarg_only, default)
 
 
-def _check_argument(argument: Any, refuse: Any) -> None:
+def _check_argument(argument: Any, refuse: Any, *, writes: bool) -> None:
     name, type_ = argument.name, str(argument.type)
     if argument.alias_info is not None:
         what = "is written to" if argument.alias_info.is_write else "is aliased"
@@ -237,8 +246,10 @@ def _check_argument(argument: Any, refuse: Any) -> None:
         near = get_close_matches(type_, allowed, 1)
         advice = f"; is it {near[0]}?" if near else ", or use --kernel, which takes others too"
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
-    if argument.has_default_value() or argument.kwarg_only:
-        raise refuse(f"{name} must be positional and without a default; give it one in ops.py")
+    if type_ == "Tensor" and (argument.has_default_value() or argument.kwarg_only):
+        raise refuse(f"{name} must be positional and without a default, as every tensor is")
+    if writes and (argument.has_default_value() or argument.kwarg_only):
+        raise refuse(f"{name} must be positional and without a default, as all that stands before out; say it in ops.py")
     check_name("argument", name)
 
 

@@ -7,7 +7,7 @@ memory can tell, a partial overlap of ``out`` with an input, is left to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,10 +22,7 @@ def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> Seque
     check_defined(form, args, out)
     first = form.first
     a = args[form.inputs[first]]
-    if a.dtype not in form.dtypes:
-        *most, last = map(name, form.dtypes)
-        expected = f"{', '.join(most)} or {last}" if most else last
-        raise RuntimeError(f"{form.name}: {first} must be {expected}, got {name(a.dtype)}")
+    _check_dtype(form.name, form.dtypes, first, a)
     for other, place in form.inputs.items():
         if other != first:
             _check_beside(form.name, first, a, other, args[place], form.own.get(other))
@@ -37,6 +34,22 @@ def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> Seque
         _check_shape_of_out(form, args, shape, out)
         _check_not_self_overlapping(form.name, out)
     return shape
+
+
+def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``RuntimeError`` unless the tensors of a kernel have one dtype of these, one device and one shape."""
+    (first, a), *others = tensors.items()
+    _check_dtype(op, dtypes, first, a)
+    for other, x in others:
+        _check_beside(op, first, a, other, x, None)
+        _check_same_shape(op, first, a, other, x)
+
+
+def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) -> None:
+    if a.dtype not in dtypes:
+        *most, last = map(name, dtypes)
+        expected = f"{', '.join(most)} or {last}" if most else last
+        raise RuntimeError(f"{op}: {first} must be {expected}, got {name(a.dtype)}")
 
 
 def check_defined(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:

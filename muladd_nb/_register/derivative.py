@@ -25,6 +25,7 @@ from .. import _torch_private as private
 from . import autocast
 from ._library import implement, name
 from .aten_node import order_of
+from .operator import by_position
 
 _TENSOR = ("Tensor", "Optional[Tensor]")
 _DENSE = (torch.strided, torch.jagged)
@@ -583,7 +584,6 @@ def _register(
     """
     arguments = private.arguments(op)
     names = [argument.name for argument in arguments]
-    positional = sum(not argument.kwarg_only for argument in arguments)
     several = len(private.results(op)) > 1
     differentiable = tuple(str(argument.type) in _TENSOR for argument in arguments)
     refused = [(names.index(argument), argument) for argument in without]
@@ -592,15 +592,10 @@ def _register(
     if list(order) != sorted(order):
         reordered, restored = itemgetter(*order), itemgetter(*map(order.index, range(len(order))))
 
-    def by_keyword(keyset: Any, *args: Any) -> Any:
-        return op.redispatch(
-            keyset, *args[:positional], **dict(zip(names[positional:], args[positional:], strict=True))
-        )
-
     at_this_level = private.refusal(private.TRANSFORMS, name(op)) or private.record_at_this_level
-    uncast = autocast.define_uncast(op)
+    uncast = by_position(autocast.define_uncast(op), op)
     refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
-    redispatch = private.redispatch(op) if positional == len(arguments) else by_keyword
+    redispatch = by_position(private.redispatch(op), op, leading=1)
 
     # The old form, without setup_context, is 10 us cheaper a call.
     def forward(ctx: Any, below: Callable[..., Any], *inputs: Any) -> Any:

@@ -168,9 +168,7 @@ class Kernel(Form):
         lists = [place for place, x in enumerate(self.arguments) if x.kind == "list"]
         if not self.inputs and not args[lists[0]]:
             raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
-        tensors = self.tensors(args)
-        declaration = f"{self.name}({', '.join(f'Tensor {name}' for name in tensors)})"
-        contract.check(Form(declaration, FUNCTIONAL, self.op, self.dtypes, self.promises), tuple(tensors.values()))
+        contract.check_alike(self.name, self.dtypes, self.tensors(args))
         for name, x in self.tensors(args, written=True).items():
             shape, strides = list(x.shape), list(x.stride())
             # Symbolic sizes are left to the real kernel, as those of `out` are.

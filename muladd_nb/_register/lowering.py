@@ -78,10 +78,11 @@ def _decomposed(form: Form) -> Callable[..., Any]:
     formula: Any = form.promises.formula
     compute, reads = checked_formula(form.op, formula)
 
-    def decomposed(*args: Any, **_: Any) -> Any:
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
         shape = contract.check(form, args)
         likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
-        results = compute(likes, *(args[place] for place in reads))
+        given = form.complete(args, kwargs)
+        results = compute(likes, *(given[place] for place in reads))
         return results if len(results) > 1 else results[0]
 
     return decomposed
@@ -100,6 +101,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         out = form.out(call.args, call.kwargs)
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
+        given = form.complete(args, kwargs)
         read = inductor.broadcast(*(args[place] for place in inputs))
         load = {place: x.make_loader() for place, x in zip(inputs, read, strict=True)}
         if form.kind & TENSOR_NUMBERS:
@@ -109,7 +111,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             values = [
                 ops.to_dtype(load[place](index), own.get(place, dtype))
                 if place in load
-                else ops.constant(args[place], _DTYPES.get(kind, dtype))
+                else ops.constant(given[place], _DTYPES.get(kind, dtype))
                 for place, kind in enumerate(form.kinds.values())
             ]
             operations = _Operations(ops, dtype)

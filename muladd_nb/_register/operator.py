@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import _torch_private as private
 from ._library import name, namespace
 
 # The forms of src/elementwise/operator.h.
@@ -82,7 +83,7 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``below`` is the same operator UNRECORDED, where it exists.
+    shape. ``below`` is the same operator UNRECORDED, where it exists, and ``plain`` that without TENSOR_NUMBERS.
     """
 
     declaration: str
@@ -94,6 +95,7 @@ class Form:
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
+    plain: Any = None
 
     @cached_property
     def name(self) -> str:
@@ -104,8 +106,7 @@ class Form:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """What each argument is, but ``out``: a Tensor, float, int or bool."""
-        arguments = self.declaration.partition("(")[2].removesuffix(")").split(", ")
-        return {name: kind for kind, name in map(str.split, arguments)}
+        return {x.name: str(x.type) for x in private.arguments(self.plain or self.op) if x.name != "out"}
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -143,6 +144,26 @@ class Form:
         """Return the tensor that a call writes into, or None."""
         return None if self.kind & FUNCTIONAL else kwargs.get("out", args[-1])
 
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments of a call but ``out``, in their order: torch leaves out what equals its default."""
+        defaults = {x.name: x.default_value for x in private.arguments(self.op)}
+        given = defaults | dict(zip(self.kinds, args, strict=False)) | kwargs
+        return [given[x] for x in self.kinds]
+
+
+def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable[..., Any]:
+    """Return what takes all arguments of an operator by position, ``leading`` others first, for one that does not."""
+    names = [x.name for x in private.arguments(op)]
+    count = sum(not x.kwarg_only for x in private.arguments(op))
+    if count == len(names):
+        return call
+    first_keyword = leading + count
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return call(*args[:first_keyword], **dict(zip(names[count:], args[first_keyword:], strict=False)), **kwargs)
+
+    return called
+
 
 _Record = tuple[str, int, str, list[str], list[str], list[str], bool]
 
@@ -178,6 +199,7 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             _own(of_results),
             _own(of_inputs),
             broadcasts,
+            ops.get((declaration, kind & ~TENSOR_NUMBERS)),
         )
         for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts in operators
     ]

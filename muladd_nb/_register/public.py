@@ -22,7 +22,7 @@ from .. import _torch_private as private
 from . import contract
 from .derivative import no_gradient
 from .kernel import Kernel
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form, by_position
 from .short_way import way, written_out
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
@@ -167,6 +167,7 @@ class _Caller:
     def __init__(self, name: str, by_kind: dict[int, Form], is_one_of_several: bool) -> None:
         self.name = name
         self.by_kind = by_kind
+        self.calls = {kind: by_position(form.op, form.op) for kind, form in by_kind.items()}
         self.form = by_kind.get(FUNCTIONAL) or by_kind[WRITING]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
@@ -198,16 +199,16 @@ class _Caller:
         return out if FUNCTIONAL in self.by_kind else None
 
     def _call(self, kind: int, args: list[Any]) -> Any:
-        form, of_tensors = self.by_kind[kind], self.by_kind.get(kind | TENSOR_NUMBERS)
+        form, call = self.by_kind[kind], self.calls[kind]
         places = self.numbers.values()
         if not is_compiling() and not any(isinstance(args[place], _SYMBOLIC) for place in places):
             for argument, place in self.numbers.items():
                 # torch makes a number of a tensor of one element, and forgets its gradient.
                 if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
                     raise no_gradient(form.op, argument, form.promises.instead)
-            return form.op(*args)
-        if of_tensors is not None and not all(is_constant(args[place]) for place in places):
-            form = of_tensors
+            return call(*args)
+        if kind | TENSOR_NUMBERS in self.by_kind and not all(is_constant(args[place]) for place in places):
+            call = self.calls[kind | TENSOR_NUMBERS]
             args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
             for argument, place in self.numbers.items():
                 if args[place].is_complex():
@@ -217,9 +218,9 @@ class _Caller:
             # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
             # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
             args[-1] = torch.empty_like(out)
-            form.op(*args)
+            call(*args)
             return out.copy_(args[-1])
-        return form.op(*args)
+        return call(*args)
 
     def _check_integer(self, argument: str, x: Any) -> None:
         kind = self.form.kinds[argument]

@@ -10,6 +10,8 @@ for an operator. Its own names begin with an underscore, as no argument of an op
 
 from __future__ import annotations
 
+import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +22,7 @@ from torch.nn import Parameter
 
 from .. import _torch_private as private
 from ._library import namespace
-from .operator import FUNCTIONAL, Form
+from .operator import FUNCTIONAL, Form, by_position
 
 # Above it, to compute twice takes longer than the node in Python (benchmarks/per_call.py).
 _SMALL = 2**16
@@ -57,7 +59,7 @@ _NUMBERS = {
 }
 
 _KERNEL = """\
-def kernel(_keyset, {parameters}):
+def kernel{signature}:
 {way}\
     return _otherwise(_keyset, {parameters})
 """
@@ -73,6 +75,8 @@ _SCOPE = {
     "_bool": bool,
     "_FIRST_PAST": 2**63,  # the first int that an int64 does not hold
     "_SMALL": _SMALL,
+    "inf": math.inf,  # as the default of an argument is written
+    "nan": math.nan,
     "_is_grad_enabled": torch.is_grad_enabled,
 }
 
@@ -133,17 +137,26 @@ def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
     if form.below is None:
         return kernel
     parameters = private.argument_names(form.op)
+    keyset = inspect.Parameter("_keyset", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([keyset, *map(_parameter, private.arguments(form.op))])
     if form.kind == FUNCTIONAL:
         source, scope = way(form, None, parameters, "None")
     else:
         source, scope = way(None, form, parameters[:-1], parameters[-1])
-    source = _KERNEL.format(parameters=", ".join(parameters), way=source)
+    source = _KERNEL.format(signature=signature, parameters=", ".join(parameters), way=source)
     return written_out("kernel", source, {"_otherwise": kernel, **scope})
+
+
+def _parameter(argument: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    return inspect.Parameter(argument.name, kind, default=default)
 
 
 def _below_autograd(form: Form) -> Callable[..., Any]:
     """Return what calls an operator below autograd, on plain tensors to which no one listens."""
-    entry = private.entry_point_of_plain(form.below or form.op)
+    op = form.below or form.op
+    entry = by_position(private.entry_point_of_plain(op), op)
 
     def guarded(*args: Any) -> Any:
         with private.BelowAutograd():

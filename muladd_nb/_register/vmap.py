@@ -9,16 +9,16 @@ import torch
 from .. import _torch_private as private
 from . import contract
 from ._library import implement
-from .operator import FUNCTIONAL, OUT, Form
+from .operator import FUNCTIONAL, OUT, Form, by_position
 
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
     # register_vmap takes no operator with a keyword-only tensor, so `out` goes in by position.
-    call = form.op if not form.kind & OUT else lambda *args: form.op(*args[:-1], out=args[-1])
+    call = by_position(form.op, form.op) if form.kind & OUT else form.op
     out_place = None if form.kind & FUNCTIONAL else len(form.kinds)
 
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any, **numbers: Any) -> tuple[Any, Any]:
         if out_place is not None and in_dims[out_place] is None:
             # Every element of the batch would be written to the same place.
             raise RuntimeError(
@@ -37,11 +37,15 @@ def register(form: Form) -> None:
                 moved[place] = moved[place].unsqueeze(
                     1
                 )  # what is broadcast gets its dimensions after that of the batch
-        result = call(*moved)
+        result = call(*moved, **numbers)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     if form.kind & OUT:
         kernel = private.refusal(private.VMAP_OF_OUT, form.name) or private.vmap_kernel(rule, call)
-        implement(form.op, lambda *args, out: kernel(*args, out), "FuncTorchBatched")
+
+        def of_out(*args: Any, out: Any, **numbers: Any) -> Any:
+            return kernel(*form.complete(args, numbers), out)
+
+        implement(form.op, of_out, "FuncTorchBatched")
     else:
         torch.library.register_vmap(form.op.name(), private.leave_alone(rule))

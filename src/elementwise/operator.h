@@ -28,6 +28,8 @@ enum Form : unsigned {
   // The first two once more, without a kernel at Autograd: what the public functions call where nothing is recorded.
   unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
 };
+// Numbers may have defaults, and be keyword-only: "f(Tensor x, *, float c=1.0)". The first and the third are as declared;
+// in the others `out` comes last by position, or programs and not people call them.
 
 // Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
 constexpr unsigned same_shape = 32;
@@ -39,6 +41,8 @@ constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool"}; // in 
 struct Argument {
   std::string_view name;
   Kind kind = Kind::tensor;
+  std::string_view preset = {}; // its default, as the declaration writes it
+  bool is_keyword = false;
 
   constexpr bool is_tensor() const {
     return kind == Kind::tensor;
@@ -66,14 +70,24 @@ struct Signature {
       name = name.substr(0, dot);
     }
     std::string_view rest = text.substr(open + 1, text.size() - open - 2);
+    bool is_keyword = false;
     while (!rest.empty()) {
       const std::string_view argument = rest.substr(0, find(rest, ','));
       rest = rest.substr(std::min(rest.size(), argument.size() + 2)); // past ", "
+      if (argument == "*") {
+        is_keyword = true;
+        continue;
+      }
       const size_t space = find(argument, ' ');
       const auto* const kind = std::find(std::begin(kKinds), std::end(kKinds), argument.substr(0, space));
       if (space == argument.size() || kind == std::end(kKinds))
         throw "an argument is a \"Tensor x\", \"float c\", \"int n\" or \"bool b\"";
-      const Argument read{argument.substr(space + 1), static_cast<Kind>(kind - kKinds)};
+      const std::string_view given = argument.substr(space + 1);
+      const size_t equals = find(given, '=');
+      const Argument read{
+          given.substr(0, equals), static_cast<Kind>(kind - kKinds),
+          given.substr(std::min(given.size(), equals + 1)), is_keyword};
+      if (read.is_tensor() && (is_keyword || !read.preset.empty())) throw "a tensor has no default and no keyword";
       if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) throw "too many arguments";
       arguments[count++] = read;
       tensors += read.is_tensor();
@@ -104,12 +118,18 @@ struct Signature {
 
   std::string schema(unsigned form, int results) const {
     std::string text = qualified(form) + "(";
+    const bool as_declared = form == functional || form == out;
+    bool is_keyword = false;
     for (int i = 0; i < count; i++) {
       const bool is_scalar = arguments[i].kind == Kind::real && form & tensor_numbers;
       const std::string_view kind = kKinds[static_cast<int>(is_scalar ? Kind::tensor : arguments[i].kind)];
-      text.append(i ? ", " : "").append(kind).append(" ").append(arguments[i].name);
+      text.append(i ? ", " : "");
+      if (as_declared && arguments[i].is_keyword && !is_keyword) text.append("*, ");
+      is_keyword |= as_declared && arguments[i].is_keyword;
+      text.append(kind).append(" ").append(arguments[i].name);
+      if (as_declared && !arguments[i].preset.empty()) text.append("=").append(arguments[i].preset);
     }
-    if (form & out) return text + ", *, Tensor(a!) out) -> Tensor(a!)";
+    if (form & out) return text + (is_keyword ? "" : ", *") + ", Tensor(a!) out) -> Tensor(a!)";
     if (form & writing) text += ", Tensor(a!) out";
     if (form & tensor_numbers) text += ", *, bool is_number=True";
     if (!(form & functional)) return text + ") -> ()";

@@ -53,9 +53,9 @@ class Call {
     if constexpr (!(form & functional)) tensors_[0] = Tensor(stack[signature.count]);
     if constexpr (form & tensor_numbers)
       for (int i = 0, input = 0; i < signature.count; i++) {
-        const auto [name, kind] = signature.arguments[i];
-        input += kind == Kind::tensor;
-        if (kind == Kind::real) numbers_[i - input].real = read(name, scalars[i - input]);
+        const Argument& argument = signature.arguments[i];
+        input += argument.is_tensor();
+        if (argument.kind == Kind::real) numbers_[i - input].real = read(argument.name, scalars[i - input]);
       }
   }
 

@@ -15,6 +15,7 @@ import muladd_nb
 from muladd_nb._operators import FORMS
 from muladd_nb._register import Elementwise, autograd
 from muladd_nb._register.operator import FUNCTIONAL
+from muladd_nb._register.public import public
 
 ops = torch.ops.muladd_nb
 ALPHA, BETA = 0.5, -3.0
@@ -563,3 +564,77 @@ def test_an_int_has_all_its_bits():
     for n in (2**62 + 1, -(2**63)):
         assert torch.equal(ops.shift(x, n), x + n)
         assert torch.equal(torch.compile(ops.shift, fullgraph=True)(x, n), x + n)
+
+
+# ---- Defaults, and numbers that are given by name alone
+
+
+@public(FORMS)
+def ramp(x, slope=2.0, *, n=-3, bias=1e-3, twice=False, out=None):
+    pass
+
+
+def ramped(x, slope=2.0, *, n=-3, bias=1e-3, twice=False):
+    y = x * slope * n + bias
+    return 2 * y if twice else y
+
+
+GIVEN = [((), {}), ((0.5,), {}), ((), {"slope": 0.25, "twice": True}), ((0.25,), {"bias": 2.0, "n": 4})]
+given = pytest.mark.parametrize(("args", "kwargs"), GIVEN)
+
+
+@given
+def test_defaults_and_keywords(args, kwargs):
+    x = tensors(5, 7, dtype=torch.float32)[0]
+    expected = ramped(x, *args, **kwargs)
+    assert torch.equal(ops.ramp(x, *args, **kwargs), expected)
+    assert torch.equal(ramp(x, *args, **kwargs), expected)
+    for op in (ops.ramp, ramp):
+        out = torch.empty_like(x)
+        assert op(x, *args, **kwargs, out=out) is out
+        assert torch.equal(out, expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert op(x, *args, **kwargs).dtype == torch.bfloat16
+    assert ops.ramp(x.to("meta"), *args, **kwargs).shape == x.shape
+    jagged = torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 2, 5]))
+    assert torch.equal(ops.ramp(jagged, *args, **kwargs).values(), expected)
+    with pytest.raises(RuntimeError, match=r"ramp: x must be a dense tensor"):
+        ops.ramp(x.to_sparse(), *args, **kwargs)
+
+
+@given
+def test_transforms_of_defaults_and_keywords(args, kwargs):
+    x = tensors(5, 7)[0]
+    for op in (ops.ramp, ramp):
+        assert torch.equal(vmap(lambda x, op=op: op(x, *args, **kwargs))(x), ramped(x, *args, **kwargs))
+        out = torch.empty_like(x)
+        vmap(lambda x, out, op=op: op(x, *args, **kwargs, out=out))(x, out)
+        assert torch.equal(out, ramped(x, *args, **kwargs))
+        assert torch.autograd.gradcheck(
+            lambda x, op=op: op(x, *args, **kwargs), x.clone().requires_grad_(), check_forward_ad=True
+        )
+        gradient = vmap(grad(lambda x, op=op: op(x, *args, **kwargs).sum()))(x)
+        assert torch.equal(gradient, vmap(grad(lambda x: ramped(x, *args, **kwargs).sum()))(x))
+    torch.library.opcheck(ops.ramp.default, (x, *args), kwargs)
+
+
+@given
+@pytest.mark.parametrize("op", [ops.ramp, ramp], ids=["operator", "function"])
+def test_programs_with_defaults_and_keywords(op, args, kwargs):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return op(x.abs(), *args, **kwargs).neg()
+
+    x = tensors(5, 7, dtype=torch.float32)[0].requires_grad_()
+    expected = -ramped(x.abs(), *args, **kwargs)
+    result = torch.compile(Module(), fullgraph=True)(x)
+    assert torch.equal(result, expected)
+    assert torch.equal(torch.autograd.grad(result.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+    assert torch.equal(torch.export.export(Module(), (x,)).run_decompositions().module()(x), expected)
+
+
+def test_numbers_of_a_program_with_keywords_change():
+    compiled = torch.compile(lambda x, slope, bias: -ramp(x.abs(), slope, bias=bias), fullgraph=True, dynamic=True)
+    x = tensors(5, 7, dtype=torch.float32)[0]
+    for slope, bias in ((0.5, 0.25), (-2.0, 0.125), (4.0, -1.0)):
+        assert torch.equal(compiled(x, slope, bias), -ramped(x.abs(), slope, bias=bias))

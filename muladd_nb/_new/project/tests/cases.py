@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from my_ops._operators import FORMS, TABLE
 from my_ops._register.kernel import Kernel
 from my_ops._register.operator import OUT, WRITING
-from my_ops._torch_private import has_kernel
+from my_ops._torch_private import arguments, has_kernel
 
 # Beside random elements. Powers of two, and not too far apart: float32 adds hundreds of them without a rounding, in every
 # order, so that a result that differs is wrong.
@@ -82,9 +82,9 @@ class Case:
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
         self.writes = self.name.endswith("_out") and self.kernel is None
         self.names = [name for name in inspect.signature(self.function).parameters if name != "out" or self.kernel]
+        self.by_keyword = [x.name for x in arguments(self.ops[0]) if x.kwarg_only]
         self.written: set[str] = set()
         self.lengths: list[int | None] = [None] * len(self.names)
-        self.by_keyword = [x.name for x in self.kernel.arguments if x.is_keyword] if self.kernel else []
         if self.kernel:
             self._take_lists_apart()
         self.has_cuda = has_kernel(self.ops[0], "CUDA")
@@ -137,15 +137,18 @@ class Case:
 
         self.reference = of_lists
 
-    def given(self, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def given(
+        self, args: Sequence[Any], by_keyword: Sequence[str] | None = None
+    ) -> tuple[list[Any], dict[str, Any]]:
         """Return arguments as the operator takes them: with lists, and by name those that it takes by name alone."""
+        by_keyword = self.by_keyword if by_keyword is None else by_keyword
         whole, begin = [], 0
         for n in self.lengths:
             end = begin + (1 if n is None else n)
             whole.append(args[begin] if n is None else list(args[begin:end]))
             begin = end
-        by_place = len(whole) - len(self.by_keyword)
-        return whole[:by_place], dict(zip(self.by_keyword, whole[by_place:], strict=True))
+        by_place = len(whole) - len(by_keyword)
+        return whole[:by_place], dict(zip(by_keyword, whole[by_place:], strict=True))
 
     def sample(
         self,
@@ -180,8 +183,9 @@ class Case:
         function = function or self.function
         if self.kernel:
             return self._call_kernel(function, args, itself=out is not None)
+        by_place, by_keyword = self.given(args)
         if not self.writes:
-            return function(*args)
+            return function(*by_place, **by_keyword)
         out = self.empty_out(args) if out is None else out
         self.function(*args, out)
         return out

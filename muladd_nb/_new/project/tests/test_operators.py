@@ -116,7 +116,8 @@ def test_out(case, device):
         for out in (case.empty_out(args), *(x for x in tensors(args)[:1] if x.dtype == expected.dtype)):
             version = out._version
             with observer():
-                returned = case.function(*args, out=out)
+                by_place, by_keyword = case.given(args)
+                returned = case.function(*by_place, **by_keyword, out=out)
             assert returned is (None if case.writes else out)
             assert torch.equal(out, expected)
             assert out._version > version, f"{case.name}: the write into out is not counted"
@@ -239,7 +240,8 @@ def test_registrations(case, device):
                     args[place] = torch.tensor(args[place], dtype=torch.float64)
             writes = [case.empty_out(args)] if name.endswith("_out") else []
             if not (writes and requires_grad):  # it warns
-                by_place, by_keyword = case.given(args)
+                # The other forms take all arguments by position.
+                by_place, by_keyword = case.given(args, None if op is case.ops[0] else ())
                 # torch's check of schemas takes no device.
                 schema = [] if any(isinstance(x, torch.device) for x in args) else ["test_schema"]
                 utils = [*schema, "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
