@@ -39,9 +39,9 @@ def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
         placed = [_placement_of(x, placement, shape) for x in inputs]
         if None not in placed:
             shardings.append((placement, dict(zip(form.inputs, placed, strict=True))))
-    for partial in (Partial("sum"), Partial("avg")):
+    for part in (Partial("sum"), Partial("avg")):
         shardings += [
-            (partial, {x: partial if x in together else Replicate() for x in form.inputs})
+            (part, {x: part if x in together else Replicate() for x in form.inputs})
             for together in form.promises.linear
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
@@ -64,30 +64,37 @@ def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placeme
 
 def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
-    out = form.out(args, kwargs)
-    tensors = {"out": out} | {x: args[place] for x, place in form.inputs.items()}
+    targets = form.targets(args, kwargs)
+    (name, out), *others = targets.items()
+    tensors = targets | {x: args[place] for x, place in form.inputs.items()}
     for x_name, x in tensors.items():
         if not isinstance(x, DTensor):
-            *most, last = *form.inputs, "out"
+            *most, last = dict.fromkeys([*form.inputs, *targets])
             raise RuntimeError(
                 f"{form.name}: {', '.join(most)} and {last} must all be DTensors, but {x_name} is a plain tensor; "
                 f"call torch.distributed.tensor.distribute_tensor on it"
             )
         if x.device_mesh != out.device_mesh:
             raise RuntimeError(
-                f"{form.name}: {x_name} and out must be on the same mesh, got {x.device_mesh} and {out.device_mesh}"
+                f"{form.name}: {x_name} and {name} must be on the same mesh, got {x.device_mesh} and {out.device_mesh}"
             )
-    contract.check(form, args, out)
+    contract.check(form, args, targets)
     if any(placement.is_partial() for placement in out.placements):
         raise RuntimeError(
-            f"{form.name}: out must be sharded or replicated, got the placements {out.placements}; "
+            f"{form.name}: {name} must be sharded or replicated, got the placements {out.placements}; "
             "redistribute it first"
         )
+    for x_name, x in others:
+        if x.placements != out.placements:
+            raise RuntimeError(
+                f"{form.name}: {x_name} must have the placements of {name}, {out.placements}, got {x.placements}; "
+                "redistribute it first"
+            )
     local = [_placed_as(out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
     if form.kind & OUT:
         form.op(*local, **(kwargs | {"out": out.to_local()}))
         return out
-    form.op(*local)
+    form.op(*local, **kwargs)
     return None
 
 

@@ -112,6 +112,30 @@ struct Ramp {
   }
 };
 
+struct Adam {
+  template <class C>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, C, C> operator()(
+      C p, C m, C v, C gradient, C lr, C beta1, C beta2, C eps) const {
+    m = beta1 * m + (C(1) - beta1) * gradient;
+    v = beta2 * v + (C(1) - beta2) * gradient * gradient;
+    return {p - lr * m / (std::sqrt(v) + eps), m, v};
+  }
+};
+
+struct Rescale {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C by, C x, int64_t n) const {
+    return x * by * static_cast<C>(n);
+  }
+};
+
+struct Count {
+  template <class C>
+  ELEMENTWISE_FUNCTION int64_t operator()(C x, int64_t hits, C limit) const {
+    return hits + (x > limit);
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -134,6 +158,10 @@ struct Popcount {
     Operator<"choose(Tensor x, int n, float alpha, bool first, Tensor y)", Choose, functional | writing | out>,
     Operator<"ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)", Ramp,
              functional | writing | out>,
+    Operator<"adam_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor gradient, float lr, *, float beta1=0.5, "
+             "float beta2=0.75, float eps=0.125)", Adam, elementwise::updating>,
+    Operator<"rescale_(Tensor by, Tensor! x, int n=2)", Rescale, elementwise::updating>,
+    Operator<"count_(Tensor x, Tensor(a!) hits, float limit)", Count, elementwise::updating>,
     Operator<"shift(Tensor x, int n)", Shift, functional | writing | out>,
     Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
     Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
@@ -164,6 +192,10 @@ struct Popcount {
             (x * slope * ops.to_dtype(n, torch.float32) + bias) * ops.where(twice, 2.0, 1.0)
         ),
     ),
+    "adam_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor gradient, float lr, *, float beta1=0.5, "
+    "float beta2=0.75, float eps=0.125)": Elementwise(flops=13),
+    "rescale_(Tensor by, Tensor! x, int n=2)": Elementwise(),
+    "count_(Tensor x, Tensor(a!) hits, float limit)": Elementwise(),
     "shift(Tensor x, int n)": Elementwise(),
     "masked_scale(Tensor x, Tensor keep, float scale)": Elementwise(
         formula=lambda x, keep, scale: torch.where(keep, x * scale, 0),

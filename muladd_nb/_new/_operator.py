@@ -31,6 +31,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
     functor = functor_name(operator)
     refuse_another(files, schema, package)
     forms = {0: "writing", 1: "functional | writing | out"}.get(schema.results, "functional")
+    forms = "updating" if schema.written else forms
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
@@ -43,11 +44,11 @@ def add(files: Files, schema: Schema, package: str) -> None:
 
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
     """Raise ``ValueError`` if there is an operator or a functor already that has a name of this one."""
-    names = {schema.name, f"{schema.name}_out"} if schema.results else {schema.name}
+    names = {schema.name, f"{schema.name}_out"} if schema.results or schema.written else {schema.name}
     rows = re.findall(r'Operator<\s*"(\w+)\(', files["src/operators.h"])
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
     there = {*rows, *(f"{row}_out" for row in rows), *public}
-    if not schema.results:
+    if not (schema.results or schema.written):
         names.add(schema.declaration.partition("(")[0])
     if taken := sorted(names & there):
         raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
@@ -68,6 +69,8 @@ def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = T
         0: (["out: Tensor"], "None", f"Write ``{product(schema)}`` to ``out``."),
         1: ([*star, "out: Tensor | None = None"] * with_out, "Tensor", f"Return ``{product(schema)}``."),
     }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{product(schema)}``, {schema.results} times."))
+    if schema.written:
+        more, does = [], f"Multiply {', '.join(f'``{x}``' for x in schema.written)} by the others."
     head = _format.python(f"def {schema.name}(", [*items, *more], f") -> {returns}:")
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
 
@@ -93,6 +96,8 @@ def add_test(files: Files, schema: Schema, package: str, *, kernel: bool = False
     examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
     has_formula = not kernel and schema.results > 1
     reference = "" if has_formula else _format.python_product(f"        reference=lambda {names}: ", product(schema))
+    if schema.written and not kernel:
+        reference = _format.python_tuple(f"        reference=lambda {names}: ", become(schema))
     case = f"""\
 Case(
         {package}.{schema.name},{chr(10) * (not has_formula)}{reference}
@@ -100,7 +105,10 @@ Case(
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
     called = ", ".join(item.partition(":")[0] for item in parameters(schema, lambda argument: argument.type))
-    line = f"| `{package}.{schema.name}({called}{'' if schema.results else ', out'})` | `{product(schema)}` |\n"
+    if not (schema.results or schema.written):
+        called += ", out"
+    what = ", ".join(become(schema)) if schema.written else product(schema)
+    line = f"| `{package}.{schema.name}({called})` | `{what}` |\n"
     # An author may have another README, or none.
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
     if "README.md" in files:
@@ -116,6 +124,12 @@ def append(files: Files, path: str, name: str, item: str) -> None:
 def product(schema: Schema, without: str = "") -> str:
     """Return the product of the arguments of an operator, without one, in Python and in C++."""
     return " * ".join(argument.name for argument in schema.arguments if argument.name != without) or "1"
+
+
+def become(schema: Schema) -> list[str]:
+    """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
+    read = [argument.name for argument in schema.arguments if not argument.is_written]
+    return [" * ".join([x, *read]) for x in schema.written]
 
 
 def _derivative(schema: Schema) -> str:
@@ -138,6 +152,10 @@ def _functor(schema: Schema, functor: str) -> str:
     if schema.results > 1:
         result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"
         value = f"const C product_ = {product(schema)};\n    return {{{', '.join(['product_'] * schema.results)}}};"
+    if schema.written:
+        many = len(schema.written) > 1
+        result = f"elementwise::Results<{', '.join(['C'] * len(schema.written))}>" if many else "C"
+        value = f"return {{{', '.join(become(schema))}}};" if many else f"return {become(schema)[0]};"
     return _format.cpp(f"""\
 struct {functor} {{
   template <class C>

@@ -9,6 +9,7 @@ import importlib.resources
 import inspect
 import keyword
 import re
+import string
 import sys
 from difflib import get_close_matches
 from typing import Any
@@ -70,15 +71,22 @@ class Schema:
     @property
     def declaration(self) -> str:
         """What C++ and Python declare an element-wise operator by."""
-        name = self.name if self.results else self.name.removesuffix("_out")
+        name = self.name if self.results or self.written else self.name.removesuffix("_out")
         return f"{name}({', '.join(self._typed)})"
 
     @property
+    def written(self) -> list[str]:
+        """The names of the arguments that it writes to, without an ``out``."""
+        return [argument.name for argument in self.arguments if argument.is_written]
+
+    @property
     def _typed(self) -> list[str]:
-        typed = []
+        typed: list[str] = []
+        letters = iter(string.ascii_lowercase)
         for x in self.arguments:
             typed += ["*"] * (x.is_keyword and "*" not in typed)
-            typed.append(f"{x.type} {x.name}" + (f"={x.default}" if x.default is not REQUIRED else ""))
+            mark = f"({next(letters)}!)" if x.is_written else ""
+            typed.append(f"{x.type}{mark} {x.name}" + (f"={x.default}" if x.default is not REQUIRED else ""))
         return typed
 
     @property
@@ -87,7 +95,8 @@ class Schema:
         if self.given:
             return self.given
         if not self.results:
-            return f"{self.name}({', '.join([*self._typed, 'Tensor(a!) out'])}) -> ()"
+            out = [] if self.written else ["Tensor(a!) out"]
+            return f"{self.name}({', '.join([*self._typed, *out])}) -> ()"
         results = "Tensor" if self.results == 1 else f"({', '.join(['Tensor'] * self.results)})"
         return f"{self.name}({', '.join(self._typed)}) -> {results}"
 
@@ -132,19 +141,20 @@ def read(text: str, *, kernel: bool) -> Schema:
         raise refuse("leave the namespace out; it is the name of the package")
     if parsed.overload_name:
         raise refuse("an overload has the public function of another operator; give it a name of its own")
-    check_name("operator", parsed.name, underscores=kernel)
+    check_name("operator", parsed.name, underscores=kernel or not parsed.name.startswith("_"))  # as `adam_` ends
     if "..." in text:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which cannot be compiled; return new tensors, or ()")
     if kernel:
         return _read_kernel(parsed, text, refuse)
-    arguments, last = list(parsed.arguments), None
-    writes = bool(arguments) and arguments[-1].alias_info is not None and arguments[-1].alias_info.is_write
-    if writes:
-        *arguments, last = arguments
+    arguments = list(parsed.arguments)
+    written = [x.name for x in arguments if x.alias_info is not None and x.alias_info.is_write]
+    writes_out = written == ["out"] and arguments[-1].name == "out" and parsed.name.endswith("_out")
+    if writes_out:
+        arguments.pop()
     for argument in arguments:
-        _check_argument(argument, refuse, writes=writes)
+        _check_argument(argument, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
     names = [argument.name for argument in arguments]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -154,13 +164,13 @@ def read(text: str, *, kernel: bool) -> Schema:
         raise refuse("there must be a tensor among the arguments")
     if tensors > MAX_TENSORS or len(arguments) > MAX_ARGUMENTS:
         raise refuse(f"there may be {MAX_TENSORS} tensors, and {MAX_ARGUMENTS} arguments in all")
-    _check_results(parsed, last, refuse)
+    _check_results(parsed, written, refuse)
     return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns))
 
 
 def _number_or_tensor(x: Any) -> Argument:
     default = x.default_value if x.has_default_value() else REQUIRED
-    return Argument(str(x.type), x.name, is_keyword=x.kwarg_only, default=default)
+    return Argument(str(x.type), x.name, x.alias_info is not None, x.kwarg_only, default)
 
 
 def _is_plain(parsed: Any) -> bool:
@@ -232,11 +242,10 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
     return Argument(base + suffix, name, is_written, argument.kwarg_only, default)
 
 
-def _check_argument(argument: Any, refuse: Any, *, writes: bool) -> None:
+def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
     name, type_ = argument.name, str(argument.type)
-    if argument.alias_info is not None:
-        what = "is written to" if argument.alias_info.is_write else "is aliased"
-        raise refuse(f"{name} {what}; only a last argument, 'Tensor(a!) out', may be, and results are new tensors")
+    if argument.alias_info is not None and not argument.alias_info.is_write:
+        raise refuse(f"{name} is aliased; results are new tensors")
     if "List" in type_:
         raise refuse(f"{name} is a list; pass its elements one by one")
     if argument.real_type.kind().startswith("Sym"):
@@ -248,21 +257,25 @@ def _check_argument(argument: Any, refuse: Any, *, writes: bool) -> None:
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
     if type_ == "Tensor" and (argument.has_default_value() or argument.kwarg_only):
         raise refuse(f"{name} must be positional and without a default, as every tensor is")
-    if writes and (argument.has_default_value() or argument.kwarg_only):
-        raise refuse(f"{name} must be positional and without a default, as all that stands before out; say it in ops.py")
-    check_name("argument", name)
+    if writes_out and (argument.has_default_value() or argument.kwarg_only):
+        raise refuse(
+            f"{name} must be positional and without a default, as all that stands before out; say it in ops.py"
+        )
+    if not (updates and name in ("out", "result")):  # which are taken where there is a result
+        check_name("argument", name)
 
 
-def _check_results(parsed: Any, out: Any, refuse: Any) -> None:
+def _check_results(parsed: Any, written: list[str], refuse: Any) -> None:
     results = [str(result.type) for result in parsed.returns]
     if set(results) - {"Tensor"}:
         raise refuse(f"its results must be tensors, one by one, got {', '.join(results)}")
-    if out is not None:
-        if results or out.name != "out" or not parsed.name.endswith("_out"):
-            raise refuse("an operator that writes looks like 'scale_out(Tensor x, Tensor(a!) out) -> ()', element-wise")
-    elif not results:
-        raise refuse("it must return a tensor, or write into a last argument, 'Tensor(a!) out'")
-    elif parsed.name.endswith("_out"):
+    if written and results:
+        raise refuse(f"it writes to {', '.join(written)} and must return nothing, '-> ()', or use --kernel")
+    if written:
+        return
+    if not results:
+        raise refuse("it must return a tensor, or write to one, as 'Tensor(a!) x' says")
+    if parsed.name.endswith("_out"):
         raise refuse("the names of operators that write end in _out, and this one returns its result")
 
 

@@ -8,7 +8,7 @@ alone, and so are tensors with a dtype of their own. What writes into ``out`` co
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from .. import _torch_private as private
 from . import contract
 from ._library import implement, library
-from .operator import Form
+from .operator import FUNCTIONAL, Form
 
 
 def register(form: Form) -> None:
@@ -30,7 +30,7 @@ def register(form: Form) -> None:
         If it writes into one of its inputs: what it wrote into a cast copy would be lost.
     """
     for argument in private.arguments(form.op):
-        if argument.alias_info is not None and argument.name in form.inputs:
+        if form.kind & FUNCTIONAL and argument.alias_info is not None and argument.name in form.inputs:
             raise ValueError(
                 f"{form.name}: {argument.name} is written to, which autocast would do to a copy; "
                 "leave autocast.register out"
@@ -47,9 +47,10 @@ def casts(x: Tensor, device_type: str) -> bool:
 
 
 def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
-    def dtype_of(inputs: list[Tensor], out: Tensor | None) -> torch.dtype | None:
-        if out is not None and form.of_results[0] is None:
-            return out.dtype if casts(out, device_type) else None
+    def dtype_of(inputs: list[Tensor], targets: Iterable[Tensor]) -> torch.dtype | None:
+        for target, own in zip(targets, form.of_results, strict=False):
+            if own is None:
+                return target.dtype if casts(target, device_type) else None
         if form.promises.autocast == "cast":
             return torch.get_autocast_dtype(device_type)
         # float32 is the widest of what is cast; two 16-bit types have it in common, too.
@@ -57,10 +58,11 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         return torch.float32 if form.promises.autocast == "float32" or len(dtypes) > 1 else None
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
-        out = form.out(args, kwargs)
-        contract.check_defined(form, args, out)
-        inputs = {name: args[place] for name, place in form.inputs.items() if name not in form.own}
-        dtype = dtype_of(list(inputs.values()), out)
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        kept = {*form.own, *targets}  # what is written to a copy is lost
+        inputs = {name: args[place] for name, place in form.inputs.items() if name not in kept}
+        dtype = dtype_of(list(inputs.values()), targets.values())
         cast = list(args)
         for name, x in inputs.items():
             if dtype is not None and casts(x, device_type):

@@ -6,7 +6,7 @@ import torch
 
 from . import contract, derivative
 from ._library import implement, namespace
-from .operator import FUNCTIONAL, TABLE, UNRECORDED, Form
+from .operator import FUNCTIONAL, TABLE, UNRECORDED, UPDATING, Form
 from .short_way import before
 
 # A number has no partial derivative, also where it comes as a tensor.
@@ -18,10 +18,15 @@ def register(form: Form) -> None:
     if form.kind & UNRECORDED:
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")
         return
+    promises = form.promises
+    if form.kind & UPDATING and (promises.partials or promises.formula or promises.fused):
+        raise ValueError(
+            f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave partials, "
+            "formula and fused out of its row"
+        )
     of_inputs = {x: _floats(form, form.own.get(x)) for x in form.inputs}
     if not form.kind & FUNCTIONAL or not any(of_inputs.values()):
         return
-    promises = form.promises
     _check(form, of_inputs)
     if not any(_floats(form, dtype) for dtype in form.of_results):
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")

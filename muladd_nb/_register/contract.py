@@ -14,12 +14,17 @@ import torch
 from torch import Tensor
 
 from .. import _C
-from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
+from .operator import TENSOR_NUMBERS, Form
+
+_NOTHING: Mapping[str, Any] = {}
 
 
-def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> Sequence[Any]:
-    """Return the shape of a result; raise ``RuntimeError`` unless the tensors are what an operator takes."""
-    check_defined(form, args, out)
+def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NOTHING) -> Sequence[Any]:
+    """Return the shape of a result; raise ``RuntimeError`` unless the tensors are what an operator takes.
+
+    ``targets`` has the tensors that it writes to.
+    """
+    check_defined(form, args, targets)
     first = form.first
     a = args[form.inputs[first]]
     _check_dtype(form.name, form.dtypes, first, a)
@@ -29,10 +34,10 @@ def check(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> Seque
             if not form.broadcasts:
                 _check_same_shape(form.name, first, a, other, args[place])
     shape = _broadcast(form, args) if form.broadcasts else a.shape
-    if out is not None:
-        _check_beside(form.name, first, a, "out", out, form.of_results[0])
-        _check_shape_of_out(form, args, shape, out)
-        _check_not_self_overlapping(form.name, out)
+    for (target, x), own in zip(targets.items(), form.of_results, strict=False):
+        _check_beside(form.name, first, a, target, x, own)
+        _check_shape_of_target(form, args, shape, target, x)
+        check_not_self_overlapping(form.name, target, x)
     return shape
 
 
@@ -52,13 +57,11 @@ def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) 
         raise RuntimeError(f"{op}: {first} must be {expected}, got {name(a.dtype)}")
 
 
-def check_defined(form: Form, args: tuple[Any, ...], out: Tensor | None = None) -> None:
+def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
     """Raise ``RuntimeError`` if one of the tensors is None, which torch takes for any tensor."""
-    for argument, place in form.inputs.items():
-        if args[place] is None:
+    for argument, x in (*((argument, args[place]) for argument, place in form.inputs.items()), *targets.items()):
+        if x is None:
             raise RuntimeError(f"{form.name}: {argument} must be a tensor, got None")
-    if out is None and not form.kind & FUNCTIONAL:
-        raise RuntimeError(f"{form.name}: out must be a tensor, got None")
 
 
 def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
@@ -113,13 +116,13 @@ def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) ->
     _check_sizes(a.shape, x.shape, sentence)
 
 
-def _check_shape_of_out(form: Form, args: tuple[Any, ...], shape: Sequence[Any], out: Tensor) -> None:
+def _check_shape_of_target(form: Form, args: tuple[Any, ...], shape: Sequence[Any], target: str, x: Tensor) -> None:
     a = args[form.inputs[form.first]]
     if all(_is_shape(args[place].shape, shape) for place in form.inputs.values()):
-        _check_same_shape(form.name, form.first, a, "out", out)
+        _check_same_shape(form.name, form.first, a, target, x)
     else:
-        must = f"{form.name}: out must have the shape that the tensors are broadcast to"
-        _check_sizes(shape, out.shape, lambda: f"{must}, {list(shape)}, got {list(out.shape)}")
+        must = f"{form.name}: {target} must have the shape that the tensors are broadcast to"
+        _check_sizes(shape, x.shape, lambda: f"{must}, {list(shape)}, got {list(x.shape)}")
 
 
 def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable[[], str]) -> None:
@@ -169,12 +172,13 @@ def _is(size: Any, other: Any) -> bool:
     return guard_or_false(size == other)
 
 
-def _check_not_self_overlapping(op: str, out: Tensor) -> None:
-    shape, strides = list(out.shape), list(out.stride())
+def check_not_self_overlapping(op: str, target: str, x: Tensor) -> None:
+    """Raise ``RuntimeError`` if elements of a tensor that is written to share memory."""
+    shape, strides = list(x.shape), list(x.stride())
     # Symbolic sizes are left to the real kernel, which knows them: a comparison here would specialize the
     # program, or fail where they depend on data.
     if all(type(x) is int for x in shape + strides) and _C.overlaps_itself(shape, strides):
-        raise RuntimeError(f"{op}: out must not overlap itself, got shape {shape} and strides {strides}")
+        raise RuntimeError(f"{op}: {target} must not overlap itself, got shape {shape} and strides {strides}")
 
 
 def has_no_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -643,7 +643,7 @@ def _register(
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
                 raise no_gradient(op, argument, instead)
-        below = partial(redispatch, private.below_autograd(keyset))
+        below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region that the forward one did not.
             below = uncast

@@ -18,16 +18,17 @@ def register(form: Form) -> None:
     def fake(*args: Any, **kwargs: Any) -> Any:
         lowering.register_waiting()
         contract.check_numbers(form, args)
-        out = form.out(args, kwargs)
-        shape = contract.check(form, args, out)
+        targets = form.targets(args, kwargs)
+        shape = contract.check(form, args, targets)
         if form.kind & FUNCTIONAL:
             like = contract.like(form, args, shape)
             if like is None:
                 like = args[next(iter(form.inputs.values()))].new_empty(shape)
             results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
             return results if len(results) > 1 else results[0]
-        increment_version(out)  # what a write does where there is no memory
-        return out if form.kind & OUT else None
+        for x in targets.values():
+            increment_version(x)  # what a write does where there is no memory
+        return targets["out"] if form.kind & OUT else None
 
     torch.library.register_fake(form.op.name(), fake)
 

@@ -18,13 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from .. import _C
 from .. import _torch_private as private
 from . import contract, unsupported
 from ._library import implement
 from .autocast import casts
-from .derivative import no_gradient
-from .mutation import count_writes
+from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
 from .operator import FUNCTIONAL, Elementwise, Form
 
 _KINDS = {"Tensor": "Tensor", "Optional[Tensor]": "optional", "List[Tensor]": "list"}
@@ -170,12 +168,7 @@ class Kernel(Form):
             raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
         contract.check_alike(self.name, self.dtypes, self.tensors(args))
         for name, x in self.tensors(args, written=True).items():
-            shape, strides = list(x.shape), list(x.stride())
-            # Symbolic sizes are left to the real kernel, as those of `out` are.
-            if all(type(n) is int for n in shape + strides) and _C.overlaps_itself(shape, strides):
-                raise RuntimeError(
-                    f"{self.name}: {name} must not overlap itself, got shape {shape} and strides {strides}"
-                )
+            contract.check_not_self_overlapping(self.name, name, x)
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register the fake kernel, which is given all arguments."""
@@ -234,22 +227,13 @@ class Kernel(Form):
     def _undifferentiated(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = self.tensors(self.whole(args, kwargs))
         if self.written:
-            self._refuse_gradients(tensors, "what it writes to has no derivative", "call it under torch.no_grad()")
+            refuse_gradients_of_updates(self.op, tensors)
         returned = self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
         # Integers and booleans have none to lose.
         if not self.written and any(x.is_floating_point() or x.is_complex() for x in results):
-            self._refuse_gradients(tensors, "the operator has no derivative")
+            refuse_gradients(self.op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
-
-    def _refuse_gradients(self, tensors: dict[str, Tensor], why: str, instead: str | None = None) -> None:
-        # To ask for a tangent is recorded by what traces; Inductor, which traces writes twice, wants the same of both.
-        may_be_dual = private.differentiating() if self.written else private.may_be_dual()
-        for name, x in tensors.items():
-            if torch.is_grad_enabled() and x.requires_grad:
-                raise no_gradient(self.op, name, instead, f"{why}, but {{}} requires grad")
-            if may_be_dual and private.has_tangent(x):
-                raise no_gradient(self.op, name, instead, f"{why}, but {{}} has a tangent")
 
     def _resolved(self, *args: Any, **kwargs: Any) -> Any:
         # What is lazily negated; torch's own fallback looks for a written tensor among the results.

@@ -98,7 +98,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         first = args[form.inputs[form.first]]
         device, dtype = first.get_device(), first.get_dtype()
         call = inductor.now.graph.current_node
-        out = form.out(call.args, call.kwargs)
+        out = form.targets(call.args, call.kwargs).get("out")
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
         given = form.complete(args, kwargs)
@@ -128,7 +128,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         )
         if form.kind & FUNCTIONAL:
             return results if len(results) > 1 else results[0]
-        inductor.write(form.out(args, kwargs), results[0])
+        inductor.write(form.targets(args, kwargs)["out"], results[0])
         return None
 
     return lowered

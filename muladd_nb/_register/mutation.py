@@ -1,9 +1,9 @@
-"""What a write into ``out`` means to autograd: no derivative passes through it, and it is not silent."""
+"""What a write means to autograd: no derivative passes through it, and it is not silent."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,14 +14,14 @@ from .. import _torch_private as private
 from . import contract
 from ._library import implement
 from .derivative import no_gradient
-from .operator import FUNCTIONAL, TENSOR_NUMBERS, Form
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, UPDATING, Form
 from .short_way import before
 
 _warned: set[str] = set()
 
 
 def register(form: Form) -> None:
-    """Register the Autograd kernel of a form that writes into ``out``."""
+    """Register the Autograd kernel of a form that writes."""
     if form.kind & FUNCTIONAL:
         return
     op = form.op
@@ -31,16 +31,19 @@ def register(form: Form) -> None:
             for number, place in form.numbers.items():
                 if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
                     raise no_gradient(op, number, form.promises.instead)
-        out = form.out(args, kwargs)
-        contract.check_defined(form, args, out)
-        tensors = [*(args[place] for place in form.inputs.values()), out]
-        _refuse_or_warn(form, tensors)
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        tensors = {x: args[place] for x, place in form.inputs.items()} | targets
+        if form.kind & UPDATING:
+            refuse_gradients_of_updates(op, tensors)
+        else:
+            _refuse_or_warn(form, tensors.values())
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
-    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-        out = form.out(args, kwargs)
-        contract.check_defined(form, args, out)
-        return [out]
+    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Tensor]:
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        return targets.values()
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
     count_writes(op, written)
@@ -63,11 +66,29 @@ def count_writes(op: Any, written: Callable[[tuple[Any, ...], dict[str, Any]], I
     implement(op, counted, "ADInplaceOrView", with_keyset=True)
 
 
+def refuse_gradients(
+    op: Any, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
+) -> None:
+    """Raise an error if a derivative by one of these tensors would be lost."""
+    for name, x in tensors.items():
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise no_gradient(op, name, instead, f"{why}, but {{}} requires grad")
+        if may_be_dual and private.has_tangent(x):
+            raise no_gradient(op, name, instead, f"{why}, but {{}} has a tangent")
+
+
+def refuse_gradients_of_updates(op: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Do so for an operator that writes to arguments which it also reads."""
+    why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
+    # To ask for a tangent is recorded by what traces; Inductor, which traces writes twice, wants the same of both.
+    refuse_gradients(op, tensors, why, instead, may_be_dual=private.differentiating())
+
+
 def _has_tangent(tensor: Tensor) -> bool:
     return private.differentiating() and private.has_tangent(tensor)
 
 
-def _refuse_or_warn(form: Form, tensors: list[Tensor]) -> None:
+def _refuse_or_warn(form: Form, tensors: Iterable[Tensor]) -> None:
     op = form.name
     advice = "use the operator that returns its result"
     if any(_has_tangent(tensor) for tensor in tensors):

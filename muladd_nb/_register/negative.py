@@ -1,4 +1,4 @@
-"""Lazily negated tensors, such as the imaginary part of a conjugate, as ``out`` of an operator that returns nothing.
+"""Lazily negated tensors, such as the imaginary part of a conjugate, where an operator that returns nothing writes.
 
 torch resolves them as inputs of every operator, but its fallback looks for the written tensor among the results.
 """
@@ -10,17 +10,19 @@ from typing import Any
 from torch import Tensor
 
 from ._library import implement
-from .operator import WRITING, Form
+from .operator import UPDATING, WRITING, Form
 
 
 def register(form: Form) -> None:
     """Register the kernel for lazily negated tensors of a form that returns nothing."""
 
-    def resolved(*args: Any) -> None:
-        *inputs, out = (x.resolve_neg() if isinstance(x, Tensor) else x for x in args)
-        form.op(*inputs, out)
-        if args[-1].is_neg():
-            args[-1].copy_(out)
+    def resolved(*args: Any, **numbers: Any) -> None:
+        given = tuple(x.resolve_neg() if isinstance(x, Tensor) else x for x in args)
+        form.op(*given, **numbers)
+        written = form.targets(given, numbers)
+        for name, x in form.targets(args, numbers).items():
+            if x.is_neg():
+                x.copy_(written[name])
 
-    if form.kind & WRITING:
+    if form.kind & (WRITING | UPDATING):
         implement(form.op, resolved, "Negative")

@@ -19,11 +19,11 @@ def register(form: Form) -> None:
 
     def rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        out = form.out(args, kwargs)
+        targets = form.targets(args, kwargs)
         unsupported.check(form, args, kwargs)
         # A shape has the identity of its ragged dimension: of its offsets, or where there are lengths, of those alone.
-        contract.check(form, args, out)
-        tensors = {name: args[place] for name, place in form.inputs.items()} | ({} if out is None else {"out": out})
+        contract.check(form, args, targets)
+        tensors = {name: args[place] for name, place in form.inputs.items()} | targets
         nested = {name: x for name, x in tensors.items() if isinstance(x, private.NestedTensor)}
         first, *others = nested.items()
         for name, x in tensors.items():
@@ -36,8 +36,8 @@ def register(form: Form) -> None:
                 # One tensor of the caller is two to a compiler, which can only ask later whether they are equal.
                 assert_later((x.offsets() == first[1].offsets()).all(), must)
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
-        if out is not None:
-            return out if form.kind & OUT else None
+        if targets:
+            return targets["out"] if form.kind & OUT else None
         results = result if isinstance(result, tuple) else (result,)
         of_results = tuple(private.jagged_like(first[1], values) for values in results)
         return of_results if isinstance(result, tuple) else of_results[0]

@@ -14,7 +14,7 @@ from .. import _torch_private as private
 from ._library import name, namespace
 
 # The forms of src/elementwise/operator.h.
-FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UNRECORDED = 1, 2, 4, 8, 16
+FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UNRECORDED, UPDATING = 1, 2, 4, 8, 16, 64
 TABLE = f"{namespace}/_operators.py"
 
 
@@ -79,7 +79,9 @@ class Elementwise:
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One form of an operator: ``kind`` is FUNCTIONAL, WRITING or OUT, and may have TENSOR_NUMBERS or be UNRECORDED.
+    """One form of an operator.
+
+    ``kind`` is FUNCTIONAL, WRITING, OUT or UPDATING, and may have TENSOR_NUMBERS or be UNRECORDED.
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
@@ -106,7 +108,10 @@ class Form:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """What each argument is, but ``out``: a Tensor, float, int or bool."""
-        return {x.name: str(x.type) for x in private.arguments(self.plain or self.op) if x.name != "out"}
+        own = {x.name: str(x.type) for x in private.arguments(self.plain or self.op)}
+        if self.kind & (WRITING | OUT):
+            del own["out"]
+        return own
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -140,14 +145,22 @@ class Form:
     def _places(self, *kinds: str) -> dict[str, int]:
         return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}
 
-    def out(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the tensor that a call writes into, or None."""
-        return None if self.kind & FUNCTIONAL else kwargs.get("out", args[-1])
+    @cached_property
+    def written(self) -> dict[str, int]:
+        """The arguments that UPDATING writes to, and their places."""
+        of_schema = {x.name: x.alias_info for x in private.arguments(self.op)}
+        return {x: place for x, place in self.inputs.items() if of_schema[x] is not None and of_schema[x].is_write}
+
+    def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tensors that a call writes to, in the order of the results, by their names."""
+        if self.kind & (WRITING | OUT):
+            return {"out": kwargs.get("out", args[-1])}
+        return {x: args[place] for x, place in self.written.items()}
 
     def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the arguments of a call but ``out``, in their order: torch leaves out what equals its default."""
         defaults = {x.name: x.default_value for x in private.arguments(self.op)}
-        given = defaults | dict(zip(self.kinds, args, strict=False)) | kwargs
+        given = {**defaults, **dict(zip(self.kinds, args, strict=False)), **kwargs}
         return [given[x] for x in self.kinds]
 
 

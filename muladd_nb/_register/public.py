@@ -22,7 +22,7 @@ from .. import _torch_private as private
 from . import contract
 from .derivative import no_gradient
 from .kernel import Kernel
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form, by_position
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, WRITING, Form, by_position
 from .short_way import way, written_out
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
@@ -71,7 +71,9 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
         kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
         if kernels:
             return _of_kernel(kernels[0], function)
-        _check_out(name, rows, inspect.signature(function).parameters.get("out"))
+        # What is updated may be called out.
+        updates = any(UPDATING in by_kind for by_kind in rows.values())
+        _check_out(name, rows, None if updates else inspect.signature(function).parameters.get("out"))
         callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
 
         def otherwise(*args: Any) -> Any:
@@ -90,11 +92,12 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
         # In the source, the annotations would be values.
         signature = inspect.signature(function)
         bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
-        *arguments, out = [*signature.parameters] + ["None"] * ("out" not in signature.parameters)
+        *arguments, out = [*signature.parameters] + ["None"] * (updates or "out" not in signature.parameters)
         scope = {"_is_dynamo_compiling": is_dynamo_compiling, "_otherwise": otherwise}
         ways = ""
         for row, by_kind in enumerate(rows.values()):
-            functional, writing = by_kind.get(FUNCTIONAL), by_kind.get(WRITING) if out == "out" else None
+            writing = by_kind.get(WRITING) if out == "out" else None
+            functional = by_kind.get(FUNCTIONAL) or by_kind.get(UPDATING)
             source, calls = way(functional, writing, arguments, out, row)
             ways += source
             scope |= calls
@@ -157,7 +160,7 @@ def _check_out(name: str, rows: dict[str, dict[int, Form]], out: inspect.Paramet
     for declaration, by_kind in rows.items():
         if out is not None and WRITING not in by_kind:
             raise ValueError(f"{name}: out needs a form of {declaration} that writes, and its row has none")
-        if (out is None or out.default is None) and FUNCTIONAL not in by_kind:
+        if (out is None or out.default is None) and WRITING in by_kind and FUNCTIONAL not in by_kind:
             raise ValueError(f"{name}: {declaration} only writes, so that out must be an argument without a default")
 
 
@@ -168,12 +171,15 @@ class _Caller:
         self.name = name
         self.by_kind = by_kind
         self.calls = {kind: by_position(form.op, form.op) for kind, form in by_kind.items()}
-        self.form = by_kind.get(FUNCTIONAL) or by_kind[WRITING]
+        self.written = {
+            kind: [len(form.kinds)] if kind & WRITING else [*form.written.values()] for kind, form in by_kind.items()
+        }
+        self.form = by_kind.get(FUNCTIONAL) or by_kind.get(UPDATING) or by_kind[WRITING]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
     def __call__(self, args: list[Any], out: Any) -> Any:
-        contract.check_defined(self.form, tuple(args), out)
+        contract.check_defined(self.form, tuple(args), {"out": out} if self.form.kind == WRITING else {})
         for argument, place in self.numbers.items():
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
@@ -191,8 +197,8 @@ class _Caller:
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
             if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
                 raise TypeError(f"{self.name}: {argument} must be a tensor, got {_said(x)}")
-        if out is None and FUNCTIONAL in self.by_kind:
-            return self._call(FUNCTIONAL, args)
+        if out is None and self.form.kind != WRITING:
+            return self._call(self.form.kind, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()}
         refuse_gradients(self.name, **tensors, out=out)
         self._call(WRITING, [*args, out])
@@ -213,14 +219,16 @@ class _Caller:
             for argument, place in self.numbers.items():
                 if args[place].is_complex():
                     raise self._complex(argument, "a complex one")
-        out = args[-1]
-        if kind == WRITING and isinstance(out, Tensor) and private.base(out) is not None:
-            # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
-            # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
-            args[-1] = torch.empty_like(out)
-            call(*args)
-            return out.copy_(args[-1])
-        return call(*args)
+        # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
+        # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
+        views = {place: args[place] for place in self.written[kind]}
+        views = {place: x for place, x in views.items() if isinstance(x, Tensor) and private.base(x) is not None}
+        for place, x in views.items():
+            args[place] = torch.empty_like(x) if kind == WRITING else x.clone()
+        result = call(*args)
+        for place, x in views.items():
+            x.copy_(args[place])
+        return result
 
     def _check_integer(self, argument: str, x: Any) -> None:
         kind = self.form.kinds[argument]

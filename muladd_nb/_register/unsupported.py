@@ -46,7 +46,7 @@ def register(form: Form) -> None:
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         check(form, args, kwargs)
-        contract.check_defined(form, args, form.out(args, kwargs))
+        contract.check_defined(form, args, form.targets(args, kwargs))
         raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
     implement_refusal(form.op, refuse)

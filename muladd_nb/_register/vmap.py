@@ -9,24 +9,25 @@ import torch
 from .. import _torch_private as private
 from . import contract
 from ._library import implement
-from .operator import FUNCTIONAL, OUT, Form, by_position
+from .operator import OUT, WRITING, Form, by_position
 
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
     # register_vmap takes no operator with a keyword-only tensor, so `out` goes in by position.
     call = by_position(form.op, form.op) if form.kind & OUT else form.op
-    out_place = None if form.kind & FUNCTIONAL else len(form.kinds)
+    written = {"out": len(form.kinds)} if form.kind & (WRITING | OUT) else form.written
+    instead = "" if form.written else ", or use the operator that returns its result"
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any, **numbers: Any) -> tuple[Any, Any]:
-        if out_place is not None and in_dims[out_place] is None:
-            # Every element of the batch would be written to the same place.
-            raise RuntimeError(
-                f"{form.name}: out must have a batch dimension under vmap where {' or '.join(form.inputs)} has one, "
-                f"got out of shape {list(args[out_place].shape)} without; pass it through vmap too, or use the "
-                "operator that returns its result"
-            )
-        contract.check_defined(form, args, None if out_place is None else args[out_place])
+        contract.check_defined(form, args, {x: args[place] for x, place in written.items()})
+        for x, place in written.items():
+            if in_dims[place] is None:  # every element of the batch would be written to the same place
+                others = " or ".join(other for other in form.inputs if other != x)
+                raise RuntimeError(
+                    f"{form.name}: {x} must have a batch dimension under vmap where {others} has one, got {x} of shape "
+                    f"{list(args[place].shape)} without; pass it through vmap too{instead}"
+                )
         # No view where none is needed: under inference mode torch makes none of what a derivative is taken of.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
         dims = max(args[place].dim() - (in_dims[place] is not None) for place in form.inputs.values())

@@ -205,12 +205,12 @@ class Inputs {
     return first_of_shape_;
   }
 
-  // The checks of `out` against the first input of C.
+  // The checks of what is written to against the first input of C.
   void check_out(const Caller& op, const Operand& a, const Operand& out, const Own& own) const {
     check_dtype_beside(op, a, out, own);
     if (dim_ >= 0 && !same_shape(a, out))
       fail(
-          op, "out must have the shape that the tensors are broadcast to, ", list(a.sizes, a.dim), ", got ",
+          op, out.name, " must have the shape that the tensors are broadcast to, ", list(a.sizes, a.dim), ", got ",
           list(out.sizes, out.dim));
     check_same_shape(op, a, out);
   }
@@ -282,6 +282,14 @@ inline bool share_memory(
   return x_bytes == y_bytes
              ? distance % y_bytes != 0 || overlaps(x.dim, x.sizes, x.strides, y.strides, distance / y_bytes)
              : overlaps(x.dim, x.sizes, x.strides, x_bytes, y.strides, y_bytes, distance);
+}
+
+// What else a kernel reads or writes must have no byte in common with what it writes to.
+inline void check_apart(
+    const Caller& op, const Operand& out, const void* out_data, int64_t out_bytes, const Operand& x, const void* x_data,
+    int64_t x_bytes) {
+  if (share_memory(out, out_data, out_bytes, x, x_data, x_bytes))
+    fail(op, out.name, " is written to and must share no memory with ", x.name);
 }
 
 // `out` may be an input itself; any other common element would be read after it was written.

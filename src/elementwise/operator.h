@@ -20,16 +20,19 @@ enum Form : unsigned {
   functional = 1, // f(Tensor x, float c) -> Tensor                                     f.tag
   writing = 2,    // f_out(Tensor x, float c, Tensor(a!) out) -> ()                     f_out.tag
   out = 4,        // f.out(Tensor x, float c, *, Tensor(a!) out) -> Tensor(a!)          f.tag_out
-  // Where there is a `float`, the first two also with float64 scalars on the CPU in its place, for compiled programs in
-  // which it changes: torch.compile makes a constant of a `float`, and compiles again for the next one. TorchScript
-  // finds an operator by its name and the types of its arguments, without the overload's name, and there may be an
-  // f(Tensor x, Tensor c). So this one has an argument more, by which alone the two differ.
+  // Where there is a `float`, `functional`, `writing` and `updating` also with float64 scalars on the CPU in its place,
+  // for compiled programs in which it changes: torch.compile makes a constant of a `float`, and compiles again for the
+  // next one. TorchScript finds an operator by its name and the types of its arguments, without the overload's name,
+  // and there may be an f(Tensor x, Tensor c). So this one has an argument more, by which alone the two differ.
   tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c, *, bool is_number=True) -> Tensor    f.tag_tensor_c
   // The first two once more, without a kernel at Autograd: what the public functions call where nothing is recorded.
   unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
+  // Alone: where the declaration marks tensors with "(a!)" or "!", the functor takes their elements and returns what
+  // they become, in the order of the arguments.
+  updating = 64, // f(Tensor(a!) x, float c) -> ()                                      f.tag
 };
-// Numbers may have defaults, and be keyword-only: "f(Tensor x, *, float c=1.0)". The first and the third are as declared;
-// in the others `out` comes last by position, or programs and not people call them.
+// Numbers may have defaults, and be keyword-only: "f(Tensor x, *, float c=1.0)". `functional`, `out` and `updating` are
+// as declared; in the others `out` comes last by position, or programs and not people call them.
 
 // Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
 constexpr unsigned same_shape = 32;
@@ -43,6 +46,7 @@ struct Argument {
   Kind kind = Kind::tensor;
   std::string_view preset = {}; // its default, as the declaration writes it
   bool is_keyword = false;
+  bool is_written = false;
 
   constexpr bool is_tensor() const {
     return kind == Kind::tensor;
@@ -57,7 +61,7 @@ union Number {
 
 struct Signature {
   std::string_view declaration, name, overload;
-  int count = 0, tensors = 0, reals = 0;
+  int count = 0, tensors = 0, written = 0, reals = 0;
   Argument arguments[kMaxArguments] = {};
 
   // Takes what torch's parser takes of a declaration of tensors and numbers. What it throws, the compiler shows.
@@ -79,18 +83,22 @@ struct Signature {
         continue;
       }
       const size_t space = find(argument, ' ');
-      const auto* const kind = std::find(std::begin(kKinds), std::end(kKinds), argument.substr(0, space));
+      const std::string_view type = argument.substr(0, space);
+      const bool is_written = type.ends_with('!') || type.ends_with("!)");
+      const auto* const kind =
+          std::find(std::begin(kKinds), std::end(kKinds), is_written ? type.substr(0, kKinds[0].size()) : type);
       if (space == argument.size() || kind == std::end(kKinds))
         throw "an argument is a \"Tensor x\", \"float c\", \"int n\" or \"bool b\"";
       const std::string_view given = argument.substr(space + 1);
       const size_t equals = find(given, '=');
       const Argument read{
-          given.substr(0, equals), static_cast<Kind>(kind - kKinds),
-          given.substr(std::min(given.size(), equals + 1)), is_keyword};
+          given.substr(0, equals), static_cast<Kind>(kind - kKinds), given.substr(std::min(given.size(), equals + 1)),
+          is_keyword, is_written};
       if (read.is_tensor() && (is_keyword || !read.preset.empty())) throw "a tensor has no default and no keyword";
       if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) throw "too many arguments";
       arguments[count++] = read;
       tensors += read.is_tensor();
+      written += is_written;
       reals += read.kind == Kind::real;
     }
     if (tensors == 0) throw "there must be a tensor among the arguments";
@@ -118,15 +126,18 @@ struct Signature {
 
   std::string schema(unsigned form, int results) const {
     std::string text = qualified(form) + "(";
-    const bool as_declared = form == functional || form == out;
+    const bool as_declared = form == functional || form == out || form == updating;
     bool is_keyword = false;
+    char letter = 'a';
     for (int i = 0; i < count; i++) {
       const bool is_scalar = arguments[i].kind == Kind::real && form & tensor_numbers;
       const std::string_view kind = kKinds[static_cast<int>(is_scalar ? Kind::tensor : arguments[i].kind)];
       text.append(i ? ", " : "");
       if (as_declared && arguments[i].is_keyword && !is_keyword) text.append("*, ");
       is_keyword |= as_declared && arguments[i].is_keyword;
-      text.append(kind).append(" ").append(arguments[i].name);
+      text.append(kind);
+      if (arguments[i].is_written) text.append("(").append(1, letter++).append("!)");
+      text.append(" ").append(arguments[i].name);
       if (as_declared && !arguments[i].preset.empty()) text.append("=").append(arguments[i].preset);
     }
     if (form & out) return text + (is_keyword ? "" : ", *") + ", Tensor(a!) out) -> Tensor(a!)";
@@ -184,6 +195,12 @@ struct Operator {
   using Kernel = decltype(kernel_of(std::make_index_sequence<signature.count>{}));
   static_assert(
       Kernel::kResults == 1 || !(kForms & (writing | out)), "an operator with several results is functional alone");
+  static_assert(
+      signature.written ? (kForms & ~same_shape) == updating : !(kForms & updating),
+      "an operator whose declaration marks tensors as written to has the form `updating`, alone");
+  static_assert(
+      !signature.written || signature.written == Kernel::kResults,
+      "the functor must return what each tensor becomes that its declaration marks as written to");
 };
 
 // The same as a value. `kernel` is its place in the list, by which each backend knows its kernel.
@@ -231,6 +248,8 @@ void for_each_form(List<Op...>, const Body& body) {
   of_all.template operator()<out>();
   of_all.template operator()<functional | tensor_numbers>();
   of_all.template operator()<writing | tensor_numbers>();
+  of_all.template operator()<updating>();
+  of_all.template operator()<updating | tensor_numbers>();
   of_all.template operator()<functional | unrecorded>();
   of_all.template operator()<writing | unrecorded>();
 }

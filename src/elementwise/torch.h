@@ -50,7 +50,7 @@ class Call {
         numbers_[i - input].real = torch::stable::detail::to<double>(stack[i]);
       }
     }
-    if constexpr (!(form & functional)) tensors_[0] = Tensor(stack[signature.count]);
+    if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature.count]);
     if constexpr (form & tensor_numbers)
       for (int i = 0, input = 0; i < signature.count; i++) {
         const Argument& argument = signature.arguments[i];
@@ -76,6 +76,40 @@ class Call {
       run();
     }
     for (int k = 0; k < kResults; k++) stack[k] = tensors_[k].release();
+  }
+
+  // Writes to the tensors that the declaration marks.
+  void update() {
+    int place[kResults] = {}; // of each, among the operands
+    bool is_written[kOperands] = {};
+    for (int i = 0, input = kResults, k = 0; i < op_.signature.count; i++) {
+      const Argument& argument = op_.signature.arguments[i];
+      if (argument.is_written) place[k++] = input;
+      if (argument.is_tensor()) is_written[input] = argument.is_written;
+      input += argument.is_tensor();
+    }
+    // As they are: the inputs are broadcast.
+    for (int k = 0; k < kResults; k++) operands_[k] = operand(place[k], names_[place[k] - kResults]);
+    const contract::Inputs inputs = check_inputs();
+    const int64_t bytes = inputs.bytes();
+    for (int k = 0; k < kResults; k++) {
+      inputs.check_out(caller_, first(), operands_[k], op_.results[k]);
+      contract::check_not_self_overlapping(caller_, operands_[k]);
+    }
+    for (int k = 0; k < kResults; k++) data_[k] = data_[place[k]] = tensors_[place[k]].mutable_data();
+    for (int k = kResults; k < kOperands; k++)
+      if (!is_written[k]) data_[k] = const_cast<void*>(tensors_[k].data());
+    for (int k = 0; k < kResults; k++)
+      for (int j = kResults; j < kOperands; j++) {
+        if (j == place[k]) continue;
+        const auto check = is_written[j] ? contract::check_apart : contract::check_apart_or_same;
+        check(
+            caller_, operands_[k], data_[k], op_.results[k].bytes_or(bytes), operands_[j], data_[j],
+            op_.inputs[j - kResults].bytes_or(bytes));
+      }
+    for (int k = 0; k < kResults; k++)
+      if (!tensors_[place[k]].bump_version()) contract::fail_inference_tensor(caller_, operands_[k]);
+    if (operands_[0].numel() > 0) run();
   }
 
   // Returns `out`.
@@ -188,6 +222,8 @@ void boxed(StableIValue* stack, uint64_t, uint64_t) {
   Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::value, constant, stack);
   if constexpr (form & functional) {
     call.compute(stack);
+  } else if constexpr (form & updating) {
+    call.update();
   } else {
     Tensor written = call.compute_into_out();
     if constexpr (form & out) stack[0] = written.release();

@@ -227,7 +227,8 @@ void run(
     data.push_back(operand.elements.data() + layout.offset);
   }
   const Plan plan = make_plan(operands.size(), layout.sizes.size(), layout.sizes.data(), strides.data());
-  const Task task{op.kernel, kOrdinal<T>, &c, plan, data.data()};
+  const Number number{.real = c};
+  const Task task{op.kernel, kOrdinal<T>, &number, plan, data.data()};
 #ifdef ELEMENTWISE_CUDA_ON_HOST
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
   cuda::kernels[op.kernel](task, nullptr);
@@ -236,7 +237,8 @@ void run(
   const cpu::Tiles tiles(plan, computer);
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
-    cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data.data()))(tile, tile + step);
+    cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data.data(), plan.operands))(
+        tile, tile + step);
 #endif
 
   std::vector<bool> written(operands[0].elements.size());

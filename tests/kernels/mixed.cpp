@@ -97,7 +97,7 @@ void run(
     expected[k] = memory[k];
     want[k] = expected[k].data() + layout.offset[k] * bytes[k];
   }
-  const double number = 0.7;
+  const Number number{.real = 0.7};
   const Bound<compute_t<T>, Kernel> f(&number);
   for (int64_t j = 0; j < layout.size[1]; j++)
     for (int64_t i = 0; i < layout.size[0]; i++) {
@@ -117,7 +117,7 @@ void run(
   const cpu::Tiles tiles(plan, computer);
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
-    cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data))(tile, tile + step);
+    cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data, plan.operands))(tile, tile + step);
 #endif
   cases++;
   for (int k = 0; k < kResults; k++) {

@@ -50,7 +50,7 @@ std::string show(const Plan& plan) {
 
 // So many results, and elements of so many bytes.
 Computer computer(int results, const int* bytes) {
-  return {{}, {}, [](const Rows&, const double*) {}, results, bytes};
+  return {{}, {}, [](const Rows&, const Number*) {}, results, bytes};
 }
 
 // Which operands are moved and how, the extent of a tile, how many there are, all tiles, and all bytes.
@@ -169,16 +169,19 @@ bool covers(const Plan& plan, const Tiles& tiles, const Places& want, int64_t cu
   return visits == want.size() && visited == want;
 }
 
+void* at(uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
 void can_stream() {
-  const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
   const Layout layout{{2, 64}, {{64, 1}, {80, 1}, {80, 1}}};
   const int bytes[] = {4, 4, 4};
   const Tiles tiles(layout.plan(), computer(1, bytes));
   // The addresses of the first two operands, and how many of them are results.
   for (const auto& [first, second, results, want] :
-       {std::array{64, 68, 1, 1}, {66, 64, 1, 0}, {64, 66, 1, 1}, {64, 66, 2, 0}, {64, 68, 2, 1}}) {
+       {std::array{64, 68, 1, 1}, {66, 64, 1, 0}, {64, 66, 1, 1}, {64, 66, 2, 0}, {64, 68, 2, 1}, {64, 64, 1, 0}}) {
     void* const data[] = {at(first), at(second), nullptr};
-    expect("can stream", std::to_string(tiles.can_stream(computer(results, bytes), data)), std::to_string(want));
+    expect("can stream", std::to_string(tiles.can_stream(computer(results, bytes), data, 3)), std::to_string(want));
   }
   for (const auto& [address, want] : {std::pair(0, 0), {4, 15}, {60, 1}, {62, 0}, {64, 0}})
     expect("before a line", std::to_string(Tiles::before_line(at(address), 4)), std::to_string(want));
@@ -208,8 +211,8 @@ int main() {
     const Plan plan = layout.plan();
     const Tiles tiles(plan, computer(1, bytes));
     expect(name, show(tiles, plan.operands), want);
-    void* const aligned[3] = {};
-    expect(name, tiles.can_stream(computer(1, bytes), aligned) ? "streams" : "not", streams ? "streams" : "not");
+    void* const aligned[] = {at(0), at(64), at(128)};
+    expect(name, tiles.can_stream(computer(1, bytes), aligned, 3) ? "streams" : "not", streams ? "streams" : "not");
     expect(name, show(plan, tiles, walk.begin, walk.end), walk.boxes);
     if (plan.numel() > 60'000) continue; // which would take long
     const Places places = all_places(layout);

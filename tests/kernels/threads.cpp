@@ -41,7 +41,7 @@ bool caller(const std::vector<float>& a, const std::vector<float>& b) {
     std::vector<float> out(300'000, -1);
     const int64_t* strides[] = {layout.strides[0].data(), layout.strides[1].data(), layout.strides[2].data()};
     const Plan plan = make_plan(3, layout.sizes.size(), layout.sizes.data(), strides);
-    const double c = 0.5;
+    const Number c{.real = 0.5};
     void* const data[] = {out.data(), const_cast<float*>(a.data()), const_cast<float*>(b.data())};
     cpu::launch(Task{0, kOrdinal<float>, &c, plan, data}, [](int64_t end, int64_t grain, const auto& body) {
       parallel_for(end, grain, body);

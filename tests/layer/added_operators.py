@@ -14,7 +14,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 import muladd_nb
 from muladd_nb._operators import FORMS
 from muladd_nb._register import Elementwise, autograd
-from muladd_nb._register.operator import FUNCTIONAL
+from muladd_nb._register.operator import FUNCTIONAL, TENSOR_NUMBERS
 from muladd_nb._register.public import public
 
 ops = torch.ops.muladd_nb
@@ -638,3 +638,213 @@ def test_numbers_of_a_program_with_keywords_change():
     x = tensors(5, 7, dtype=torch.float32)[0]
     for slope, bias in ((0.5, 0.25), (-2.0, 0.125), (4.0, -1.0)):
         assert torch.equal(compiled(x, slope, bias), -ramped(x.abs(), slope, bias=bias))
+
+
+# ---- Tensors that are updated
+
+
+@public(FORMS)
+def adam_(p, m, v, gradient, lr, *, beta1=0.5, beta2=0.75, eps=0.125):
+    pass
+
+
+@public(FORMS)
+def rescale_(by, x, n=2):
+    pass
+
+
+@public(FORMS)
+def count_(x, hits, limit):
+    pass
+
+
+def stepped(p, m, v, gradient, lr, *, beta1=0.5, beta2=0.75, eps=0.125):
+    m = beta1 * m + (1 - beta1) * gradient
+    v = beta2 * v + (1 - beta2) * gradient * gradient
+    return p - lr * m / (v.sqrt() + eps), m, v
+
+
+# The operators with their public functions, tensors of a shape for each, and what becomes of those that it writes to.
+UPDATES = {
+    "adam_": (
+        (ops.adam_, adam_),
+        lambda *shape: [x.abs() for x in tensors(*shape, dtype=torch.float32, n=4)],
+        (0.5,),
+        {"beta1": 0.25},
+        {i: lambda *args, i=i: stepped(*args, 0.5, beta1=0.25)[i] for i in range(3)},
+    ),
+    "rescale_": (
+        (ops.rescale_, rescale_),
+        lambda *shape: [tensors(*shape, dtype=torch.float32)[0][..., :1], tensors(*shape, dtype=torch.float32)[1]],
+        (3,),
+        {},
+        {1: lambda by, x: x * by * 3},
+    ),
+    "count_": (
+        (ops.count_, count_),
+        lambda *shape: [tensors(*shape, dtype=torch.float32)[0], torch.arange(5 * 7).view(5, 7).expand(shape).clone()],
+        (0.25,),
+        {},
+        {1: lambda x, hits: hits + (x > 0.25)},
+    ),
+}
+updates = pytest.mark.parametrize(("functions", "make", "numbers", "options", "becomes"), UPDATES.values(), ids=UPDATES)
+
+
+def check_updates(function, args, becomes, layout=None):
+    expected = {place: compute(*(x.clone() for x in args)) for place, compute in becomes.items()}
+    given = [layout(x) if layout else x.clone() for x in args]
+    before = [x.clone() for x in given]
+    versions = [x._version for x in given]
+    function(*given)
+    for place, x in enumerate(given):
+        torch.testing.assert_close(x, expected.get(place, before[place]))
+        assert (x._version > versions[place]) == (place in expected)
+
+
+@updates
+@pytest.mark.parametrize("of_x", [None, *layouts.ALL])
+def test_updates(functions, make, numbers, options, becomes, of_x):
+    for function in functions:
+        check_updates(lambda *args, f=function: f(*args, *numbers, **options), make(3, 5, 7), becomes, of_x)
+        assert function(*make(2, 5, 7), *numbers, **options) is None
+        on_meta = [x.to("meta") for x in make(5, 7)]
+        assert function(*on_meta, *numbers, **options) is None
+        assert [x._version for x in on_meta] == [int(place in becomes) for place in range(len(on_meta))]
+        if len(functions[0].default._schema.arguments) > 3:
+            continue
+        with torch.autocast("cpu", torch.bfloat16):
+            check_updates(lambda *args, f=function: f(*args, *numbers, **options), make(5, 7), becomes)
+
+
+def test_updates_of_many_elements():
+    """Of several threads, and past the cache."""
+    args = UPDATES["adam_"][1](3_000_001)
+    check_updates(lambda *args: adam_(*args, 0.5, beta1=0.25), args, UPDATES["adam_"][-1])
+
+
+@updates
+def test_compiled_updates(functions, make, numbers, options, becomes):
+    args = make(5, 7)
+    for function, backend in itertools.product(functions, ("aot_eager", "inductor")):
+        compiled = torch.compile(
+            lambda *args, f=function: f(*args, *numbers, **options), backend=backend, fullgraph=True
+        )
+        check_updates(compiled, args, becomes)
+        wide = [torch.stack([x, x], -1) for x in args]
+        in_views = torch.compile(
+            lambda *wide, f=function: f(*(x[..., 1] for x in wide), *numbers, **options), backend=backend
+        )
+        check_updates(lambda *views, f=in_views, wide=wide: f(*wide), args, {})
+        for place, x in enumerate(args):
+            assert torch.equal(wide[place][..., 1], becomes[place](*args) if place in becomes else x)
+            assert torch.equal(wide[place][..., 0], x)
+
+
+@updates
+def test_exported_updates(functions, make, numbers, options, becomes):
+    class Module(torch.nn.Module):
+        def forward(self, *args):
+            return functions[1](*args, *numbers, **options)
+
+    check_updates(torch.export.export(Module(), tuple(make(5, 7))).run_decompositions().module(), make(5, 7), becomes)
+    torch.library.opcheck(functions[0].default, (*make(5, 7), *numbers), options)
+
+
+@updates
+def test_batched_updates(functions, make, numbers, options, becomes):
+    args = make(3, 5, 7)
+    for function in functions:
+
+        def call(*args, f=function):
+            return f(*args, *numbers, **options)
+
+        check_updates(vmap(call, out_dims=None), args, becomes)
+        *_, written = becomes
+        in_dims = tuple(None if place == written else 0 for place in range(len(args)))
+        one = [x[0] if place == written else x for place, x in enumerate(args)]
+        with pytest.raises(RuntimeError, match="must have a batch dimension under vmap where .* has one"):
+            vmap(call, in_dims, out_dims=None)(*one)
+
+
+@updates
+def test_updates_that_are_refused(functions, make, numbers, options, becomes):
+    args = make(5, 7)
+    for function in functions:
+
+        def refused(message, place, x, f=function, args=args):
+            given = [y.clone() if i != place else x(y) for i, y in enumerate(args)]
+            with pytest.raises(RuntimeError, match=message):
+                f(*given, *numbers, **options)
+
+        for place, x in enumerate(args):
+            name = functions[0].default._schema.arguments[place].name
+            refused(f"{name} must be a tensor, got None", place, lambda x: None)
+            if x.is_floating_point():
+                refused(f"has no derivative, but {name} requires grad", place, lambda x: x.clone().requires_grad_())
+                with torch.no_grad():
+                    given = [y.clone() for y in args]
+                    given[place].requires_grad_()
+                    function(*given, *numbers, **options)
+                with forward_ad.dual_level():
+                    refused(f"but {name} has a tangent", place, lambda x: forward_ad.make_dual(x.clone(), x))
+            if place in becomes:
+                refused(f"{name} must not overlap itself", place, lambda x: x[:1].expand_as(x))
+                refused(f"{name}.* must have .* shape", place, lambda x: x[:1].clone())
+                with torch.inference_mode():
+                    made_there = x.clone()
+                refused(f"{name} was made in inference mode", place, lambda x, y=made_there: y)
+    x = torch.ones(4, 4)
+    with pytest.raises(RuntimeError, match="p is written to and must share no memory with m"):
+        adam_(x, x, x.clone(), x.clone(), 0.5)
+    with pytest.raises(RuntimeError, match="p must be gradient itself or share no memory with it"):
+        adam_(x, x.clone(), x.clone(), x.t(), 0.5)
+    p, m, v = x.clone(), x.clone(), x.clone()
+    adam_(p, m, v, p, 0.5)
+    assert torch.equal(p, stepped(x, x, x, x, 0.5)[0])
+
+
+def test_updates_in_other_tensors():
+    rows = torch.tensor([0, 2, 5])
+    args = UPDATES["adam_"][1](5, 7)
+    jagged = [torch.nested.nested_tensor_from_jagged(x.clone(), rows) for x in args]
+    adam_(*jagged, 0.5)
+    assert torch.equal(jagged[1].values(), stepped(*args, 0.5)[1])
+    x = torch.randn(5, dtype=torch.complex64)
+    imaginary, by = x.conj().imag, torch.tensor(2.0)
+    expected = imaginary.clone() * 4
+    assert imaginary.is_neg()
+    rescale_(by, imaginary)
+    assert torch.equal(imaginary, expected)
+    with pytest.raises(RuntimeError, match="adam_: p must be a dense tensor"):
+        adam_(args[0].to_sparse(), *args[1:], 0.5)
+    with torch.inference_mode():
+        given = [x.clone() for x in args]
+        adam_(*given, 0.5)
+        assert torch.equal(given[0], stepped(*args, 0.5)[0])
+    half = [x.half() for x in args]
+    expected = [x.half() for x in stepped(*(x.float() for x in half), 0.5)]
+    with torch.autocast("cpu", torch.bfloat16):  # computes in the dtype of what is written to
+        adam_(*half[:3], half[3].float(), 0.5)
+    for x, y in zip(half, expected, strict=False):
+        torch.testing.assert_close(x, y)
+
+
+def test_the_rate_of_a_compiled_update_changes():
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(adam_, backend=counter, fullgraph=True, dynamic=True)
+    for lr in (0.5, 0.25, 2.0, 0.125):
+        args = UPDATES["adam_"][1](5, 7)
+        check_updates(
+            lambda *args, lr=lr: compiled(*args, lr),
+            args,
+            {i: lambda *args, i=i, lr=lr: stepped(*args, lr)[i] for i in range(3)},
+        )
+    assert counter.frame_count == 1
+
+
+def test_what_is_updated_has_no_derivative_to_promise():
+    (form,) = (form for form in FORMS if form.name == "rescale_" and not form.kind & TENSOR_NUMBERS)
+    for promises in ({"partials": {"x": lambda by: by}}, {"formula": lambda by, x, n: x * by * n}):
+        with pytest.raises(ValueError, match="rescale_: what it updates has no derivative"):
+            autograd.register(dataclasses.replace(form, promises=Elementwise(**promises)))

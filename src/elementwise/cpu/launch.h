@@ -12,7 +12,7 @@ template <class ParallelFor>
 void launch(const Task& task, const ParallelFor& parallel_for) {
   const Computer computer = isa().computers[task.kernel](task.dtype);
   const Tiles tiles(task.plan, computer);
-  const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data);
+  const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data, task.plan.operands);
   const auto part = [&](int64_t begin, int64_t end) {
     const DefaultFloatEnvironment environment;
     Run(task, computer, tiles, stream)(begin, end);

@@ -67,11 +67,13 @@ struct Tiles {
     apart = moves == Moves::tiles || size[0] < kShort;
   }
 
-  // Whether results can be written past the cache.
-  bool can_stream(const Computer& computer, void* const* data) const {
+  // Whether results can be written past the cache. What is an input itself is in the cache already.
+  bool can_stream(const Computer& computer, void* const* data, int operands) const {
     bool can = size[0] >= kStreamedPiece;
-    for (int k = 0; k < computer.results; k++)
+    for (int k = 0; k < computer.results; k++) {
       can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
+      can &= std::find(data + computer.results, data + operands, data[k]) == data + operands;
+    }
     return can;
   }
 

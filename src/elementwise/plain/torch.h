@@ -129,8 +129,7 @@ inline void check_written(
       const Operand& x = j < outs.size() ? outs[j] : ins[j - outs.size()];
       const auto& tensor = j < outs.size() ? outs.tensor(j) : ins.tensor(j - outs.size());
       const auto bytes = static_cast<int64_t>(tensor.element_size());
-      if (contract::share_memory(out, data[k], out_bytes, x, data[j], bytes))
-        contract::fail(op, out.name, " is written to and must share no memory with ", x.name);
+      contract::check_apart(op, out, data[k], out_bytes, x, data[j], bytes);
     }
   }
   for (size_t k = 0; k < outs.size(); k++) {

@@ -89,10 +89,19 @@ template <class Operator, class T>
 struct On {
   static constexpr int kInputs = Operator::Kernel::kInputs;
   size_t kernel;
-  double numbers[kMaxArguments];
+  Number numbers[kMaxArguments];
 
   explicit On(size_t kernel) : kernel(kernel) {
-    for (double& number : numbers) number = 0.3 + 0.4 * static_cast<double>(random_below(5));
+    Number* number = numbers;
+    for (const Argument& argument : Operator::signature.arguments) {
+      if (argument.is_tensor()) continue;
+      const auto n = static_cast<int64_t>(random_below(5));
+      if (argument.kind == Kind::real) {
+        (number++)->real = 0.3 + 0.4 * static_cast<double>(n);
+      } else {
+        (number++)->integer = n;
+      }
+    }
   }
 
   void cpu(const Plan& plan, void* const* data) const {

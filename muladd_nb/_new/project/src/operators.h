@@ -7,7 +7,7 @@
 
 namespace my_ops {
 
-using elementwise::functional, elementwise::writing, elementwise::out, elementwise::Operator;
+using elementwise::functional, elementwise::writing, elementwise::out, elementwise::updating, elementwise::Operator;
 
 // clang-format off
 using Operators = elementwise::List<

@@ -45,8 +45,8 @@ class Case:
         dtype of its own becomes one of that.
     reference
         The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode. By
-        default it is the formula of the table. Of a kernel that writes to its arguments it returns a tuple of what these
-        become, and then the results.
+        default it is the formula of the table. Of an operator that writes to its arguments it returns a tuple of what
+        these become, and then the results.
     shapes
         Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
         which must be large enough for several.
@@ -80,10 +80,11 @@ class Case:
         self.ops = [form.op for form in self.forms if form.kind != OUT]
         self.dtypes = self.forms[0].dtypes
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
-        self.writes = self.name.endswith("_out") and self.kernel is None
-        self.names = [name for name in inspect.signature(self.function).parameters if name != "out" or self.kernel]
+        self.written = {*self.forms[0].written}
+        self.writes = self.name.endswith("_out") and not (self.kernel or self.written)
+        parameters = inspect.signature(self.function).parameters
+        self.names = [name for name in parameters if name != "out" or self.kernel or self.written]
         self.by_keyword = [x.name for x in arguments(self.ops[0]) if x.kwarg_only]
-        self.written: set[str] = set()
         self.lengths: list[int | None] = [None] * len(self.names)
         if self.kernel:
             self._take_lists_apart()
@@ -181,8 +182,8 @@ class Case:
     def call(self, *args: Any, out: Tensor | None = None, function: Callable[..., Any] | None = None) -> Any:
         """Return the result, or what was written: to copies, or to the arguments themselves where there is an out."""
         function = function or self.function
-        if self.kernel:
-            return self._call_kernel(function, args, itself=out is not None)
+        if self.kernel or self.written:
+            return self._call_and_take_written(function, args, itself=out is not None)
         by_place, by_keyword = self.given(args)
         if not self.writes:
             return function(*by_place, **by_keyword)
@@ -192,7 +193,7 @@ class Case:
 
     def empty_out(self, args: Sequence[Any]) -> Tensor:
         """Return a tensor for the result of a call, on the device of its tensors."""
-        dtype = None if self.kernel else self.forms[0].result_dtypes(args)[0]
+        dtype = None if self.kernel or self.written else self.forms[0].result_dtypes(args)[0]
         given = tensors(args)
         return torch.empty_like((torch.broadcast_tensors(*given) if self.broadcasts else given)[0], dtype=dtype)
 
@@ -200,7 +201,7 @@ class Case:
         """Return the dtypes of the results of a call, if the functor gives one its own."""
         return self.forms[0].result_dtypes(args) if any(self.forms[0].of_results) else ()
 
-    def _call_kernel(self, function: Callable[..., Any], args: Sequence[Any], *, itself: bool) -> Any:
+    def _call_and_take_written(self, function: Callable[..., Any], args: Sequence[Any], *, itself: bool) -> Any:
         places = [i for i, x in enumerate(args) if self.names[i] in self.written and is_tensor(x)]
         args = [x.clone() if i in places and not itself else x for i, x in enumerate(args)]
         by_place, by_keyword = self.given(args)
