@@ -16,13 +16,14 @@ REFUSED = {
 }
 
 
-def refusal(schema):
+def refusal(schema, *, kernel=True):
     """Return the sentence by which a schema is refused, or nothing if it is taken, with all its arguments."""
     try:
-        taken = read(schema, kernel=True)
+        taken = read(schema, kernel=kernel)
     except ValueError as error:
         return str(error)
-    assert len(taken.arguments) == schema.partition(" -> ")[0].count(",") + 1
+    given = len(taken.arguments) + (schema.split("(")[0].endswith("_out") and not kernel)
+    assert given == schema.partition(" -> ")[0].count(",") + 1
     return ""
 
 
@@ -31,6 +32,13 @@ def test_a_kernel_takes_what_people_ship():
     refused = {operator: sentence for operator, sentence in sentences.items() if sentence}
     assert refused.keys() == REFUSED.keys()
     assert all(sentence in refused[operator] for operator, sentence in REFUSED.items())
+
+
+def test_a_row_takes_half_of_what_people_ship():
+    """What else they ship has lists, optional tensors, strings and symbolic sizes, or returns what it also writes."""
+    taken = [row["schema"] for row in SHIPPED if not refusal(row["schema"], kernel=False)]
+    assert len(taken) == 46
+    assert all("[]" not in schema and "?" not in schema and "str " not in schema for schema in taken)
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,7 @@ def register(form: Form) -> None:
             if in_dims[place] is None:
                 moved[place] = args[place].expand(info.batch_size, *args[place].shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
-                moved[place] = moved[place].unsqueeze(
-                    1
-                )  # what is broadcast gets its dimensions after that of the batch
+                moved[place] = moved[place].unsqueeze(1)  # its dimensions come after that of the batch
         result = call(*moved, **numbers)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
