@@ -73,8 +73,10 @@ def refused_in_one_sentence(operator, wrong, mode):
         # What can be right: an input that is read in place, a scalar of Python's for c, a cast of autocast.
         possible = {"expanded", "float64", "a number", "one element", "a scalar"}
         cast = {"complex", "int32", "bool", "float8", "uint16"} if mode is MODES[-1] else set()
-        if operator.tensors == 3 and not (operator.writes and places - 1 in wrong):  # mymuladd.Tensor broadcasts
-            possible |= {"broadcast", "a scalar", *([] if operator.writes else ["more dimensions"])}
+        if operator.tensors == 3:  # mymuladd.Tensor broadcasts
+            shape = torch.broadcast_shapes(*(y.shape for y in x[:3] if isinstance(y, torch.Tensor)))
+            if not (operator.writes and x[-1] is not None and x[-1].shape != shape):
+                possible |= {"broadcast", "more dimensions"}
         alike = len(set(wrong.values())) == 1 and len(wrong) == places
         assert alike or set(wrong.values()) <= possible | cast, f"{wrong} is taken"
         COUNTS["right"] += 1
