@@ -85,7 +85,7 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``below`` is the same operator UNRECORDED, where it exists, and ``plain`` that without TENSOR_NUMBERS.
+    shape. ``below`` is the same operator UNRECORDED, where it exists.
     """
 
     declaration: str
@@ -97,7 +97,6 @@ class Form:
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
-    plain: Any = None
 
     @cached_property
     def name(self) -> str:
@@ -108,10 +107,10 @@ class Form:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """What each argument is, but ``out``: a Tensor, float, int or bool."""
-        own = {x.name: str(x.type) for x in private.arguments(self.plain or self.op)}
-        if self.kind & (WRITING | OUT):
-            del own["out"]
-        return own
+        # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
+        arguments = map(str.split, self.declaration.partition("(")[2].removesuffix(")").split(", "))
+        named = {words[1].partition("=")[0]: words[0] for words in arguments if words != ["*"]}
+        return {x: "Tensor" if kind.startswith("Tensor") else kind for x, kind in named.items()}
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -212,7 +211,6 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             _own(of_results),
             _own(of_inputs),
             broadcasts,
-            ops.get((declaration, kind & ~TENSOR_NUMBERS)),
         )
         for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts in operators
     ]
