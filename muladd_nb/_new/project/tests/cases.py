@@ -138,9 +138,7 @@ class Case:
 
         self.reference = of_lists
 
-    def given(
-        self, args: Sequence[Any], by_keyword: Sequence[str] | None = None
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def given(self, args: Sequence[Any], by_keyword: Sequence[str] | None = None) -> tuple[list[Any], dict[str, Any]]:
         """Return arguments as the operator takes them: with lists, and by name those that it takes by name alone."""
         by_keyword = self.by_keyword if by_keyword is None else by_keyword
         whole, begin = [], 0
