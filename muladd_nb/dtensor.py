@@ -90,7 +90,7 @@ def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor 
                 f"{form.name}: {x_name} must have the placements of {name}, {out.placements}, got {x.placements}; "
                 "redistribute it first"
             )
-    local = [_placed_as(out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
+    local = [_placed_as(name, out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
     if form.kind & OUT:
         form.op(*local, **(kwargs | {"out": out.to_local()}))
         return out
@@ -98,12 +98,12 @@ def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor 
     return None
 
 
-def _placed_as(out: DTensor, x: DTensor, op: str) -> DTensor:
+def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
     placements = [_placement_of(x, placement, out.shape) for placement in out.placements]
     known = [placement for placement in placements if placement is not None]
     if len(known) < len(placements):
         raise RuntimeError(
-            f"{op}: out must be sharded evenly or replicated where a tensor is broadcast, got the placements "
+            f"{op}: {name} must be sharded evenly or replicated where a tensor is broadcast, got the placements "
             f"{out.placements}; redistribute it first"
         )
     return x.redistribute(placements=known)

@@ -25,7 +25,7 @@ from .. import _torch_private as private
 from . import autocast
 from ._library import implement, name
 from .aten_node import order_of
-from .operator import by_position
+from .operator import by_position, complete
 
 _TENSOR = ("Tensor", "Optional[Tensor]")
 _DENSE = (torch.strided, torch.jagged)
@@ -658,9 +658,7 @@ def _register(
         return returned
 
     def kernel_of_all(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        # The dispatcher leaves out what equals its default.
-        given = dict(zip(names, args, strict=False)) | kwargs
-        return kernel(keyset, *(given.get(argument.name, argument.default_value) for argument in arguments))
+        return kernel(keyset, *complete(op, args, kwargs))
 
-    complete = not any(argument.kwarg_only or argument.has_default_value() for argument in arguments)
-    implement(op, shortened(kernel if complete else kernel_of_all), "Autograd", with_keyset=True)
+    is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in arguments)
+    implement(op, shortened(kernel if is_plain else kernel_of_all), "Autograd", with_keyset=True)

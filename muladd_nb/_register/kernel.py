@@ -23,7 +23,7 @@ from . import contract, unsupported
 from ._library import implement
 from .autocast import casts
 from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
-from .operator import FUNCTIONAL, Elementwise, Form
+from .operator import FUNCTIONAL, Elementwise, Form, by_position, complete
 
 _KINDS = {"Tensor": "Tensor", "Optional[Tensor]": "optional", "List[Tensor]": "list"}
 
@@ -35,7 +35,6 @@ class _Argument:
     type: str
     is_written: bool
     is_keyword: bool
-    default: Any
 
 
 def product(*factors: Any) -> Any:
@@ -95,7 +94,6 @@ class Kernel(Form):
                 str(x.type),
                 x.alias_info is not None and x.alias_info.is_write,
                 x.kwarg_only,
-                x.default_value,
             )
             for x in private.arguments(self.op)
         ]
@@ -122,13 +120,11 @@ class Kernel(Form):
 
     def whole(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return all arguments of a call by their places."""
-        given = dict(zip((x.name for x in self.arguments), args, strict=False)) | kwargs
-        return tuple(given.get(x.name, x.default) for x in self.arguments)
+        return complete(self.op, args, kwargs)
 
     def call(self, *args: Any) -> Any:
         """Call the operator with all arguments by their places."""
-        by_name = {x.name: y for x, y in zip(self.arguments, args, strict=True) if x.is_keyword}
-        return self.op(*args[: len(args) - len(by_name)], **by_name)
+        return by_position(self.op, self.op)(*args)
 
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
         """Return the tensors of a call, or those that it writes to, by their names: of a list, as ``xs[0]``.

@@ -27,7 +27,7 @@ from .. import _torch_private as private
 from . import autocast, contract
 from ._library import namespace
 from .derivative import checked_formula
-from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
@@ -81,7 +81,7 @@ def _decomposed(form: Form) -> Callable[..., Any]:
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         shape = contract.check(form, args)
         likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
-        given = form.complete(args, kwargs)
+        given = complete(form.op, args, kwargs)
         results = compute(likes, *(given[place] for place in reads))
         return results if len(results) > 1 else results[0]
 
@@ -101,7 +101,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         out = form.targets(call.args, call.kwargs).get("out")
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
-        given = form.complete(args, kwargs)
+        given = complete(op, args, kwargs)
         read = inductor.broadcast(*(args[place] for place in inputs))
         load = {place: x.make_loader() for place, x in zip(inputs, read, strict=True)}
         if form.kind & TENSOR_NUMBERS:

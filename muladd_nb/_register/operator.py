@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import torch
@@ -156,11 +156,16 @@ class Form:
             return {"out": kwargs.get("out", args[-1])}
         return {x: args[place] for x, place in self.written.items()}
 
-    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments of a call but ``out``, in their order: torch leaves out what equals its default."""
-        defaults = {x.name: x.default_value for x in private.arguments(self.op)}
-        given = {**defaults, **dict(zip(self.kinds, args, strict=False)), **kwargs}
-        return [given[x] for x in self.kinds]
+
+@cache
+def _defaults(op: Any) -> dict[str, Any]:
+    return {x.name: x.default_value for x in private.arguments(op)}
+
+
+def complete(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return all arguments of a call by their places: the dispatcher leaves out those that equal their defaults."""
+    defaults = _defaults(op)
+    return tuple({**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}.values())
 
 
 def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable[..., Any]:

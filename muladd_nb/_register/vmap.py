@@ -9,7 +9,7 @@ import torch
 from .. import _torch_private as private
 from . import contract
 from ._library import implement
-from .operator import OUT, WRITING, Form, by_position
+from .operator import OUT, WRITING, Form, by_position, complete
 
 
 def register(form: Form) -> None:
@@ -42,9 +42,6 @@ def register(form: Form) -> None:
     if form.kind & OUT:
         kernel = private.refusal(private.VMAP_OF_OUT, form.name) or private.vmap_kernel(rule, call)
 
-        def of_out(*args: Any, out: Any, **numbers: Any) -> Any:
-            return kernel(*form.complete(args, numbers), out)
-
-        implement(form.op, of_out, "FuncTorchBatched")
+        implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
     else:
         torch.library.register_vmap(form.op.name(), private.leave_alone(rule))
