@@ -29,26 +29,25 @@ _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
 def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
-    inputs = [args[place] for place in form.inputs.values()]
+    inputs = form.given(args)
     # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
-    own = [placement for x in inputs for placement in x.placements if not placement.is_partial()]
-    shape = torch.broadcast_shapes(*(x.shape for x in inputs))
+    own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
+    shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
     alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])
     shardings = []
     for placement in alike:
-        placed = [_placement_of(x, placement, shape) for x in inputs]
-        if None not in placed:
-            shardings.append((placement, dict(zip(form.inputs, placed, strict=True))))
+        placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
+        if None not in placed.values():
+            shardings.append((placement, placed))
     for part in (Partial("sum"), Partial("avg")):
         shardings += [
-            (part, {x: part if x in together else Replicate() for x in form.inputs})
-            for together in form.promises.linear
+            (part, {x: part if x in together else Replicate() for x in inputs}) for together in form.promises.linear
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
-    others |= dict.fromkeys(form.integers)
+    others |= dict.fromkeys([*form.inputs, *form.integers])
     order = private.argument_names(form.op)[: len(args)]  # without what equals its default
     results = len(form.of_results)
-    return [([result] * results, [(of | others)[x] for x in order]) for result, of in shardings]
+    return [([result] * results, [(others | of)[x] for x in order]) for result, of in shardings]
 
 
 def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:
@@ -66,7 +65,7 @@ def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor 
     # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
     targets = form.targets(args, kwargs)
     (name, out), *others = targets.items()
-    tensors = targets | {x: args[place] for x, place in form.inputs.items()}
+    tensors = targets | form.given(args)
     for x_name, x in tensors.items():
         if not isinstance(x, DTensor):
             *most, last = dict.fromkeys([*form.inputs, *targets])

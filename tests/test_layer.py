@@ -136,6 +136,29 @@ struct Count {
   }
 };
 
+struct Affine {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(
+      elementwise::Optional<C> w, C x, elementwise::Optional<C> bias, C c, elementwise::Optional<int32_t> n) const {
+    const C y = w ? *w * x : x;
+    return c * (y + bias.value_or(0)) * static_cast<C>(n.value_or(1));
+  }
+};
+
+struct Offset {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, elementwise::Optional<C> by) const {
+    return by ? x + *by : -x;
+  }
+};
+
+struct Fade {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(C x, elementwise::Optional<bool> keep, C by) const {
+    return keep && *keep ? x : x * by;
+  }
+};
+
 struct Popcount {
   using dtypes = elementwise::List<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
   template <class C>
@@ -162,6 +185,10 @@ struct Popcount {
              "float beta2=0.75, float eps=0.125)", Adam, elementwise::updating>,
     Operator<"rescale_(Tensor by, Tensor! x, int n=2)", Rescale, elementwise::updating>,
     Operator<"count_(Tensor x, Tensor(a!) hits, float limit)", Count, elementwise::updating>,
+    Operator<"affine(Tensor? weight, Tensor x, Tensor? bias=None, float c=2.0, Tensor? n=None)", Affine,
+             functional | writing | out>,
+    Operator<"offset(Tensor x, Tensor? by)", Offset, functional | writing | out>,
+    Operator<"fade_(Tensor! x, Tensor? keep=None, float by=0.5)", Fade, elementwise::updating>,
     Operator<"shift(Tensor x, int n)", Shift, functional | writing | out>,
     Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
     Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
@@ -196,6 +223,21 @@ struct Popcount {
     "float beta2=0.75, float eps=0.125)": Elementwise(flops=13),
     "rescale_(Tensor by, Tensor! x, int n=2)": Elementwise(),
     "count_(Tensor x, Tensor(a!) hits, float limit)": Elementwise(),
+    "affine(Tensor? weight, Tensor x, Tensor? bias=None, float c=2.0, Tensor? n=None)": Elementwise(
+        partials={
+            "weight": lambda x, c, n: c * x * (1 if n is None else n),
+            "x": lambda weight, x, c, n: c * (1 if weight is None else weight) * (1 if n is None else n.to(x.dtype)),
+            "bias": lambda x, c, n: c if n is None else c * n.to(x.dtype),
+        },
+        fused=lambda ops, weight, x, bias, c, n: (
+            c * ((x if weight is None else weight * x) + (0 if bias is None else bias))
+            * (1 if n is None else ops.to_dtype(n, torch.float32))
+        ),
+    ),
+    "offset(Tensor x, Tensor? by)": Elementwise(
+        formula=lambda x, by: -x if by is None else x + by, fused="formula", linear=({"x", "by"},)
+    ),
+    "fade_(Tensor! x, Tensor? keep=None, float by=0.5)": Elementwise(),
     "shift(Tensor x, int n)": Elementwise(),
     "masked_scale(Tensor x, Tensor keep, float scale)": Elementwise(
         formula=lambda x, keep, scale: torch.where(keep, x * scale, 0),
@@ -254,9 +296,9 @@ def test_an_operator_is_a_functor_a_row_and_an_entry(tmp_path):
     run(
         sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", *options, "--target", package, tree
     )
-    tests = HERE / "layer/added_operators.py"
+    tests = sorted((HERE / "layer").glob("*.py"))
     paths = os.pathsep.join([str(package), str(HERE)])
-    run(sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", tests, PYTHONPATH=paths, cwd=tmp_path)
+    run(sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", *tests, PYTHONPATH=paths, cwd=tmp_path)
 
 
 def run(*command, cwd=None, **environment):

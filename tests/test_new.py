@@ -16,6 +16,8 @@ from muladd_nb.__main__ import main
 from muladd_nb._new._schema import check_identifier
 
 PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
+AFFINE = "affine(Tensor? weight, Tensor x, Tensor? the_bias_of_it=None, float factor=2.0, Tensor? other=None) -> Tensor"
+FADE = "fade_(Tensor! x, Tensor? keep, float by=0.5) -> ()"
 RAMP = "ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=0.001, bool twice=False) -> Tensor"
 OTHERS = [POPCOUNT, BLEND, REFLECT]
 NOTE = re.compile(
@@ -155,7 +157,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     test.write_text(text.replace("product(k, kernel)", REFERENCE))
     kernel.write_text(kernel.read_text().replace(".k_ = k_,", f".k_ = {WEIGHT},"))
     monkeypatch.chdir(project)
-    assert main(["add", PAIR, RAMP]) == 0
+    assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     install(project, folder / "site")
     its_tests(project, folder / "site")
 
@@ -233,6 +235,7 @@ def files(project):
     [
         [],
         [SOFTCLIP, *OTHERS],
+        [AFFINE, FADE],
         ["--kernel", KERNEL],
         [f"wide({', '.join(f'Tensor of_the_input_{i}' for i in range(8))}, float a_factor) -> Tensor"],
         [PAIR, "wide(Tensor of_the_first, Tensor of_the_second, float a_factor) -> (Tensor, Tensor, Tensor)"],
@@ -242,6 +245,7 @@ def files(project):
     ids=[
         "default",
         "element-wise",
+        "optional tensors",
         "kernel",
         "many arguments",
         "several results",
@@ -332,8 +336,11 @@ SCHEMAS = {
     "f_out(Tensor x) -> (Tensor, Tensor)": "end in _out",
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, str n) -> Tensor": "use --kernel",
-    "f(Tensor? x) -> Tensor": "x must be one of Tensor, float",
-    "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, float, int, bool, got flaot; is it float?",
+    "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is always there",
+    "f(Tensor!? x, Tensor y) -> ()": "x is written to and must be there: leave the ? out, or use --kernel",
+    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional and without a default but None",
+    "f(Tensor x, Tensor? a, Tensor? b, Tensor? c, Tensor? d) -> Tensor": "8 tensors, of them 3 optional ones",
+    "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, Tensor?, float, int, bool, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",
     "f(*, Tensor x) -> Tensor": "must be positional",
     "f_out(Tensor x, float c=1.0, *, Tensor(a!) out) -> ()": "must be positional",

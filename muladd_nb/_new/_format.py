@@ -21,16 +21,20 @@ def python(head: str, items: Sequence[str], tail: str) -> str:
 
 
 def python_tuple(head: str, items: Sequence[str]) -> str:
-    """Return an item that ends in a tuple: on one line, or with an element on each."""
+    """Return an item that ends in a tuple: on one line, or with an element on each, which may be a product."""
     line = f"{head}({', '.join(items)}{',' * (len(items) == 1)}),"
     if len(line) <= WIDTH:
         return line
     margin = " " * (len(head) - len(head.lstrip()))
-    return f"{head}(\n" + "".join(f"{margin}    {item},\n" for item in items) + f"{margin}),"
+    lines = [f"{margin}    {item}," for item in items]
+    lines = [x if len(x) <= WIDTH else x.replace(" * ", f"\n{margin}    * ") for x in lines]
+    return "\n".join([f"{head}(", *lines, f"{margin}),"])
 
 
 def python_product(head: str, product: str) -> str:
     """Return an item that ends in a product: on one line, in parentheses on the next, or with a factor on each."""
+    if product.startswith("(") and product.index(")") == len(product) - 1:  # it is its only factor
+        product = product[1:-1]
     line = f"{head}{product},"
     if len(line) <= WIDTH:
         return line
@@ -58,7 +62,7 @@ def _literals(line: str) -> Iterator[str]:
 
 
 def _broken(line: str) -> Iterator[str]:
-    if len(line) <= WIDTH or line.lstrip().startswith(("//", "const C product_")):
+    if len(line) <= WIDTH or line.lstrip().startswith("//"):
         yield line
         return
     margin = " " * (len(line) - len(line.lstrip()))
@@ -66,25 +70,31 @@ def _broken(line: str) -> Iterator[str]:
         yield controlled[0].rstrip()
         yield from _broken(f"{margin}  {line[controlled.end() :]}")
         return
-    close = line.rindex(")") if ")" in line else -1
+    result, operator, parameters = line.partition(" operator()(")
+    if result.endswith(" C") and len(margin + operator + parameters) <= WIDTH + 1:
+        yield result
+        yield margin + operator.lstrip() + parameters
+        return
+    if product := re.match(r" *(?:return|const C product_ =) (?=\w.* \* )", line):
+        factors = line[product.end() :]
+        if "=" in product[0] and len(f"{margin}    {factors}") <= WIDTH:
+            yield product[0].rstrip()
+            yield f"{margin}    {factors}"
+        else:
+            yield from _filled(product[0], factors, " " * product.end())
+        return
+    close = line.rindex(")")
     depth, at = 0, close
-    while at >= 0:
-        depth += {")": 1, "(": -1}.get(line[at], 0)
-        if depth == 0:
-            break
+    while depth := depth + {")": 1, "(": -1}.get(line[at], 0):
         at -= 1
-    if at < 0:  # a sum or a product, the operands of which stand below each other
-        at = line.index("return ") + len("return ") - 1
-        yield from _filled(line[: at + 1], line[at + 1 :], " " * (at + 1))
-    else:
-        yield line[: at + 1]
-        yield from _filled(f"{margin}    ", line[at + 1 :], f"{margin}    ")
+    yield line[: at + 1]
+    yield from _filled(f"{margin}    ", line[at + 1 :], f"{margin}    ")
 
 
 def _filled(first: str, text: str, indentation: str) -> Iterator[str]:
     line = first
     for piece in _pieces(text):
-        if line != first and len(line) + len(piece) > WIDTH:
+        if line != first and len(line) + len(piece.rstrip()) > WIDTH:
             yield line.rstrip()
             line = indentation
         line += piece

@@ -12,9 +12,16 @@ from collections.abc import Callable
 from . import _format
 from ._schema import REQUIRED, Argument, Schema, functor_name
 
-_EXAMPLES = {"Tensor": "tensor()", "float": "either(1.5, 0.5)", "int": "either(2, -1)", "bool": "either(True, False)"}
+_EXAMPLES = {
+    "Tensor": "tensor()",
+    "Tensor?": "either(tensor(), None)",
+    "float": "either(1.5, 0.5)",
+    "int": "either(2, -1)",
+    "bool": "either(True, False)",
+}
 
-_CPP = {"int": "int64_t", "bool": "bool"}  # in a functor, where a Tensor and a float are C
+# In a functor, where a Tensor and a float are C.
+_CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "bool": "bool"}
 
 Files = dict[str, str]
 
@@ -63,7 +70,7 @@ def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = T
     path = f"python/{package}/ops.py"
     append(files, path, "__all__", f'"{schema.name}"')
     results = ", ".join(["Tensor"] * schema.results)
-    items = parameters(schema, lambda argument: argument.type)
+    items = parameters(schema, lambda argument: argument.type.replace("?", " | None"))
     star = ["*"] * ("*" not in items)
     more, returns, does = {
         0: (["out: Tensor"], "None", f"Write ``{product(schema)}`` to ``out``."),
@@ -95,9 +102,13 @@ def add_test(files: Files, schema: Schema, package: str, *, kernel: bool = False
     names = ", ".join(argument.name for argument in schema.arguments)
     examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
     has_formula = not kernel and schema.results > 1
-    reference = "" if has_formula else _format.python_product(f"        reference=lambda {names}: ", product(schema))
+    reference = (
+        ""
+        if has_formula
+        else _format.python_product(f"        reference=lambda {names}: ", product(schema, factor=_in_python))
+    )
     if schema.written and not kernel:
-        reference = _format.python_tuple(f"        reference=lambda {names}: ", become(schema))
+        reference = _format.python_tuple(f"        reference=lambda {names}: ", become(schema, _in_python))
     case = f"""\
 Case(
         {package}.{schema.name},{chr(10) * (not has_formula)}{reference}
@@ -121,14 +132,26 @@ def append(files: Files, path: str, name: str, item: str) -> None:
     _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{' ' * _indentation(path)}{item},\n{m[3]}")
 
 
-def product(schema: Schema, without: str = "") -> str:
-    """Return the product of the arguments of an operator, without one, in Python and in C++."""
-    return " * ".join(argument.name for argument in schema.arguments if argument.name != without) or "1"
+def _name(argument: Argument) -> str:
+    return argument.name
 
 
-def become(schema: Schema) -> list[str]:
+def _in_python(argument: Argument) -> str:
+    return f"(1 if {argument.name} is None else {argument.name})" if argument.type == "Tensor?" else argument.name
+
+
+def _in_cpp(argument: Argument) -> str:
+    return f"{argument.name}.value_or(1)" if argument.type == "Tensor?" else argument.name
+
+
+def product(schema: Schema, without: str = "", factor: Callable[[Argument], str] = _name) -> str:
+    """Return the product of the arguments of an operator, without one."""
+    return " * ".join(factor(argument) for argument in schema.arguments if argument.name != without) or "1"
+
+
+def become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
     """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
-    read = [argument.name for argument in schema.arguments if not argument.is_written]
+    read = [factor(argument) for argument in schema.arguments if not argument.is_written]
     return [" * ".join([x, *read]) for x in schema.written]
 
 
@@ -137,25 +160,27 @@ def _derivative(schema: Schema) -> str:
         return ""
     if schema.results > 1:
         head = f"        formula=lambda {', '.join(argument.name for argument in schema.arguments)}: "
-        return f"\n{_format.python_tuple(head, [product(schema)] * schema.results)}\n    "
+        return f"\n{_format.python_tuple(head, [product(schema, factor=_in_python)] * schema.results)}\n    "
     lines = []
     for tensor in schema.tensors:
         others = ", ".join(argument.name for argument in schema.arguments if argument.name != tensor)
         head = f'            "{tensor}": lambda{" " * bool(others)}{others}: '
-        lines.append(_format.python_product(head, product(schema, tensor)))
+        lines.append(_format.python_product(head, product(schema, tensor, _in_python)))
     return "\n        partials={\n" + "\n".join(lines) + "\n        },\n    "
 
 
 def _functor(schema: Schema, functor: str) -> str:
     parameters = ", ".join(f"{_CPP.get(argument.type, 'C')} {argument.name}" for argument in schema.arguments)
-    result, value = "C", f"return {product(schema)};"
+    value_of_all = product(schema, factor=_in_cpp)
+    result, value = "C", f"return {value_of_all};"
     if schema.results > 1:
         result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"
-        value = f"const C product_ = {product(schema)};\n    return {{{', '.join(['product_'] * schema.results)}}};"
+        value = f"const C product_ = {value_of_all};\n    return {{{', '.join(['product_'] * schema.results)}}};"
     if schema.written:
         many = len(schema.written) > 1
         result = f"elementwise::Results<{', '.join(['C'] * len(schema.written))}>" if many else "C"
-        value = f"return {{{', '.join(become(schema))}}};" if many else f"return {become(schema)[0]};"
+        value = ", ".join(become(schema, _in_cpp))
+        value = f"return {{{value}}};" if many else f"return {value};"
     return _format.cpp(f"""\
 struct {functor} {{
   template <class C>

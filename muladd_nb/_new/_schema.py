@@ -14,7 +14,7 @@ import sys
 from difflib import get_close_matches
 from typing import Any
 
-MAX_TENSORS, MAX_ARGUMENTS = 8, 16  # of src/elementwise/operator.h
+MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # of src/elementwise/operator.h
 
 CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit
@@ -55,8 +55,8 @@ class Argument:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor."""
-        return self.type == "Tensor"
+        """Whether it is a tensor, which may be one that can be absent."""
+        return self.type in ("Tensor", "Tensor?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,18 +159,23 @@ def read(text: str, *, kernel: bool) -> Schema:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise refuse(f"{name} is the name of something else in it, too")
-    tensors = sum(str(argument.type) == "Tensor" for argument in arguments)
-    if not tensors:
-        raise refuse("there must be a tensor among the arguments")
-    if tensors > MAX_TENSORS or len(arguments) > MAX_ARGUMENTS:
-        raise refuse(f"there may be {MAX_TENSORS} tensors, and {MAX_ARGUMENTS} arguments in all")
+    optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
+    tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
+    if tensors == optional:
+        raise refuse("there must be a tensor among the arguments that is always there")
+    if tensors > MAX_TENSORS or optional > MAX_OPTIONAL or len(arguments) > MAX_ARGUMENTS:
+        most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
+        raise refuse(f"there may be {most}")
     _check_results(parsed, written, refuse)
     return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns))
 
 
+_TYPES = {"Optional[Tensor]": "Tensor?"}  # as a schema has them
+
+
 def _number_or_tensor(x: Any) -> Argument:
     default = x.default_value if x.has_default_value() else REQUIRED
-    return Argument(str(x.type), x.name, x.alias_info is not None, x.kwarg_only, default)
+    return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
 
 
 def _is_plain(parsed: Any) -> bool:
@@ -243,20 +248,23 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
 
 
 def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
-    name, type_ = argument.name, str(argument.type)
+    name, type_ = argument.name, _TYPES.get(str(argument.type), str(argument.type))
     if argument.alias_info is not None and not argument.alias_info.is_write:
         raise refuse(f"{name} is aliased; results are new tensors")
     if "List" in type_:
         raise refuse(f"{name} is a list; pass its elements one by one")
     if argument.real_type.kind().startswith("Sym"):
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
-    allowed = ("Tensor", "float", "int", "bool")
+    allowed = ("Tensor", "Tensor?", "float", "int", "bool")
+    if type_ == "Tensor?" and argument.alias_info is not None:
+        raise refuse(f"{name} is written to and must be there: leave the ? out, or use --kernel")
     if type_ not in allowed:
         near = get_close_matches(type_, allowed, 1)
         advice = f"; is it {near[0]}?" if near else ", or use --kernel, which takes others too"
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
-    if type_ == "Tensor" and (argument.has_default_value() or argument.kwarg_only):
-        raise refuse(f"{name} must be positional and without a default, as every tensor is")
+    has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
+    if type_.startswith("Tensor") and (has_default or argument.kwarg_only):
+        raise refuse(f"{name} must be positional and without a default but None, as every tensor is")
     if writes_out and (argument.has_default_value() or argument.kwarg_only):
         raise refuse(
             f"{name} must be positional and without a default, as all that stands before out; say it in ops.py"

@@ -61,7 +61,7 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         targets = form.targets(args, kwargs)
         contract.check_defined(form, args, targets)
         kept = {*form.own, *targets}  # what is written to a copy is lost
-        inputs = {name: args[place] for name, place in form.inputs.items() if name not in kept}
+        inputs = {name: x for name, x in form.given(args).items() if name not in kept}
         dtype = dtype_of(list(inputs.values()), targets.values())
         cast = list(args)
         for name, x in inputs.items():

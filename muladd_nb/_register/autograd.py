@@ -78,5 +78,5 @@ def _check(form: Form, of_inputs: dict[str, bool]) -> None:
                     f"{form.name}: there is no derivative of a result of {contract.name(dtype or form.dtypes[0])}; "
                     f"leave that by {argument} out"
                 )
-    if promises.aten is not None and (form.own or form.of_results != (None,)):
-        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype")
+    if promises.aten is not None and (form.own or form.of_results != (None,) or form.inputs != form.required):
+        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are always there")

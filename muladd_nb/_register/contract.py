@@ -28,11 +28,11 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
     first = form.first
     a = args[form.inputs[first]]
     _check_dtype(form.name, form.dtypes, first, a)
-    for other, place in form.inputs.items():
+    for other, x in form.given(args).items():
         if other != first:
-            _check_beside(form.name, first, a, other, args[place], form.own.get(other))
+            _check_beside(form.name, first, a, other, x, form.own.get(other))
             if not form.broadcasts:
-                _check_same_shape(form.name, first, a, other, args[place])
+                _check_same_shape(form.name, first, a, other, x)
     shape = _broadcast(form, args) if form.broadcasts else a.shape
     for (target, x), own in zip(targets.items(), form.of_results, strict=False):
         _check_beside(form.name, first, a, target, x, own)
@@ -58,8 +58,8 @@ def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) 
 
 
 def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
-    """Raise ``RuntimeError`` if one of the tensors is None, which torch takes for any tensor."""
-    for argument, x in (*((argument, args[place]) for argument, place in form.inputs.items()), *targets.items()):
+    """Raise ``RuntimeError`` if a tensor is None that must be there: torch takes it for any."""
+    for argument, x in (*((argument, args[place]) for argument, place in form.required.items()), *targets.items()):
         if x is None:
             raise RuntimeError(f"{form.name}: {argument} must be a tensor, got None")
 
@@ -118,7 +118,7 @@ def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) ->
 
 def _check_shape_of_target(form: Form, args: tuple[Any, ...], shape: Sequence[Any], target: str, x: Tensor) -> None:
     a = args[form.inputs[form.first]]
-    if all(_is_shape(args[place].shape, shape) for place in form.inputs.values()):
+    if all(_is_shape(other.shape, shape) for other in form.given(args).values()):
         _check_same_shape(form.name, form.first, a, target, x)
     else:
         must = f"{form.name}: {target} must have the shape that the tensors are broadcast to"
@@ -134,7 +134,7 @@ def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable
 
 def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     """Return the shape that those of the tensors are broadcast to, as ATen does it."""
-    shapes = {argument: args[place].shape for argument, place in form.inputs.items()}
+    shapes = {argument: x.shape for argument, x in form.given(args).items()}
 
     def sentence() -> str:
         return f"{form.name}: {_and(shapes)} must have shapes that broadcast, got {_and(map(list, shapes.values()))}"
@@ -156,7 +156,7 @@ def _and(words: Iterable[Any]) -> str:
 
 def like(form: Form, args: tuple[Any, ...], shape: Sequence[Any]) -> Tensor | None:
     """Return the first tensor that has this shape of the result, which has the strides of its ``empty_like``."""
-    return next((args[place] for place in form.inputs.values() if _is_shape(args[place].shape, shape)), None)
+    return next((x for x in form.given(args).values() if _is_shape(x.shape, shape)), None)
 
 
 def _is_shape(shape: Sequence[Any], other: Sequence[Any]) -> bool:

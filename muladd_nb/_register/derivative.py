@@ -469,7 +469,7 @@ def no_gradient(
 def _check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], torch.dtype], got: Any) -> None:
     """Raise ``RuntimeError`` or ``TypeError`` unless what the author's function returned has this shape and dtype."""
     shape, dtype = wanted
-    if isinstance(got, Tensor) and got.shape == shape and got.dtype == dtype:
+    if isinstance(got, Tensor) and tuple(got.shape) == tuple(shape) and got.dtype == dtype:
         return
     code = inspect.unwrap(function).__code__
     expected = f"{name(op)}: {what} must be a tensor of shape {list(shape)} and dtype {dtype}"
@@ -486,6 +486,11 @@ def _checked_factor(
 
     One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one, where all have one.
     """
+    # A number of the schema that changes between calls is a float64 scalar here.
+    has_scalars = "is_number" in private.argument_names(op)
+
+    def is_number(x: Any) -> bool:
+        return has_scalars and isinstance(x, Tensor) and x.dim() == 0 and x.dtype == torch.float64
 
     def checked(x: Tensor, *read: Any) -> Any:
         factor = function(*read)
@@ -495,9 +500,7 @@ def _checked_factor(
             return factor
         # It is of the elements that it reads, which may be fewer where the operator broadcasts.
         shape = torch.broadcast_shapes(*(y.shape for y in read if isinstance(y, Tensor)))
-        # A number of the schema is a float64 scalar where it changes between calls.
-        number = isinstance(factor, Tensor) and factor.dim() == 0 and factor.dtype == torch.float64
-        if not (number and shape == ()):
+        if not (is_number(factor) and any(map(is_number, read))):
             what = f"the partial derivative for {argument}, where it is no number,"
             _check_is(op, what, function, (shape, x.dtype), factor)
         return factor

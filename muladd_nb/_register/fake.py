@@ -23,7 +23,7 @@ def register(form: Form) -> None:
         if form.kind & FUNCTIONAL:
             like = contract.like(form, args, shape)
             if like is None:
-                like = args[next(iter(form.inputs.values()))].new_empty(shape)
+                like = args[form.inputs[form.first]].new_empty(shape)
             results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
             return results if len(results) > 1 else results[0]
         for x in targets.values():

@@ -99,14 +99,14 @@ class Kernel(Form):
         ]
 
     @cached_property
-    def inputs(self) -> dict[str, int]:
+    def required(self) -> dict[str, int]:
         """The tensors that must be there, and their places."""
         return {x.name: place for place, x in enumerate(self.arguments) if x.kind == "Tensor"}
 
     @cached_property
     def first(self) -> str:
         """The first tensor that is always there."""
-        return next(iter(self.inputs), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "list")
+        return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "list")
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -160,7 +160,7 @@ class Kernel(Form):
     def check(self, *args: Any) -> None:
         """Raise ``RuntimeError`` unless all tensors of a call are alike, and those are written to that can be."""
         lists = [place for place, x in enumerate(self.arguments) if x.kind == "list"]
-        if not self.inputs and not args[lists[0]]:
+        if not self.required and not args[lists[0]]:
             raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
         contract.check_alike(self.name, self.dtypes, self.tensors(args))
         for name, x in self.tensors(args, written=True).items():

@@ -91,7 +91,7 @@ def _decomposed(form: Form) -> Callable[..., Any]:
 def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
     compute: Any = form.promises.fused
-    inputs, numbers = form.inputs.values(), form.numbers.values()
+    numbers = form.numbers.values()
     own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
@@ -102,8 +102,8 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
         given = complete(op, args, kwargs)
-        read = inductor.broadcast(*(args[place] for place in inputs))
-        load = {place: x.make_loader() for place, x in zip(inputs, read, strict=True)}
+        read = inductor.broadcast(*form.given(args).values())
+        load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}
         if form.kind & TENSOR_NUMBERS:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
 
@@ -111,11 +111,14 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             values = [
                 ops.to_dtype(load[place](index), own.get(place, dtype))
                 if place in load
+                else None
+                if kind == "Tensor?"
                 else ops.constant(given[place], _DTYPES.get(kind, dtype))
                 for place, kind in enumerate(form.kinds.values())
             ]
             operations = _Operations(ops, dtype)
-            computed = compute(operations, *(_Element(operations, value) for value in values))
+            elements = [None if value is None else _Element(operations, value) for value in values]
+            computed = compute(operations, *elements)
             one = operations.unwrapped(computed[place_of_result] if len(form.of_results) > 1 else computed)
             of_result = form.of_results[place_of_result]
             return one if of_result is None else ops.to_dtype(one, of_result)

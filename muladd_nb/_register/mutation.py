@@ -33,7 +33,7 @@ def register(form: Form) -> None:
                     raise no_gradient(op, number, form.promises.instead)
         targets = form.targets(args, kwargs)
         contract.check_defined(form, args, targets)
-        tensors = {x: args[place] for x, place in form.inputs.items()} | targets
+        tensors = form.given(args) | targets
         if form.kind & UPDATING:
             refuse_gradients_of_updates(op, tensors)
         else:

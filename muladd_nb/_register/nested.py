@@ -23,7 +23,7 @@ def register(form: Form) -> None:
         unsupported.check(form, args, kwargs)
         # A shape has the identity of its ragged dimension: of its offsets, or where there are lengths, of those alone.
         contract.check(form, args, targets)
-        tensors = {name: args[place] for name, place in form.inputs.items()} | targets
+        tensors = form.given(args) | targets
         nested = {name: x for name, x in tensors.items() if isinstance(x, private.NestedTensor)}
         first, *others = nested.items()
         for name, x in tensors.items():

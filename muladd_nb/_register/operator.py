@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -106,16 +107,25 @@ class Form:
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """What each argument is, but ``out``: a Tensor, float, int or bool."""
+        """What each argument is, but ``out``: a Tensor, Tensor?, float, int or bool."""
         # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
         arguments = map(str.split, self.declaration.partition("(")[2].removesuffix(")").split(", "))
         named = {words[1].partition("=")[0]: words[0] for words in arguments if words != ["*"]}
-        return {x: "Tensor" if kind.startswith("Tensor") else kind for x, kind in named.items()}
+        return {x: "Tensor" if re.match(r"Tensor(\(|!|$)", kind) else kind for x, kind in named.items()}
 
     @cached_property
     def inputs(self) -> dict[str, int]:
         """The tensors whose elements it computes with, and their places among the arguments."""
+        return self._places("Tensor", "Tensor?")
+
+    @cached_property
+    def required(self) -> dict[str, int]:
+        """Those that must be there."""
         return self._places("Tensor")
+
+    def given(self, args: Sequence[Any]) -> dict[str, Any]:
+        """Return those of a call that are there, by their names; the last arguments may be left out."""
+        return {x: args[i] for x, i in self.inputs.items() if i < len(args) and args[i] is not None}
 
     @cached_property
     def own(self) -> dict[str, torch.dtype]:
@@ -124,8 +134,8 @@ class Form:
 
     @cached_property
     def first(self) -> str:
-        """The first tensor of the dtype that the others share."""
-        return next(x for x in self.inputs if x not in self.own)
+        """The first tensor that is always there of the dtype that the others share."""
+        return next(x for x in self.required if x not in self.own)
 
     def result_dtypes(self, args: tuple[Any, ...]) -> list[torch.dtype]:
         """Return the dtype of each result of a call."""

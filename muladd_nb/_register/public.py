@@ -137,7 +137,7 @@ def _of_kernel(kernel: Kernel, function: _Function) -> _Function:
     bare = [
         x.replace(annotation=x.empty, default=x.empty if x.default is x.empty else None) for x in parameters.values()
     ]
-    refused = [f"{x} is None" for x in kernel.inputs] + [
+    refused = [f"{x} is None" for x in kernel.required] + [
         f"{own('isinstance_')}({x}, {own('Tensor_')})" for x in kernel.numbers
     ]
     source = _FUNCTION_OF_KERNEL.format(

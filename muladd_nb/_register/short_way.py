@@ -51,12 +51,14 @@ _INTO_OUT = """\
             return {returned}
 """
 
-_PLAIN = "_type({0}) in _PLAIN"
-_NUMBERS = {
+_IS_PLAIN = {
+    "Tensor": "_type({0}) in _PLAIN",
+    "Tensor?": "({0} is None or _type({0}) in _PLAIN)",
     "float": "(_type({0}) is _float or _type({0}) in _WHOLE and -_MAX <= {0} <= _MAX)",
     "int": "_type({0}) is _int and -_FIRST_PAST <= {0} < _FIRST_PAST",
     "bool": "_type({0}) is _bool",
 }
+_REQUIRES_GRAD = {"Tensor": "{0}.requires_grad", "Tensor?": "({0} is not None and {0}.requires_grad)"}
 
 _KERNEL = """\
 def kernel{signature}:
@@ -106,7 +108,8 @@ def way(
     """
     form = functional or writing
     assert form is not None
-    tensors = [arguments[place] for place in form.inputs.values()]
+    tensors = [arguments[place] for place in form.required.values()]
+    kinds = [*zip(arguments, form.kinds.values(), strict=True)]
     source, scope = _WAY, {}
     if functional:
         source += _TO_RESULT
@@ -118,11 +121,9 @@ def way(
         source += _INTO_OUT
         scope[f"_writing_{row}"] = _below_autograd(writing)
     return source.format(
-        plain=" and ".join(
-            _NUMBERS.get(kind, _PLAIN).format(x) for x, kind in zip(arguments, form.kinds.values(), strict=True)
-        ),
+        plain=" and ".join(_IS_PLAIN[kind].format(x) for x, kind in kinds),
         unobserved=private.UNOBSERVED,
-        requires_grad=" or ".join(f"{x}.requires_grad" for x in tensors),
+        requires_grad=" or ".join(_REQUIRES_GRAD[kind].format(x) for x, kind in kinds if kind in _REQUIRES_GRAD),
         first=tensors[0],
         tensors=", ".join(tensors),
         arguments=", ".join(arguments),

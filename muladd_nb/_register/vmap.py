@@ -30,8 +30,9 @@ def register(form: Form) -> None:
                 )
         # No view where none is needed: under inference mode torch makes none of what a derivative is taken of.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
-        dims = max(args[place].dim() - (in_dims[place] is not None) for place in form.inputs.values())
-        for place in form.inputs.values():
+        places = [form.inputs[x] for x in form.given(args)]
+        dims = max(args[place].dim() - (in_dims[place] is not None) for place in places)
+        for place in places:
             if in_dims[place] is None:
                 moved[place] = args[place].expand(info.batch_size, *args[place].shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):

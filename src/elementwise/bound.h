@@ -10,10 +10,12 @@ struct Bound;
 
 template <class C, class F, Kind... kKind>
 struct Bound<C, Kernel<F, kKind...>> {
+  using Arguments = typename Kernel<F, kKind...>::Parameters::Arguments;
+
   explicit Bound(const Number* from) {
     constexpr Kind kinds[] = {kKind...};
     for (int i = 0, number = 0; i < static_cast<int>(sizeof...(kKind)); i++) {
-      if (kinds[i] == Kind::tensor) continue;
+      if (is_tensor(kinds[i])) continue;
       if (kinds[i] == Kind::real) {
         reals[number] = static_cast<number_t<C>>(from[number].real);
       } else {
@@ -33,8 +35,8 @@ struct Bound<C, Kernel<F, kKind...>> {
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     static_assert(
         std::is_invocable_v<F, decltype(argument<I>(elements...))...>,
-        "the functor must take what its declaration says, in its order: a C for each Tensor and float, an int64_t for "
-        "each int");
+        "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
+        "elementwise::Optional<C> for each Tensor?, an int64_t for each int");
     return F{}(argument<I>(elements...)...);
   }
 
@@ -42,19 +44,30 @@ struct Bound<C, Kernel<F, kKind...>> {
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};
-    constexpr size_t tensors_before = [&] {
+    constexpr size_t elements_before = [&] {
       size_t n = 0;
-      for (size_t i = 0; i != I; i++) n += kinds[i] == Kind::tensor;
+      for (size_t i = 0; i != I; i++) n += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
+      return n;
+    }();
+    constexpr size_t numbers_before = [&] {
+      size_t n = 0;
+      for (size_t i = 0; i != I; i++)
+        n += kinds[i] == Kind::real || kinds[i] == Kind::integer || kinds[i] == Kind::boolean;
       return n;
     }();
     if constexpr (kinds[I] == Kind::tensor) {
-      return element<tensors_before>(elements...);
+      return element<elements_before>(elements...);
+    } else if constexpr (kinds[I] == Kind::optional) {
+      const auto x = element<elements_before>(elements...);
+      return Optional<std::remove_const_t<decltype(x)>>{true, x};
+    } else if constexpr (kinds[I] == Kind::absent) {
+      return Optional<parameters::With<parameters::At<I, Arguments>, C>>{};
     } else if constexpr (kinds[I] == Kind::real) {
-      return reals[I - tensors_before];
+      return reals[numbers_before];
     } else if constexpr (kinds[I] == Kind::integer) {
-      return integers[I - tensors_before];
+      return integers[numbers_before];
     } else {
-      return integers[I - tensors_before] != 0;
+      return integers[numbers_before] != 0;
     }
   }
 

@@ -179,7 +179,8 @@ inline int64_t check_inputs(const Caller& op, const Dtypes& dtypes, const Operan
 class Inputs {
  public:
   // All that is asked of them. Where their shapes differ, what is broadcast is given strides of 0.
-  Inputs(const Caller& op, const Description& of, Operand* inputs, size_t count) {
+  Inputs(const Caller& op, const Description& of, Operand* inputs) {
+    const auto count = static_cast<size_t>(of.count);
     const Operand& a = inputs[of.first];
     bytes_ = check_dtype(op, of.dtypes, a);
     bool alike = true;

@@ -21,8 +21,16 @@
 //
 //   ELEMENTWISE_FUNCTION elementwise::Results<C, bool> operator()(C x, C limit) const   // two results, one of bool
 //
-// One tensor at least is C, and the type of the result is written out. A number that the type of the result does not
-// hold is undefined in C++: round and clamp it first.
+// A tensor that may be absent, `Tensor? bias`, is an elementwise::Optional<C>, or of another type in place of C.
+//
+//   ELEMENTWISE_FUNCTION C operator()(C x, elementwise::Optional<C> bias) const {
+//     return bias ? x + *bias : x; // or x + bias.value_or(0)
+//   }
+//
+// The loop is compiled once with the tensor and once without, so that where it is absent it costs nothing.
+//
+// One tensor at least is C and always there, and the type of the result is written out. A number that the type of the
+// result does not hold is undefined in C++: round and clamp it first.
 //
 // What a functor computes is the same for every instruction set as long as it calls nothing whose result is not
 // specified to the last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign.
@@ -100,6 +108,23 @@ struct Results {
 template <class Last>
 struct Results<Last> {
   Last first;
+};
+
+// The element of a tensor that may be absent. Not std::optional, which CUDA has no functions of on the device.
+template <class T>
+struct Optional {
+  bool is_given;
+  T value;
+
+  ELEMENTWISE_INLINE explicit operator bool() const {
+    return is_given;
+  }
+  ELEMENTWISE_INLINE T operator*() const {
+    return value;
+  }
+  ELEMENTWISE_INLINE T value_or(T other) const {
+    return is_given ? value : other;
+  }
 };
 
 using FloatingPoint = List<float16, bfloat16, float, double>;

@@ -14,6 +14,7 @@ namespace elementwise {
 constexpr int kMaxInputs = 8;
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
+constexpr int kMaxOptional = 3; // the kernel is compiled for each choice of those that are there
 
 // The schemas made of the declaration "f(Tensor x, float c)", or "f.tag(Tensor x, float c)":
 enum Form : unsigned {
@@ -37,9 +38,13 @@ enum Form : unsigned {
 // Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
 constexpr unsigned same_shape = 32;
 
-enum class Kind { tensor, real, integer, boolean };
+enum class Kind { tensor, real, integer, boolean, optional, absent }; // an optional tensor that a call is without
 
-constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool"}; // in a schema
+constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool", "Tensor?"}; // in a schema
+
+constexpr bool is_tensor(Kind kind) {
+  return kind == Kind::tensor || kind == Kind::optional || kind == Kind::absent;
+}
 
 struct Argument {
   std::string_view name;
@@ -49,7 +54,7 @@ struct Argument {
   bool is_written = false;
 
   constexpr bool is_tensor() const {
-    return kind == Kind::tensor;
+    return elementwise::is_tensor(kind);
   }
 };
 
@@ -61,7 +66,7 @@ union Number {
 
 struct Signature {
   std::string_view declaration, name, overload;
-  int count = 0, tensors = 0, written = 0, reals = 0;
+  int count = 0, tensors = 0, optional = 0, written = 0, reals = 0;
   Argument arguments[kMaxArguments] = {};
 
   // Takes what torch's parser takes of a declaration of tensors and numbers. What it throws, the compiler shows.
@@ -88,20 +93,24 @@ struct Signature {
       const auto* const kind =
           std::find(std::begin(kKinds), std::end(kKinds), is_written ? type.substr(0, kKinds[0].size()) : type);
       if (space == argument.size() || kind == std::end(kKinds))
-        throw "an argument is a \"Tensor x\", \"float c\", \"int n\" or \"bool b\"";
+        throw "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\" or \"bool b\"";
       const std::string_view given = argument.substr(space + 1);
       const size_t equals = find(given, '=');
       const Argument read{
           given.substr(0, equals), static_cast<Kind>(kind - kKinds), given.substr(std::min(given.size(), equals + 1)),
           is_keyword, is_written};
-      if (read.is_tensor() && (is_keyword || !read.preset.empty())) throw "a tensor has no default and no keyword";
+      const bool is_none = read.kind == Kind::optional && read.preset == "None";
+      if (read.is_tensor() && (is_keyword || !(read.preset.empty() || is_none)))
+        throw "a tensor is not keyword-only, and has no default, but for None";
       if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) throw "too many arguments";
       arguments[count++] = read;
       tensors += read.is_tensor();
+      optional += read.kind == Kind::optional;
       written += is_written;
       reals += read.kind == Kind::real;
     }
-    if (tensors == 0) throw "there must be a tensor among the arguments";
+    if (tensors == optional) throw "there must be a tensor among the arguments that is always there";
+    if (optional > kMaxOptional) throw "there may be three optional tensors";
   }
 
   // Where a character is, or the size. GCC 12 takes string_view::find for no constant where a sanitizer is on.
@@ -160,18 +169,29 @@ struct Literal {
 };
 
 // What a kernel is made of: a functor, and what its arguments are. The kernels take from it the dtypes of
-// the results and of the inputs where the operator is called with T.
+// the results and of the inputs where the operator is called with T. The inputs are the tensors that are there.
 template <class F, Kind... kKind>
 struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
   using OfResults = parameters::Each<typename Parameters::Results>;
-  using OfInputs =
-      parameters::Each<typename parameters::Tensors<typename Parameters::Arguments, (kKind == Kind::tensor)...>::type>;
+  using OfInputs = parameters::Each<typename parameters::Tensors<
+      typename Parameters::Arguments, (kKind == Kind::tensor || kKind == Kind::optional)...>::type>;
   static constexpr int kResults = std::size(OfResults::own);
   static constexpr int kInputs = std::size(OfInputs::own);
-  static constexpr int kNumbers = sizeof...(kKind) - kInputs;
-  static_assert(OfInputs::first() < kInputs, "a tensor must be C; a dtype that all have is one of `using dtypes`");
+  static constexpr int kNumbers = sizeof...(kKind) - (0 + ... + is_tensor(kKind));
+
+  // The place, among the inputs, of the first that is of C and always there.
+  static constexpr size_t first() {
+    size_t place = 0;
+    for (const Kind kind : {kKind...}) {
+      if (kind == Kind::tensor && OfInputs::own[place].ordinal < 0) return place;
+      place += kind == Kind::tensor || kind == Kind::optional;
+    }
+    return kInputs;
+  }
+  static_assert(
+      first() < kInputs, "a tensor that is always there must be C; a dtype that all have is one of `using dtypes`");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
   using Results = typename OfResults::template type<T>;
@@ -190,9 +210,23 @@ struct Operator {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
   }
 
+  // Its kernels: bit k of a place is that the k-th of the optional tensors is absent.
+  static constexpr size_t kKernels = size_t{1} << signature.optional;
+
+  static constexpr Kind kind_of(int argument, size_t place) {
+    const Kind kind = signature.arguments[argument].kind;
+    for (int i = 0; i < argument; i++) place >>= signature.arguments[i].kind == Kind::optional;
+    return kind == Kind::optional && place & 1 ? Kind::absent : kind;
+  }
+  template <size_t place, size_t... I>
+  static Kernel<F, kind_of(I, place)...> kernel_of(std::index_sequence<I...>);
+  template <size_t place>
+  using KernelAt = decltype(kernel_of<place>(std::make_index_sequence<signature.count>{}));
+  using Kernel = KernelAt<0>; // with all of them
+
   template <size_t... I>
-  static Kernel<F, signature.arguments[I].kind...> kernel_of(std::index_sequence<I...>);
-  using Kernel = decltype(kernel_of(std::make_index_sequence<signature.count>{}));
+  static List<KernelAt<I>...> kernels_of(std::index_sequence<I...>);
+  using Kernels = decltype(kernels_of(std::make_index_sequence<kKernels>{}));
   static_assert(
       Kernel::kResults == 1 || !(kForms & (writing | out)), "an operator with several results is functional alone");
   static_assert(
@@ -203,34 +237,44 @@ struct Operator {
       "the functor must return what each tensor becomes that its declaration marks as written to");
 };
 
-// The same as a value. `kernel` is its place in the list, by which each backend knows its kernel.
+// The kernels of all operators of a list. By its place among them each backend knows a kernel.
+template <class Operators>
+struct KernelsOf;
+template <class... Op>
+struct KernelsOf<List<Op...>> {
+  using type = typename parameters::Joined<typename Op::Kernels...>::type;
+};
+
+// An operator as a value, where the optional tensors are there that one of its kernels takes.
 struct Description {
   const Signature& signature;
   const Dtypes& dtypes; // that C may be
   size_t kernel;
   const Own *results, *inputs;
-  size_t first; // of the inputs, that is of C
+  int count;    // of the inputs
+  size_t first; // of them, that is of C and always there
   bool broadcasts;
 };
 
-template <class Operators, class Op>
+template <class Operators, class Op, class Kernels = typename Op::Kernels>
 struct DescriptionOf;
-template <class... All, class Op>
-struct DescriptionOf<List<All...>, Op> {
+template <class... All, class Op, class... Kernel>
+struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
   static constexpr size_t place() {
     size_t place = 0;
-    (void)((std::is_same_v<All, Op> || (place++, false)) || ...);
+    (void)((std::is_same_v<All, Op> || (place += All::kKernels, false)) || ...);
     return place;
   }
-  using Kernel = typename Op::Kernel;
-  static constexpr Description value{
-      Op::signature,
-      ValuesOf<typename Kernel::Dtypes>::dtypes,
-      place(),
-      Kernel::OfResults::own,
-      Kernel::OfInputs::own,
-      Kernel::OfInputs::first(),
-      Op::broadcasts};
+  template <size_t... I>
+  struct Values {
+    static constexpr Description each[] = {
+        {Op::signature, ValuesOf<typename Kernel::Dtypes>::dtypes, place() + I, Kernel::OfResults::own,
+         Kernel::OfInputs::own, Kernel::kInputs, Kernel::first(), Op::broadcasts}...};
+  };
+  template <size_t... I>
+  static Values<I...> values_of(std::index_sequence<I...>);
+  // Of each of its kernels, in their order.
+  static constexpr const Description* values = decltype(values_of(std::index_sequence_for<Kernel...>{}))::each;
 };
 
 // Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because

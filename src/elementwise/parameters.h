@@ -2,6 +2,8 @@
 // which have a dtype of their own, and how many results there are.
 #pragma once
 
+#include <tuple>
+
 #include "functor.h"
 
 namespace elementwise {
@@ -21,21 +23,32 @@ namespace parameters {
 // Stands for C where the parameters are read: to name a specialization declares it, and does not compile its body.
 struct AnyC {};
 
+template <class P>
+struct ElementOf {
+  using type = P;
+};
+template <class P>
+struct ElementOf<Optional<P>> {
+  using type = P;
+};
+
 template <class P, class T>
-using With = std::conditional_t<std::is_same_v<P, AnyC>, T, P>;
+using With = std::conditional_t<std::is_same_v<typename ElementOf<P>::type, AnyC>, T, typename ElementOf<P>::type>;
 
 template <class P>
 constexpr Own own() {
+  using Element = typename ElementOf<P>::type;
   static_assert(
-      std::is_same_v<P, AnyC> || (kOrdinal<P> >= 0 && !kFloat16Bit<P>),
+      std::is_same_v<Element, AnyC> || (kOrdinal<Element> >= 0 && !kFloat16Bit<Element>),
       "a tensor is C, or has a dtype of its own: bool, intN_t, uintN_t, float or double");
-  if constexpr (std::is_same_v<P, AnyC>) {
+  if constexpr (std::is_same_v<Element, AnyC>) {
     return {};
   } else {
-    return {kOrdinal<P>, sizeof(P)};
+    return {kOrdinal<Element>, sizeof(Element)};
   }
 }
 
+// Lists as one.
 template <class... Lists>
 struct Joined {
   using type = List<>;
@@ -76,6 +89,15 @@ template <class F, size_t kArguments>
 struct Of<F, kArguments, std::void_t<decltype(&F::template operator()<AnyC>)>>
     : Read<decltype(&F::template operator()<AnyC>)> {};
 
+template <size_t place, class Arguments>
+struct AtPlace;
+template <size_t place, class... P>
+struct AtPlace<place, List<P...>> {
+  using type = std::tuple_element_t<place, std::tuple<P...>>;
+};
+template <size_t place, class Arguments>
+using At = typename AtPlace<place, Arguments>::type;
+
 // The arguments that are tensors.
 template <class Arguments, bool... kIsTensor>
 struct Tensors;
@@ -93,14 +115,6 @@ struct Each<List<P...>> {
   template <class T>
   using type = List<With<P, T>...>;
   static constexpr Own own[] = {parameters::own<P>()...};
-
-  // The place of the first that is of C.
-  static constexpr size_t first() {
-    constexpr bool is_c[] = {std::is_same_v<P, AnyC>...};
-    size_t place = 0;
-    while (place < sizeof...(P) && !is_c[place]) place++;
-    return place;
-  }
 };
 
 } // namespace parameters

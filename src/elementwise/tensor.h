@@ -89,4 +89,14 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
+// One that may be absent comes in memory of its own, which is the callee's.
+inline Tensor optional_tensor(StableIValue value) {
+  auto* const of_value = torch::stable::detail::to<StableIValue*>(value);
+  if (!of_value) return {};
+  Tensor x(*of_value);
+  delete of_value;
+  if (x.undefined()) return {};
+  return x;
+}
+
 } // namespace elementwise

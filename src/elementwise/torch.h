@@ -31,31 +31,39 @@ class Call {
   // The arguments are on `stack`, in the order of the schema, and the result replaces the first. A call owns what is
   // on it, so all of it is taken before anything can fail.
   template <unsigned form>
-  Call(const Description& op, std::integral_constant<unsigned, form>, StableIValue* stack)
-      : op_(op), caller_{op.signature, form} {
-    const Signature& signature = op.signature;
+  Call(const Description* of_kernels, std::integral_constant<unsigned, form>, StableIValue* stack)
+      : signature_(of_kernels->signature), caller_{signature_, form} {
     [[maybe_unused]] Tensor scalars[form & tensor_numbers ? kMaxArguments : 1];
-    for (int i = 0, input = 0; i < signature.count; i++) {
-      const Kind kind = signature.arguments[i].kind;
-      if (kind == Kind::tensor) {
-        names_[input] = signature.arguments[i].name;
-        tensors_[kResults + input++] = Tensor(stack[i]);
-      } else if (kind == Kind::integer) {
-        numbers_[i - input].integer = torch::stable::detail::to<int64_t>(stack[i]);
-      } else if (kind == Kind::boolean) {
-        numbers_[i - input].integer = torch::stable::detail::to<bool>(stack[i]);
+    size_t absent = 0;
+    for (int i = 0, input = 0, number = 0, optional = 0; i < signature_.count; i++) {
+      const Argument& argument = signature_.arguments[i];
+      if (argument.is_tensor()) {
+        const bool is_optional = argument.kind == Kind::optional;
+        Tensor x = is_optional ? optional_tensor(stack[i]) : Tensor(stack[i]);
+        if (is_optional && !x.get()) {
+          absent |= size_t{1} << optional;
+        } else {
+          arguments_[input] = &argument;
+          tensors_[kResults + input++] = std::move(x);
+        }
+        optional += is_optional;
+      } else if (argument.kind == Kind::integer) {
+        numbers_[number++].integer = torch::stable::detail::to<int64_t>(stack[i]);
+      } else if (argument.kind == Kind::boolean) {
+        numbers_[number++].integer = torch::stable::detail::to<bool>(stack[i]);
       } else if constexpr (form & tensor_numbers) {
-        scalars[i - input] = Tensor(stack[i]);
+        scalars[number++] = Tensor(stack[i]);
       } else {
-        numbers_[i - input].real = torch::stable::detail::to<double>(stack[i]);
+        numbers_[number++].real = torch::stable::detail::to<double>(stack[i]);
       }
     }
-    if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature.count]);
+    op_ = of_kernels + absent;
+    if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
     if constexpr (form & tensor_numbers)
-      for (int i = 0, input = 0; i < signature.count; i++) {
-        const Argument& argument = signature.arguments[i];
-        input += argument.is_tensor();
-        if (argument.kind == Kind::real) numbers_[i - input].real = read(argument.name, scalars[i - input]);
+      for (int i = 0, number = 0; i < signature_.count; i++) {
+        const Argument& argument = signature_.arguments[i];
+        if (argument.kind == Kind::real) numbers_[number].real = read(argument.name, scalars[number]);
+        number += !argument.is_tensor();
       }
   }
 
@@ -64,15 +72,15 @@ class Call {
     const contract::Inputs inputs = check_inputs();
     const int64_t bytes = inputs.bytes();
     for (int k = 0; k < kResults; k++) {
-      tensors_[k] = empty_like(inputs.first_of_shape(), op_.results[k]);
+      tensors_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
       operands_[k] = tensors_[k].operand("out");
     }
     if (const int64_t numel = operands_[0].numel()) {
       for (int k = 0; k < kResults; k++) {
         data_[k] = tensors_[k].mutable_data();
-        Backend::on_fresh_output(data_[k], numel * op_.results[k].bytes_or(bytes));
+        Backend::on_fresh_output(data_[k], numel * op_->results[k].bytes_or(bytes));
       }
-      for (int k = kResults; k < kOperands; k++) data_[k] = const_cast<void*>(tensors_[k].data());
+      for (int k = kResults; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
       run();
     }
     for (int k = 0; k < kResults; k++) stack[k] = tensors_[k].release();
@@ -81,31 +89,26 @@ class Call {
   // Writes to the tensors that the declaration marks.
   void update() {
     int place[kResults] = {}; // of each, among the operands
-    bool is_written[kOperands] = {};
-    for (int i = 0, input = kResults, k = 0; i < op_.signature.count; i++) {
-      const Argument& argument = op_.signature.arguments[i];
-      if (argument.is_written) place[k++] = input;
-      if (argument.is_tensor()) is_written[input] = argument.is_written;
-      input += argument.is_tensor();
-    }
+    for (int i = kResults, k = 0; i < operands(); i++)
+      if (is_written(i)) place[k++] = i;
     // As they are: the inputs are broadcast.
-    for (int k = 0; k < kResults; k++) operands_[k] = operand(place[k], names_[place[k] - kResults]);
+    for (int k = 0; k < kResults; k++) operands_[k] = operand(place[k], name(place[k]));
     const contract::Inputs inputs = check_inputs();
     const int64_t bytes = inputs.bytes();
     for (int k = 0; k < kResults; k++) {
-      inputs.check_out(caller_, first(), operands_[k], op_.results[k]);
+      inputs.check_out(caller_, first(), operands_[k], op_->results[k]);
       contract::check_not_self_overlapping(caller_, operands_[k]);
     }
     for (int k = 0; k < kResults; k++) data_[k] = data_[place[k]] = tensors_[place[k]].mutable_data();
-    for (int k = kResults; k < kOperands; k++)
-      if (!is_written[k]) data_[k] = const_cast<void*>(tensors_[k].data());
+    for (int k = kResults; k < operands(); k++)
+      if (!is_written(k)) data_[k] = const_cast<void*>(tensors_[k].data());
     for (int k = 0; k < kResults; k++)
-      for (int j = kResults; j < kOperands; j++) {
+      for (int j = kResults; j < operands(); j++) {
         if (j == place[k]) continue;
-        const auto check = is_written[j] ? contract::check_apart : contract::check_apart_or_same;
+        const auto check = is_written(j) ? contract::check_apart : contract::check_apart_or_same;
         check(
-            caller_, operands_[k], data_[k], op_.results[k].bytes_or(bytes), operands_[j], data_[j],
-            op_.inputs[j - kResults].bytes_or(bytes));
+            caller_, operands_[k], data_[k], op_->results[k].bytes_or(bytes), operands_[j], data_[j],
+            op_->inputs[j - kResults].bytes_or(bytes));
       }
     for (int k = 0; k < kResults; k++)
       if (!tensors_[place[k]].bump_version()) contract::fail_inference_tensor(caller_, operands_[k]);
@@ -117,17 +120,17 @@ class Call {
     const contract::Inputs inputs = check_inputs();
     const int64_t bytes = inputs.bytes();
     const Operand& out = operands_[0] = operand(0, "out");
-    const int64_t out_bytes = op_.results[0].bytes_or(bytes);
-    inputs.check_out(caller_, first(), out, op_.results[0]);
+    const int64_t out_bytes = op_->results[0].bytes_or(bytes);
+    inputs.check_out(caller_, first(), out, op_->results[0]);
     contract::check_not_self_overlapping(caller_, out);
     contract::check_in_storage(caller_, out, out_bytes);
     // The output first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
     // elsewhere.
     data_[0] = tensors_[0].mutable_data();
-    for (int k = 1; k <= kInputs; k++) data_[k] = const_cast<void*>(tensors_[k].data());
-    for (int k = 1; k <= kInputs; k++)
+    for (int k = 1; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
+    for (int k = 1; k < operands(); k++)
       contract::check_apart_or_same(
-          caller_, out, data_[0], out_bytes, operands_[k], data_[k], op_.inputs[k - 1].bytes_or(bytes));
+          caller_, out, data_[0], out_bytes, operands_[k], data_[k], op_->inputs[k - 1].bytes_or(bytes));
     if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
     if (out.numel() > 0) run();
     return std::move(tensors_[0]);
@@ -140,26 +143,38 @@ class Call {
     return *static_cast<const double*>(number.data());
   }
 
+  int operands() const {
+    return kResults + op_->count;
+  }
+
+  std::string_view name(int k) const {
+    return arguments_[k - kResults]->name;
+  }
+
+  bool is_written(int k) const {
+    return arguments_[k - kResults]->is_written;
+  }
+
   Operand operand(int k, std::string_view name) const {
     if (tensors_[k].undefined()) contract::fail_none(caller_, name);
     return tensors_[k].operand(name);
   }
 
   contract::Inputs check_inputs() {
-    for (int k = 0; k < kInputs; k++) operands_[kResults + k] = operand(kResults + k, names_[k]);
-    return {caller_, op_, operands_ + kResults, kInputs};
+    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k, name(k));
+    return {caller_, *op_, operands_ + kResults};
   }
 
   // The first input that is of C.
   const Operand& first() const {
-    return operands_[kResults + op_.first];
+    return operands_[kResults + op_->first];
   }
 
   // One call of the allocator is 0.8 us cheaper than one through the dispatcher (benchmarks/strided.py), for which the
   // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
   // without gaps. Where no input has the shape of the result, it is contiguous.
   Tensor empty_like(size_t input, const Own& own) const {
-    const bool is_like = input < kInputs;
+    const bool is_like = input < static_cast<size_t>(op_->count);
     Operand x = operands_[kResults + (is_like ? input : 0)];
     x.dtype = own.ordinal < 0 ? first().dtype : own.ordinal;
     if (is_like && x.contiguous()) return empty(x, x.strides);
@@ -198,18 +213,19 @@ class Call {
   void run() const {
     const Operand& out = operands_[0];
     const int64_t* strides[kMaxOperands];
-    for (int k = 0; k < kOperands; k++) strides[k] = operands_[k].strides;
-    const Plan plan = make_plan(kOperands, out.dim, out.sizes, strides);
-    Backend::launch(caller_, {op_.kernel, first().dtype, numbers_, plan, data_}, out.device_index);
+    for (int k = 0; k < operands(); k++) strides[k] = operands_[k].strides;
+    const Plan plan = make_plan(operands(), out.dim, out.sizes, strides);
+    Backend::launch(caller_, {op_->kernel, first().dtype, numbers_, plan, data_}, out.device_index);
   }
 
-  static constexpr int kOperands = kResults + kInputs; // the results, then the inputs
+  static constexpr int kOperands = kResults + kInputs;
 
-  const Description& op_;
+  const Signature& signature_;
   const contract::Caller caller_;
+  const Description* op_; // with those of its optional tensors that are there
   Number numbers_[kMaxArguments];
-  std::string_view names_[kInputs];
-  Tensor tensors_[kOperands];
+  const Argument* arguments_[kInputs]; // the inputs
+  Tensor tensors_[kOperands];          // the results, then the inputs
   Operand operands_[kOperands];
   void* data_[kOperands];
 };
@@ -219,7 +235,7 @@ class Call {
 template <class Operators, class Op, class Backend, unsigned form>
 void boxed(StableIValue* stack, uint64_t, uint64_t) {
   const std::integral_constant<unsigned, form> constant;
-  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::value, constant, stack);
+  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::values, constant, stack);
   if constexpr (form & functional) {
     call.compute(stack);
   } else if constexpr (form & updating) {

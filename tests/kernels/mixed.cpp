@@ -140,17 +140,17 @@ void run_all(size_t place) {
           std::make_index_sequence<Kernel::kInputs>{});
 }
 
-template <class... Op>
-void run_operators(List<Op...>) {
+template <class... Kernel>
+void run_kernels(List<Kernel...>) {
   size_t place = 0;
-  const auto of_one = [&]<class Kernel>(Kernel) {
-    run_all<Kernel, float16>(place);
-    run_all<Kernel, bfloat16>(place);
-    run_all<Kernel, float>(place);
-    run_all<Kernel, double>(place);
+  const auto of_one = [&]<class One>(One) {
+    run_all<One, float16>(place);
+    run_all<One, bfloat16>(place);
+    run_all<One, float>(place);
+    run_all<One, double>(place);
     place++;
   };
-  (of_one(typename Op::Kernel{}), ...);
+  (of_one(Kernel{}), ...);
 }
 
 } // namespace
@@ -162,7 +162,7 @@ int main() {
     std::fprintf(stderr, "%s\n", error.what());
     return 77;
   }
-  run_operators(mixed::Operators{});
+  run_kernels(KernelsOf<mixed::Operators>::type{});
   std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
   return failures > 0;
 }

@@ -1,4 +1,4 @@
-// Operators whose operands differ in dtype, and that have several results.
+// Operators whose operands differ in dtype, that have several results, and tensors that may be absent.
 #pragma once
 
 #include <cmath>
@@ -33,6 +33,12 @@ struct Count {
     return {x * w, {int64_t{n} * 1'000'000'007, {x < w}}};
   }
 };
+struct Shift {
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(elementwise::Optional<C> bias, C x, elementwise::Optional<int32_t> n) const {
+    return (bias ? x + *bias : -x) * static_cast<C>(n.value_or(3));
+  }
+};
 
 } // namespace mixed::inline ELEMENTWISE_TARGET
 
@@ -45,7 +51,8 @@ using Operators = elementwise::List<
     Operator<"keep(Tensor x, Tensor keep, float scale)", Keep, functional>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional>,
     Operator<"both(Tensor a, Tensor b)", Both, functional>,
-    Operator<"count(Tensor n, Tensor x, float w)", Count, functional>
+    Operator<"count(Tensor n, Tensor x, float w)", Count, functional>,
+    Operator<"shift(Tensor? bias, Tensor x, Tensor? n=None)", Shift, functional>
 >;
 // clang-format on
 

@@ -208,15 +208,16 @@ Computer computer(int32_t dtype) {
   return chosen;
 }
 
-template <class List>
+template <class Kernels>
 struct All;
-template <class... Op>
-struct All<List<Op...>> {
-  static constexpr Choose computers[sizeof...(Op) + 1] = {computer<typename Op::Kernel>...}; // an array has an element
+template <class... Kernel>
+struct All<List<Kernel...>> {
+  static constexpr Choose computers[sizeof...(Kernel) + 1] = {computer<Kernel>...}; // an array has an element
 };
 
 } // namespace
 } // namespace elementwise::cpu::ELEMENTWISE_ISA
 
-#define ELEMENTWISE_OPERATORS(library, Operators) \
-  const elementwise::cpu::Choose* const elementwise::cpu::ELEMENTWISE_ISA::computers = All<Operators>::computers;
+#define ELEMENTWISE_OPERATORS(library, Operators)                                      \
+  const elementwise::cpu::Choose* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
+      All<typename elementwise::KernelsOf<Operators>::type>::computers;

@@ -251,15 +251,15 @@ Error launch(const Task& task, void* stream) {
   return error;
 }
 
-template <class List>
+template <class Kernels>
 struct All;
-template <class... Op>
-struct All<List<Op...>> {
-  static constexpr Launch kernels[sizeof...(Op) + 1] = {
-      launch<typename Op::Kernel>...}; // one more, because there may be none
+template <class... Kernel>
+struct All<List<Kernel...>> {
+  static constexpr Launch kernels[sizeof...(Kernel) + 1] = {launch<Kernel>...}; // one more, because there may be none
 };
 
 } // namespace elementwise::cuda
 
-#define ELEMENTWISE_OPERATORS(library, Operators) \
-  const elementwise::cuda::Launch* const elementwise::cuda::kernels = All<Operators>::kernels;
+#define ELEMENTWISE_OPERATORS(library, Operators)                     \
+  const elementwise::cuda::Launch* const elementwise::cuda::kernels = \
+      All<typename elementwise::KernelsOf<Operators>::type>::kernels;

@@ -9,6 +9,7 @@
 #include <executorch/runtime/kernel/operator_registry.h>
 #include <executorch/runtime/kernel/thread_parallel_interface.h>
 
+#include <optional>
 #include <vector>
 
 #include "../contract.h"
@@ -53,28 +54,35 @@ class TensorArgument {
 };
 
 // The arguments on `stack` are those of the schema, then `out`.
-template <size_t... K>
-void check_and_launch(const Description& op, runtime::EValue** stack, std::index_sequence<K...>) {
-  const Signature& signature = op.signature;
+inline void check_and_launch(const Description* of_kernels, runtime::EValue** stack) {
+  const Signature& signature = of_kernels->signature;
   const contract::Caller caller{signature, Form::out};
   Number numbers[kMaxArguments];
-  std::pair<std::string_view, const Tensor*> inputs[sizeof...(K)];
-  for (int i = 0, input = 0; i < signature.count; i++) {
-    const Kind kind = signature.arguments[i].kind;
-    if (kind == Kind::tensor) {
-      inputs[input++] = {signature.arguments[i].name, &stack[i]->toTensor()};
-    } else if (kind == Kind::integer) {
-      numbers[i - input].integer = stack[i]->toInt();
-    } else if (kind == Kind::boolean) {
-      numbers[i - input].integer = stack[i]->toBool();
+  std::optional<TensorArgument> arguments[kMaxInputs];
+  Operand operands[kMaxInputs];
+  void* data[1 + kMaxInputs]; // of `out`, then of the inputs
+  int inputs = 0, optional = 0;
+  size_t absent = 0;
+  for (int i = 0, number = 0; i < signature.count; i++) {
+    const Argument& argument = signature.arguments[i];
+    if (argument.kind == Kind::optional && stack[i]->isNone()) {
+      absent |= size_t{1} << optional++;
+    } else if (argument.is_tensor()) {
+      optional += argument.kind == Kind::optional;
+      const Tensor& x = stack[i]->toTensor();
+      operands[inputs] = *arguments[inputs].emplace(argument.name, x);
+      data[1 + inputs++] = const_cast<void*>(x.const_data_ptr());
+    } else if (argument.kind == Kind::integer) {
+      numbers[number++].integer = stack[i]->toInt();
+    } else if (argument.kind == Kind::boolean) {
+      numbers[number++].integer = stack[i]->toBool();
     } else {
-      numbers[i - input].real = stack[i]->toDouble();
+      numbers[number++].real = stack[i]->toDouble();
     }
   }
+  const Description& op = of_kernels[absent];
   Tensor& out = stack[signature.count]->toTensor();
-  const TensorArgument arguments[] = {{inputs[K].first, *inputs[K].second}...};
-  Operand operands[] = {*arguments[K]...};
-  const contract::Inputs checked(caller, op, operands, std::size(operands));
+  const contract::Inputs checked(caller, op, operands);
   const Operand& first = operands[op.first];
   const int64_t bytes = checked.bytes();
   // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
@@ -82,14 +90,16 @@ void check_and_launch(const Description& op, runtime::EValue** stack, std::index
   (void)runtime::resize_tensor(out, ::executorch::aten::ArrayRef<int64_t>(first.sizes, first.dim));
   const TensorArgument out_argument("out", out);
   checked.check_out(caller, first, *out_argument, op.results[0]);
-  void* const data[] = {out.mutable_data_ptr(), const_cast<void*>(inputs[K].second->const_data_ptr())...};
-  (contract::check_apart_or_same(
-       caller, *out_argument, data[0], op.results[0].bytes_or(bytes), operands[K], data[1 + K],
-       op.inputs[K].bytes_or(bytes)),
-   ...);
+  data[0] = out.mutable_data_ptr();
+  const int64_t* strides[1 + kMaxInputs] = {(*out_argument).strides};
+  for (int k = 0; k < inputs; k++) {
+    contract::check_apart_or_same(
+        caller, *out_argument, data[0], op.results[0].bytes_or(bytes), operands[k], data[1 + k],
+        op.inputs[k].bytes_or(bytes));
+    strides[1 + k] = operands[k].strides;
+  }
   if ((*out_argument).numel() == 0) return;
-  const int64_t* const strides[] = {(*out_argument).strides, operands[K].strides...};
-  const Plan plan = make_plan(std::size(strides), (*out_argument).dim, (*out_argument).sizes, strides);
+  const Plan plan = make_plan(1 + inputs, (*out_argument).dim, (*out_argument).sizes, strides);
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   };
@@ -98,16 +108,16 @@ void check_and_launch(const Description& op, runtime::EValue** stack, std::index
 
 template <class Operators, class Op>
 void kernel(runtime::KernelRuntimeContext& context, runtime::Span<runtime::EValue*> stack) {
-  const Description& op = DescriptionOf<Operators, Op>::value;
+  const Description* const of_kernels = DescriptionOf<Operators, Op>::values;
   runtime::EventTracer* const tracer = context.internal_event_tracer();
   runtime::internal::EventTracerProfileOpScope scope(tracer, "native_call");
   try {
-    check_and_launch(op, stack.data(), std::make_index_sequence<Op::Kernel::kInputs>{});
+    check_and_launch(of_kernels, stack.data());
   } catch (const std::exception& error) {
     ET_LOG(Error, "%s", error.what());
     context.fail(runtime::Error::InvalidArgument);
   }
-  runtime::internal::event_tracer_log_evalue(tracer, *stack[op.signature.count]);
+  runtime::internal::event_tracer_log_evalue(tracer, *stack[of_kernels->signature.count]);
 }
 
 // Registers the out variants that the build has selected. The runtime ends the process if one is registered already.

@@ -37,7 +37,7 @@ void define_module(nanobind::module_& m) {
     using Names = std::vector<std::string>;
     std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names, bool>> all;
     for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-      const Description& of = DescriptionOf<Operators, Op>::value;
+      const Description& of = *DescriptionOf<Operators, Op>::values;
       Names names, results, inputs;
       for (size_t i = 0; i < of.dtypes.count; i++) names.push_back(contract::dtype_name(of.dtypes.ordinals[i]));
       const auto name = [](const Own& own) { return own.ordinal < 0 ? "" : contract::dtype_name(own.ordinal); };

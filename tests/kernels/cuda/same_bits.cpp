@@ -65,7 +65,28 @@ bool same(T x, T y) {
   return std::memcmp(&x, &y, sizeof(x)) == 0;
 }
 
-// Sizes and strides, the outermost dimension first; strides[0] are of the output.
+// What is done with the elements of an operand.
+struct Elements {
+  int64_t bytes;
+  void (*fill)(char* first, int64_t n, int64_t step);
+  bool (*same)(const char* first, const char* other, int64_t n, int64_t step);
+};
+
+template <class T>
+constexpr Elements kElements = {
+    sizeof(T),
+    [](char* first, int64_t n, int64_t step) {
+      for (int64_t i = 0; i < n; i++) reinterpret_cast<T*>(first)[i * step] = random_number<T>();
+    },
+    [](const char* first, const char* other, int64_t n, int64_t step) {
+      bool equal = true;
+      for (int64_t i = 0; i < n; i++)
+        equal &= same(reinterpret_cast<const T*>(first)[i * step], reinterpret_cast<const T*>(other)[i]);
+      return equal;
+    },
+};
+
+// Sizes and strides, the outermost dimension first; those of the results come before those of the inputs.
 struct Layout {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides[kMaxOperands];
@@ -77,23 +98,23 @@ struct Layout {
   }
 };
 
-template <class Operator>
-Plan plan_of(const Layout& layout) {
-  const int64_t* strides[kMaxOperands];
-  for (int k = 0; k <= Operator::Kernel::kInputs; k++) strides[k] = layout.strides[k].data();
-  return make_plan(1 + Operator::Kernel::kInputs, layout.sizes.size(), layout.sizes.data(), strides);
-}
-
-// Runs the operator in T on both; data[1] is what CUDA writes to instead of data[0], data[2] and so on are the inputs.
-template <class Operator, class T>
-struct On {
-  static constexpr int kInputs = Operator::Kernel::kInputs;
+// Runs a kernel in T on both; beside what the CPU writes to, `other` is what CUDA does.
+template <
+    class Kernel, class T, class R = typename Kernel::template Results<T>,
+    class X = typename Kernel::template Inputs<T>>
+struct On;
+template <class Kernel, class T, class... R, class... X>
+struct On<Kernel, T, List<R...>, List<X...>> {
+  static constexpr int kResults = sizeof...(R), kOperands = kResults + sizeof...(X);
+  static constexpr Elements elements[] = {kElements<R>..., kElements<X>...};
+  static constexpr bool kInPlace = std::is_same_v<parameters::At<0, List<R...>>, parameters::At<0, List<X...>>>;
+  const Signature& signature;
   size_t kernel;
   Number numbers[kMaxArguments];
 
-  explicit On(size_t kernel) : kernel(kernel) {
+  On(const Signature& signature, size_t kernel) : signature(signature), kernel(kernel) {
     Number* number = numbers;
-    for (const Argument& argument : Operator::signature.arguments) {
+    for (const Argument& argument : signature.arguments) {
       if (argument.is_tensor()) continue;
       const auto n = static_cast<int64_t>(random_below(5));
       if (argument.kind == Kind::real) {
@@ -102,6 +123,12 @@ struct On {
         (number++)->integer = n;
       }
     }
+  }
+
+  static Plan plan_of(const Layout& layout) {
+    const int64_t* strides[kOperands];
+    for (int k = 0; k < kOperands; k++) strides[k] = layout.strides[k].data();
+    return make_plan(kOperands, layout.sizes.size(), layout.sizes.data(), strides);
   }
 
   void cpu(const Plan& plan, void* const* data) const {
@@ -117,10 +144,10 @@ struct On {
     cases++;
     if (equal || failures++) return; // the first is enough to find the cause
     std::fprintf(
-        stderr, "%s, %s, dtype %d: CUDA gives other bits, shape", Operator::signature.declaration.data(), what,
-        kOrdinal<T>);
+        stderr, "%s, %s, dtype %d, %d operands: CUDA gives other bits, shape", signature.declaration.data(), what,
+        kOrdinal<T>, kOperands);
     for (const int64_t size : layout.sizes) std::fprintf(stderr, " %lld", static_cast<long long>(size));
-    for (int k = 0; k <= kInputs; k++) {
+    for (int k = 0; k < kOperands; k++) {
       std::fprintf(stderr, ", strides");
       for (const int64_t stride : layout.strides[k]) std::fprintf(stderr, " %lld", static_cast<long long>(stride));
     }
@@ -129,33 +156,32 @@ struct On {
 
   // Each operand begins some elements past where an allocator would put it.
   void compare(const char* what, const Layout& layout, const int* offset, bool in_place) const {
-    const Plan plan = plan_of<Operator>(layout);
-    std::unique_ptr<T[]> memory[kMaxOperands], other; // to the last byte, so that a sanitizer sees what is beside it
-    void *data[kMaxOperands], *other_data[kMaxOperands];
-    int64_t size = 0;
-    for (int k = 0; k <= kInputs; k++) {
-      const int64_t n = layout.extent(k) + offset[k];
-      memory[k] = std::make_unique<T[]>(n);
-      for (int64_t i = 0; i < n; i++) memory[k][i] = random_number<T>();
-      data[k] = other_data[k] = memory[k].get() + offset[k];
-      if (k == 0) {
-        size = n;
-        other = std::make_unique<T[]>(n);
-        std::memcpy(other.get(), memory[0].get(), n * sizeof(T));
-        other_data[0] = other.get() + offset[0];
+    const Plan plan = plan_of(layout);
+    std::unique_ptr<char[]> memory[kOperands], other[kResults]; // to the last byte: a sanitizer sees what is beside it
+    void *data[kOperands], *other_data[kOperands];
+    for (int k = 0; k < kOperands; k++) {
+      const int64_t n = layout.extent(k) + offset[k], bytes = n * elements[k].bytes;
+      memory[k] = std::make_unique<char[]>(bytes);
+      elements[k].fill(memory[k].get(), n, 1);
+      data[k] = other_data[k] = memory[k].get() + offset[k] * elements[k].bytes;
+      if (k < kResults) {
+        other[k] = std::make_unique<char[]>(bytes);
+        std::memcpy(other[k].get(), memory[k].get(), bytes);
+        other_data[k] = other[k].get() + offset[k] * elements[k].bytes;
       }
     }
-    if (in_place) data[1] = data[0], other_data[1] = other_data[0];
+    if (in_place) data[kResults] = data[0], other_data[kResults] = other_data[0];
     cpu(plan, data);
     cuda(plan, other_data);
     bool equal = true;
-    for (int64_t i = 0; i < size; i++) equal &= same(memory[0][i], other[i]);
+    for (int k = 0; k < kResults; k++)
+      equal &= elements[k].same(memory[k].get(), other[k].get(), layout.extent(k) + offset[k], 1);
     expect(equal, what, layout);
   }
 
   Layout adjacent(std::vector<int64_t> sizes) const {
     Layout layout{std::move(sizes), {}};
-    for (int k = 0; k <= kInputs; k++) {
+    for (int k = 0; k < kOperands; k++) {
       layout.strides[k].resize(layout.sizes.size());
       int64_t stride = 1;
       for (size_t d = layout.sizes.size(); d-- > 0; stride *= layout.sizes[d]) layout.strides[k][d] = stride;
@@ -170,11 +196,11 @@ struct On {
     for (int64_t n = 256; n <= 8192; n *= 2)
       for (const int64_t around : {-1, 0, 1, 9}) sizes.push_back(n + around);
     for (const int64_t n : sizes)
-      for (int unaligned = -1; unaligned <= kInputs; unaligned++) {
-        int offset[kMaxOperands] = {};
+      for (int unaligned = -1; unaligned < kOperands; unaligned++) {
+        int offset[kOperands] = {};
         if (unaligned >= 0) offset[unaligned] = static_cast<int>(1 + n % 3);
         elementwise::cuda::most_blocks = n % 4 == 0 ? std::numeric_limits<int>::max() : n % 4;
-        compare("adjacent", adjacent({n}), offset, n % 5 == 0 && unaligned < 0);
+        compare("adjacent", adjacent({n}), offset, kInPlace && n % 5 == 0 && unaligned < 0);
       }
   }
 
@@ -184,21 +210,21 @@ struct On {
       Layout layout;
       for (int64_t dims = random_below(6), d = 0; d < dims; d++)
         layout.sizes.push_back(1 + random_below(d == 0 ? 40 : 5));
-      const bool in_place = i % 8 == 0;
-      int offset[kMaxOperands] = {};
-      for (int k = 0; k <= kInputs; k++) {
+      const bool in_place = kInPlace && i % 8 == 0;
+      int offset[kOperands] = {};
+      for (int k = 0; k < kOperands; k++) {
         std::vector<size_t> order;
         for (size_t d = 0; d < layout.sizes.size(); d++) order.insert(order.begin() + random_below(d + 1), d);
         layout.strides[k].resize(order.size());
         int64_t stride = 1 + (random_below(4) == 0);
         for (const size_t d : order) {
-          const bool expanded = k > 0 && random_below(4) == 0;
+          const bool expanded = k >= kResults && random_below(4) == 0;
           layout.strides[k][d] = expanded ? 0 : stride;
           if (!expanded) stride = stride * layout.sizes[d] + random_below(2) * random_below(3);
         }
         offset[k] = static_cast<int>(random_below(3));
       }
-      if (in_place) layout.strides[1] = layout.strides[0], offset[1] = offset[0];
+      if (in_place) layout.strides[kResults] = layout.strides[0], offset[kResults] = offset[0];
       elementwise::cuda::most_blocks = 1 + random_below(3);
       compare("strided", layout, offset, in_place);
     }
@@ -207,8 +233,8 @@ struct On {
 
   // Memory that is reserved: only what is touched is there.
   struct Reserved {
-    explicit Reserved(int64_t elements) : bytes(elements * sizeof(T)) {
-      data = static_cast<T*>(
+    explicit Reserved(int64_t size) : bytes(size) {
+      data = static_cast<char*>(
           mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
       if (data == MAP_FAILED) std::perror("mmap"), std::exit(1);
     }
@@ -217,7 +243,7 @@ struct On {
       munmap(data, bytes);
     }
     size_t bytes;
-    T* data;
+    char* data;
   };
 
   // The last elements of a layout: its last row, or the end of that.
@@ -226,42 +252,46 @@ struct On {
     const int64_t n = std::min(kMost, layout.sizes.empty() ? 1 : layout.sizes.back());
     Layout end{{n}, {}};
     std::vector<std::unique_ptr<Reserved>> memory;
-    void *data[kMaxOperands], *cpu_data[kMaxOperands];
-    for (int k = 0; k <= kInputs; k++) {
-      const int64_t stride = layout.strides[k].back();
-      end.strides[k] = {stride};
-      const int64_t first = layout.extent(k) - 1 - stride * (n - 1);
-      memory.push_back(std::make_unique<Reserved>(layout.extent(k)));
-      for (int64_t i = 0; i < n; i++) memory[k]->data[first + i * stride] = random_number<T>();
+    std::vector<char> expected[kResults];
+    void *data[kOperands], *cpu_data[kOperands];
+    char* last[kOperands]; // the first of the last elements
+    for (int k = 0; k < kOperands; k++) {
+      const int64_t stride = layout.strides[k].back(), bytes = elements[k].bytes;
+      end.strides[k] = {k < kResults ? 1 : stride};
+      memory.push_back(std::make_unique<Reserved>(layout.extent(k) * bytes));
       data[k] = memory[k]->data;
-      cpu_data[k] = memory[k]->data + first;
+      last[k] = memory[k]->data + (layout.extent(k) - 1 - stride * (n - 1)) * bytes;
+      elements[k].fill(last[k], n, stride);
+      cpu_data[k] = last[k];
+      if (k < kResults) {
+        expected[k].resize(n * bytes);
+        cpu_data[k] = expected[k].data();
+      }
     }
-    std::vector<T> expected(n);
-    end.strides[0] = {1};
-    cpu_data[0] = expected.data();
-    cpu(plan_of<Operator>(end), cpu_data);
+    cpu(plan_of(end), cpu_data);
     elementwise::cuda::ends_alone = true;
-    cuda(plan_of<Operator>(layout), data);
+    cuda(plan_of(layout), data);
     elementwise::cuda::ends_alone = false;
     bool equal = true;
-    const int64_t stride = layout.strides[0].back(), first = layout.extent(0) - 1 - stride * (n - 1);
-    for (int64_t i = 0; i < n; i++) equal &= same(expected[i], memory[0]->data[first + i * stride]);
+    for (int k = 0; k < kResults; k++)
+      equal &= elements[k].same(last[k], expected[k].data(), n, layout.strides[k].back());
     expect(equal, what, layout);
   }
 
   void past_32_bits() const {
     constexpr int64_t kLimit = int64_t{1} << 31; // an offset from here on has 64 bits: it would wrap at twice that
-    compare_the_end("2^31 vectors", adjacent({(kLimit + 513) * 16 / static_cast<int64_t>(sizeof(T)) + 1}));
+    constexpr int64_t kWidest = std::max({sizeof(R)..., sizeof(X)...});
+    compare_the_end("2^31 vectors", adjacent({(kLimit + 513) * 16 / kWidest + 1}));
     for (const int64_t columns : {3, 1000, 1024, 65537})
       for (const int64_t rows : {kLimit / (columns + 1) - 1, 2 * kLimit / columns + 1}) {
         Layout layout = adjacent({rows, columns});
-        layout.strides[1][0] = columns + 1;
+        layout.strides[kResults][0] = columns + 1;
         compare_the_end("2^31 elements in rows", layout);
       }
-    for (int far = 0; far <= kInputs; far++)
+    for (int far = 0; far < kOperands; far++)
       for (const int64_t stride : {kLimit - 3, kLimit - 2, 2 * kLimit - 2, 2 * kLimit + 11}) {
         Layout layout = adjacent({2, 3});
-        for (int k = 0; k <= kInputs; k++) layout.strides[k][0] = k == far ? stride : 7;
+        for (int k = 0; k < kOperands; k++) layout.strides[k][0] = k == far ? stride : 7;
         compare_the_end("a stride of 2^31", layout);
       }
   }
@@ -269,17 +299,21 @@ struct On {
 
 template <class... Operator>
 void run_all(List<Operator...>, bool large) {
-  [[maybe_unused]] const auto of_one = [large]<class One>(size_t kernel) {
+  size_t place = 0; // of a kernel
+  [[maybe_unused]] const auto of_kernel = [&]<class Kernel>(const Signature& signature, Kernel) {
     const auto in_one = [&]<class T>(T) {
-      const On<One, T> on(kernel);
+      const On<Kernel, T> on(signature, place);
       on.adjacent_elements();
       on.random_layouts();
       if (large) on.past_32_bits();
     };
-    [&]<class... T>(List<T...>) { (in_one(T{}), ...); }(typename One::Kernel::Dtypes{});
+    [&]<class... T>(List<T...>) { (in_one(T{}), ...); }(typename Kernel::Dtypes{});
+    place++;
   };
-  [[maybe_unused]] size_t kernel = 0;
-  (of_one.template operator()<Operator>(kernel++), ...);
+  [[maybe_unused]] const auto of_one = [&]<class... Kernel>(const Signature& signature, List<Kernel...>) {
+    (of_kernel(signature, Kernel{}), ...);
+  };
+  (of_one(Operator::signature, typename Operator::Kernels{}), ...);
 }
 
 } // namespace

@@ -209,7 +209,7 @@ def test_bad_arguments_are_named(case, device, data):
     args = args if data else without_data(args)
     out, first = case.empty_out(args), case.first
     others = [place for place, x in enumerate(args) if is_tensor(x) and place != first]
-    names, required = list(map(re.escape, case.names)), case.forms[0].inputs
+    names, required = list(map(re.escape, case.names)), case.forms[0].required
     bad = [(first, args[first].to(torch.complex64), f"{names[first]} must be .*, got complex64")]
     for place in others:
         both, x = f"{names[first]} and {names[place]} must", args[place]
