@@ -1,18 +1,90 @@
-"""``muladd-nb new --kernel`` takes the schemas of operators that people ship, word for word, and says why not."""
+"""The operators that people ship: those that a row takes, those that a kernel takes, and what is refused, and why."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
+from generated import install, its_tests
 
+from muladd_nb import _new
 from muladd_nb._new._schema import read
 
+HERE = Path(__file__).parent / "shipped"
 # Of vllm, apex, stylegan3, mmcv, torchvision, ao, mamba, causal-conv1d, extension-cpp, pytorch_scatter and xformers, as
 # their sources define them.
-SHIPPED = list(csv.DictReader((Path(__file__).parent / "shipped.csv").open()))
+SHIPPED = list(csv.DictReader((HERE / "census.csv").open()))
 REFUSED = {
     "stylegan3 filtered_lrelu": "its results must be tensors, which a compiled program can hold, got ",
     "mamba selective_scan_fwd": "a list among its results has a length that nobody knows before a call",
+}
+# The element-wise ones, as rows. What is computed with each other are tensors of their own here, which may be views of
+# one: the halves of an input. A float8 is passed as its bits, and a class beside the number of each column.
+ROWS = {
+    "silu_and_mul": ["silu_and_mul(Tensor x, Tensor y) -> Tensor"],
+    "mul_and_silu": ["mul_and_silu(Tensor x, Tensor y) -> Tensor"],
+    "gelu_and_mul": ["gelu_and_mul(Tensor x, Tensor y) -> Tensor"],
+    "gelu_tanh_and_mul": ["gelu_tanh_and_mul(Tensor x, Tensor y) -> Tensor"],
+    "fatrelu_and_mul": ["fatrelu_and_mul(Tensor x, Tensor y, float threshold) -> Tensor"],
+    "swigluoai_and_mul": ["swigluoai_and_mul(Tensor gate, Tensor up, float alpha=1.702, float limit=7.0) -> Tensor"],
+    "gelu_new": ["gelu_new(Tensor x) -> Tensor"],
+    "gelu_fast": ["gelu_fast(Tensor x) -> Tensor"],
+    "gelu_quick": ["gelu_quick(Tensor x) -> Tensor"],
+    "silu_and_mul_quant": ["silu_and_mul_quant(Tensor x, Tensor y, Tensor scale) -> Tensor"],
+    "static_scaled_fp8_quant": ["static_scaled_fp8_quant(Tensor x, Tensor scale) -> Tensor"],
+    "static_scaled_int8_quant": ["static_scaled_int8_quant(Tensor x, Tensor scale, Tensor? azp=None) -> Tensor"],
+    "convert_fp8": [
+        "convert_fp8(Tensor source, float scale) -> Tensor",
+        "convert_from_fp8_(Tensor! dst, Tensor source, float scale) -> ()",
+    ],
+    "apply_repetition_penalties_": [
+        "apply_repetition_penalties_(Tensor! logits, Tensor in_prompt, Tensor in_output, Tensor penalties) -> ()"
+    ],
+    "merge_attn_states": [
+        "merge_attn_states(Tensor prefix, Tensor prefix_lse, Tensor suffix, Tensor suffix_lse) -> Tensor",
+        "merge_lse(Tensor prefix, Tensor suffix) -> Tensor",
+    ],
+    "update_scale_hysteresis": [
+        "update_scale_hysteresis_(Tensor! scale, Tensor! growth_tracker, Tensor! hysteresis_tracker, Tensor found_inf, "
+        "float growth_factor, float backoff_factor, int growth_interval, int hysteresis) -> ()"
+    ],
+    "fused_rope": ["fused_rope(Tensor x1, Tensor x2, Tensor freqs1, Tensor freqs2) -> (Tensor, Tensor)"],
+    "fused_rope_cached": [
+        "fused_rope_cached(Tensor x1, Tensor x2, Tensor cos1, Tensor cos2, Tensor sin1, Tensor sin2) "
+        "-> (Tensor, Tensor)"
+    ],
+    "bias_act": [
+        "bias_act(Tensor x, Tensor? b=None, int act=3, float alpha=0.2, float gain=1.4142135623730951, "
+        "float clamp=-1.0) -> Tensor"
+    ],
+    "fused_bias_leakyrelu": [
+        "fused_bias_leakyrelu(Tensor x, Tensor? bias=None, float alpha=0.2, float scale=1.4142135623730951) -> Tensor"
+    ],
+    "sigmoid_focal_loss_forward": [
+        "sigmoid_focal_loss(Tensor x, Tensor target, Tensor of_column, Tensor? weight, float gamma, float alpha) "
+        "-> Tensor"
+    ],
+    "sync_bn_forward_output": [
+        "sync_bn_forward_output(Tensor x, Tensor mean, Tensor var, Tensor weight, Tensor bias, float eps) "
+        "-> (Tensor, Tensor)",
+        "sync_bn_running_(Tensor! running_mean, Tensor! running_var, Tensor mean, Tensor var, float momentum, "
+        "int count) -> ()",
+    ],
+    "sync_bn_backward_data": [
+        "sync_bn_backward_data(Tensor grad_output, Tensor weight, Tensor grad_weight, Tensor grad_bias, Tensor norm, "
+        "Tensor std, int count) -> Tensor"
+    ],
+    "mymuladd": ["mymuladd(Tensor a, Tensor b, float c) -> Tensor"],
+    "mymul": ["mymul(Tensor a, Tensor b) -> Tensor"],
+    "myadd_out": ["myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()"],
+}
+NO_ROWS = {
+    "multi_tensor_scale": "lists of tensors",
+    "multi_tensor_axpby": "lists of tensors",
+    "multi_tensor_sgd": "lists of tensors",
+    "multi_tensor_adam": "lists of tensors",
+    "multi_tensor_adagrad": "lists of tensors",
+    "_ck_rand_uniform": "random numbers",
 }
 
 
@@ -39,6 +111,31 @@ def test_a_row_takes_half_of_what_people_ship():
     taken = [row["schema"] for row in SHIPPED if not refusal(row["schema"], kernel=False)]
     assert len(taken) == 54
     assert all("[]" not in schema and "!?" not in schema and "str " not in schema for schema in taken)
+
+
+def test_each_that_is_element_wise_is_a_row():
+    names = {row["schema"].partition("(")[0] for row in SHIPPED if row["nature"] == "E"}
+    assert names == {*ROWS, *NO_ROWS}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project with all of them."""
+    folder = tmp_path_factory.mktemp("shipped")
+    project = _new.create("shipped_ops", [schema for schemas in ROWS.values() for schema in schemas], folder)
+    for name, to in {
+        "functors.h": "src",
+        "_operators.py": "python/shipped_ops",
+        "operators.py": "tests",
+    }.items():
+        shutil.copy(HERE / name, project / to)
+    return project
+
+
+@pytest.mark.whole
+def test_those_pass_all_their_tests(project):
+    install(project, project.parent / "site")
+    its_tests(project, project.parent / "site")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,10 @@ def _broken(line: str) -> Iterator[str]:
         yield result
         yield margin + operator.lstrip() + parameters
         return
+    if results := re.match(r" *return \{", line):
+        yield results[0]
+        yield from _filled(f"{margin}    ", line[results.end() :], f"{margin}    ", ends=(",",))
+        return
     if product := re.match(r" *(?:return|const C product_ =) (?=\w.* \* )", line):
         factors = line[product.end() :]
         if "=" in product[0] and len(f"{margin}    {factors}") <= WIDTH:
@@ -83,17 +87,16 @@ def _broken(line: str) -> Iterator[str]:
         else:
             yield from _filled(product[0], factors, " " * product.end())
         return
-    close = line.rindex(")")
-    depth, at = 0, close
+    depth, at = 0, line.rindex(")")
     while depth := depth + {")": 1, "(": -1}.get(line[at], 0):
         at -= 1
     yield line[: at + 1]
     yield from _filled(f"{margin}    ", line[at + 1 :], f"{margin}    ")
 
 
-def _filled(first: str, text: str, indentation: str) -> Iterator[str]:
+def _filled(first: str, text: str, indentation: str, ends: tuple[str, ...] = (",", " *")) -> Iterator[str]:
     line = first
-    for piece in _pieces(text):
+    for piece in _pieces(text, ends):
         if line != first and len(line) + len(piece.rstrip()) > WIDTH:
             yield line.rstrip()
             line = indentation
@@ -101,12 +104,12 @@ def _filled(first: str, text: str, indentation: str) -> Iterator[str]:
     yield line.rstrip()
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _pieces(text: str, ends: tuple[str, ...]) -> Iterator[str]:
     """Yield the arguments, or the factors, that a text is made of, up to the space behind each."""
     depth, begin = 0, 0
     for at, letter in enumerate(text):
         depth += {"(": 1, ")": -1}.get(letter, 0)
-        if letter == " " and depth <= 0 and text[:at].endswith((",", " *")):
+        if letter == " " and depth <= 0 and text[:at].endswith(ends):
             yield text[begin : at + 1]
             begin = at + 1
     yield text[begin:]

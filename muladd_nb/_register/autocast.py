@@ -51,11 +51,13 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
         for target, own in zip(targets, form.of_results, strict=False):
             if own is None:
                 return target.dtype if casts(target, device_type) else None
-        if form.promises.autocast == "cast":
-            return torch.get_autocast_dtype(device_type)
-        # float32 is the widest of what is cast; two 16-bit types have it in common, too.
+        of_region = torch.get_autocast_dtype(device_type)
+        if form.promises.autocast == "cast" and of_region in form.dtypes:
+            return of_region
+        # float32 is the widest of what is cast; two 16-bit types have it in common, too. Some functors take no other.
         dtypes = {x.dtype for x in inputs if casts(x, device_type)}
-        return torch.float32 if form.promises.autocast == "float32" or len(dtypes) > 1 else None
+        in_float32 = form.promises.autocast == "float32" or len(dtypes) > 1 or not dtypes.issubset(form.dtypes)
+        return torch.float32 if in_float32 else None
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
         targets = form.targets(args, kwargs)

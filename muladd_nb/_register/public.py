@@ -196,7 +196,8 @@ class _Caller:
                 self._check_integer(argument, args[place])
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
             if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
-                raise TypeError(f"{self.name}: {argument} must be a tensor, got {_said(x)}")
+                expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"
+                raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}")
         if out is None and self.form.kind != WRITING:
             return self._call(self.form.kind, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()}

@@ -219,7 +219,7 @@ struct Operator {
     return kind == Kind::optional && place & 1 ? Kind::absent : kind;
   }
   template <size_t place, size_t... I>
-  static Kernel<F, kind_of(I, place)...> kernel_of(std::index_sequence<I...>);
+  static elementwise::Kernel<F, kind_of(I, place)...> kernel_of(std::index_sequence<I...>);
   template <size_t place>
   using KernelAt = decltype(kernel_of<place>(std::make_index_sequence<signature.count>{}));
   using Kernel = KernelAt<0>; // with all of them

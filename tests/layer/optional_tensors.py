@@ -240,7 +240,7 @@ def test_what_is_wrong_with_one_is_said():
         affine(None, x, shrunk)
     with pytest.raises(RuntimeError, match="affine_out: out must be bias itself or share no memory with it"):
         ops.affine_out(None, torch.ones(3), b.view(-1)[:3], c, None, b.view(-1)[1:4])
-    with pytest.raises(TypeError, match="affine: bias must be a tensor, got 1.0, of type float"):
+    with pytest.raises(TypeError, match="affine: bias must be a tensor or None, got 1.0, of type float"):
         affine(None, x, 1.0)
     with pytest.raises(RuntimeError, match="affine: no gradient is recorded through out, but bias requires grad"):
         affine(None, x, b.requires_grad_(), out=torch.empty_like(x))

@@ -166,7 +166,8 @@ class Case:
             more = [sign * x for x in args if isinstance(x, float) for sign in (1, -1)]
             args = list(self.arguments(_Tensor(dtype, device, shape, [*extremes, *more]), _Either(either.choice)))
         own = self.forms[0].own
-        return [as_dtype(x, own[name]) if name in own else x for name, x in zip(self.names, args, strict=True)]
+        pairs = zip(self.names, args, strict=True)
+        return [as_dtype(x, own[name]) if name in own and is_tensor(x) else x for name, x in pairs]
 
     def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
         """Yield all arguments that values and gradients are tried with, and what they are."""
@@ -271,7 +272,7 @@ def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype.is_floating_point:
         return x.to(dtype)
     range_ = torch.iinfo(dtype)
-    return x.clamp(max(range_.min, -(2**31)), min(range_.max, 2**31 - 1)).to(dtype)
+    return x.double().clamp(max(range_.min, -(2**31)), min(range_.max, 2**31 - 1)).to(dtype)
 
 
 def product(*factors: Any) -> Any:

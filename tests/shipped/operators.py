@@ -1,0 +1,176 @@
+"""What each operator computes, and arguments to try it with: all that differs between the tests of two operators."""
+
+import shipped_ops as ops
+import torch
+from cases import Case
+from torch.nn.functional import silu
+
+FINITE = (0.5, 1.0, 1.5, 2.0, 300.0, 1e4)
+NEAR_ONE = (0.5, 1.0, 1.5, 2.0)  # where the sums of what is large cancel, little is left of 16 bits
+EIGHT_BITS = {torch.uint8: (0, 1), torch.int8: (0, 1)}  # of a tie, a rounding before may have made none
+
+
+def fp8(x):
+    return x.float().clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
+
+
+def scale_after(scale, growth, hysteresis, found_inf, growth_factor, backoff_factor, interval, most):
+    found = found_inf > 0
+    left = torch.where(found, hysteresis - 1, most)
+    backs_off, grows = found & (left <= 0), ~found & (growth + 1 == interval)
+    grown = scale * growth_factor
+    following = torch.where(grows & grown.isfinite(), grown, scale)
+    return (
+        torch.where(backs_off, scale * backoff_factor, following),
+        torch.where(found | grows, 0, growth + 1).int(),
+        left.int(),
+    )
+
+
+def merged(prefix, prefix_lse, suffix, suffix_lse):
+    of_prefix, of_suffix = torch.softmax(torch.stack(torch.broadcast_tensors(prefix_lse, suffix_lse)), 0)
+    return prefix * of_prefix + suffix * of_suffix
+
+
+def rope(x1, x2, freqs1, freqs2):
+    return x1 * freqs1.cos() - x2 * freqs1.sin(), x2 * freqs2.cos() + x1 * freqs2.sin()
+
+
+def two(tensor, either):
+    return tensor(), tensor()
+
+
+OPERATORS: list[Case] = [
+    Case(ops.silu_and_mul, arguments=two),
+    Case(ops.mul_and_silu, arguments=two),
+    Case(ops.gelu_and_mul, arguments=two),
+    Case(ops.gelu_tanh_and_mul, arguments=two),
+    Case(ops.fatrelu_and_mul, arguments=lambda tensor, either: (*two(tensor, either), either(0.5, -0.25))),
+    Case(
+        ops.swigluoai_and_mul,
+        arguments=lambda tensor, either: (tensor(-9, 9), tensor(-9, 9), either(1.702, 0.5), either(7.0, 1.25)),
+    ),
+    Case(ops.gelu_new, arguments=lambda tensor, either: (tensor(),)),
+    Case(ops.gelu_fast, arguments=lambda tensor, either: (tensor(),)),
+    Case(ops.gelu_quick, arguments=lambda tensor, either: (tensor(),)),
+    Case(
+        ops.silu_and_mul_quant,
+        reference=lambda x, y, scale: fp8(silu(x) * y / scale),
+        arguments=lambda tensor, either: (tensor(-20, 20), tensor(-20, 20), tensor(0.25, 4)),
+        tolerance=EIGHT_BITS,
+        extremes=FINITE,
+    ),
+    Case(
+        ops.static_scaled_fp8_quant,
+        reference=lambda x, scale: fp8(x / scale),
+        arguments=lambda tensor, either: (tensor(-600, 600), tensor(0.25, 4)),
+        tolerance=EIGHT_BITS,
+        extremes=FINITE,
+    ),
+    Case(
+        ops.static_scaled_int8_quant,
+        reference=lambda x, scale, azp: (
+            ((x / scale).round() + (0 if azp is None else azp)).clamp(-128, 127).to(torch.int8)
+        ),
+        arguments=lambda tensor, either: (tensor(-200, 200), tensor(0.25, 4), either(tensor(-9, 9), None)),
+        tolerance=EIGHT_BITS,
+        extremes=FINITE,
+    ),
+    Case(
+        ops.convert_fp8,
+        reference=lambda source, scale: fp8(source / scale),
+        arguments=lambda tensor, either: (tensor(-600, 600), either(1.5, 0.5)),
+        tolerance=EIGHT_BITS,
+        extremes=FINITE,
+    ),
+    Case(
+        ops.convert_from_fp8_,
+        reference=lambda dst, source, scale: (source.view(torch.float8_e4m3fn).to(dst.dtype) * scale,),
+        arguments=lambda tensor, either: (tensor(), tensor(0, 256), either(1.5, 0.5)),
+    ),
+    Case(
+        ops.apply_repetition_penalties_,
+        reference=lambda logits, in_prompt, in_output, penalties: (
+            torch.where(in_prompt | in_output, torch.where(logits > 0, logits / penalties, logits * penalties), logits),
+        ),
+        arguments=lambda tensor, either: (tensor(), tensor(), tensor(), tensor(1, 2)),
+    ),
+    Case(
+        ops.merge_attn_states,
+        reference=merged,
+        arguments=lambda tensor, either: [tensor() for _ in range(4)],
+        extremes=FINITE,
+    ),
+    Case(ops.merge_lse, reference=torch.logaddexp, arguments=two, extremes=FINITE),
+    Case(
+        ops.update_scale_hysteresis_,
+        reference=scale_after,
+        arguments=lambda tensor, either: (
+            tensor(1, 100),
+            tensor(0, 4),
+            tensor(0, 4),
+            tensor(-1, 1).relu(),
+            either(2.0, 1.5),
+            either(0.5, 0.25),
+            either(3, 2),
+            either(2, 1),
+        ),
+    ),
+    Case(ops.fused_rope, reference=rope, arguments=lambda tensor, either: [tensor() for _ in range(4)]),
+    Case(ops.fused_rope_cached, arguments=lambda tensor, either: [tensor(-1, 1) for _ in range(6)]),
+    Case(
+        ops.bias_act,
+        arguments=lambda tensor, either: (
+            tensor(),
+            either(tensor(), None),
+            either(3, 1, 2, 4, 5, 6, 7, 8, 9),
+            0.2,
+            either(1.5, 0.5),
+            either(-1.0, 1.25),
+        ),
+    ),
+    Case(
+        ops.fused_bias_leakyrelu,
+        arguments=lambda tensor, either: (tensor(), either(tensor(), None), either(0.2, 0.5), either(1.5, 0.5)),
+    ),
+    Case(
+        ops.sigmoid_focal_loss,
+        arguments=lambda tensor, either: (
+            tensor(),
+            tensor(0, 3),
+            tensor(0, 3),
+            either(tensor(0.5, 2), None),
+            either(2.0, 1.5),
+            either(0.25, 0.75),
+        ),
+        extremes=NEAR_ONE,
+    ),
+    Case(
+        ops.sync_bn_forward_output,
+        arguments=lambda tensor, either: (
+            tensor(),
+            tensor(),
+            tensor().abs() + 0.5,
+            tensor(),
+            tensor(),
+            either(1e-5, 1e-3),
+        ),
+        extremes=NEAR_ONE,
+    ),
+    Case(
+        ops.sync_bn_running_,
+        reference=lambda running_mean, running_var, mean, var, momentum, count: (
+            running_mean + momentum * (mean - running_mean),
+            running_var + momentum * (var * count / (count - 1) - running_var),
+        ),
+        arguments=lambda tensor, either: (*(tensor(0.5, 2) for _ in range(4)), either(0.125, 0.5), either(10, 300)),
+    ),
+    Case(
+        ops.sync_bn_backward_data,
+        arguments=lambda tensor, either: (*(tensor() for _ in range(5)), tensor(0.5, 2), either(10, 300)),
+        extremes=NEAR_ONE,
+    ),
+    Case(ops.mymuladd, arguments=lambda tensor, either: (*two(tensor, either), either(1.5, -0.5))),
+    Case(ops.mymul, arguments=two),
+    Case(ops.myadd_out, reference=torch.add, arguments=two),
+]
