@@ -49,7 +49,7 @@ def find() -> pathlib.Path:
 
 def select(operators: list[str], model: str) -> list[str]:
     """Return the out variants that are named, or that the model uses; without either, all."""
-    rows = re.findall(r'Operator<"(\w+)(\.\w+)?\(.*?", \w+, (.+?)>', OPERATORS.read_text())
+    rows = re.findall(r'Operator<\s*"(\w+)(\.\w+)?\([^<>]*",\s*\w+,\s*([^<>]+)>', OPERATORS.read_text())
     ours = [f"muladd_nb::{name}{tag or '.'}{'_' * bool(tag)}out" for name, tag, forms in rows if "out" in forms.split()]
     for name in operators:
         if name not in ours:
