@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
@@ -141,13 +141,17 @@ def elementwise(
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
 
-    @cache  # a call has no time to find this out
+    plans: dict[tuple[bool, ...], Any] = {}  # not functools.cache, of which Dynamo warns
+
     def plan(needs: tuple[bool, ...]) -> Any:
         """Return what picks the tensors to save, and the terms, and other places, of the gradients that are wanted."""
+        if needs in plans:
+            return plans[needs]
         read = {place for argument in reads if needs[places[argument]] for place in reads[argument]}
         pick = _picker([place if place in read else len(arguments) + n for place in saved_tensors])
         wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
-        return pick, wanted, [place for place in by_formula if needs[place]]
+        plans[needs] = pick, wanted, [place for place in by_formula if needs[place]]
+        return plans[needs]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)

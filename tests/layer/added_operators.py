@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import warnings
 
 import layouts
 import pytest
@@ -848,3 +849,17 @@ def test_what_is_updated_has_no_derivative_to_promise():
     for promises in ({"partials": {"x": lambda by: by}}, {"formula": lambda by, x, n: x * by * n}):
         with pytest.raises(ValueError, match="rescale_: what it updates has no derivative"):
             autograd.register(dataclasses.replace(form, promises=Elementwise(**promises)))
+
+
+def test_compiled_autograd_warns_of_nothing_of_the_layer():
+    x, y, w = (t.requires_grad_() for t in tensors(50))
+    expected = torch.autograd.grad(OURS["blend"](x, y, w).sum(), (x, y, w))
+    with (
+        torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")),
+        warnings.catch_warnings(record=True) as of,
+    ):
+        warnings.simplefilter("always")
+        OURS["blend"](x, y, w).sum().backward()
+    assert not [warning for warning in of if "derivative.py" in str(warning.message)]
+    for leaf, gradient in zip((x, y, w), expected, strict=True):
+        torch.testing.assert_close(leaf.grad, gradient)
