@@ -23,6 +23,8 @@ TABLE = f"{namespace}/_operators.py"
 class Elementwise:
     """What an element-wise operator promises.
 
+    Its functions are given None for a tensor that is absent.
+
     Parameters
     ----------
     partials
