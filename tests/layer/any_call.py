@@ -13,7 +13,7 @@ import torch
 from muladd_nb._operators import FORMS
 from muladd_nb._register.operator import OUT, TENSOR_NUMBERS, UPDATING, WRITING
 
-CALLS = int(os.environ.get("MULADD_NB_CALLS", "150"))  # of each operator
+CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # of each operator
 FORMS = [form for form in FORMS if not form.kind & TENSOR_NUMBERS]
 
 
