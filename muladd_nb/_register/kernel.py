@@ -99,8 +99,13 @@ class Kernel(Form):
         ]
 
     @cached_property
+    def inputs(self) -> dict[str, int]:
+        """The tensors that are no list, and their places."""
+        return {x.name: place for place, x in enumerate(self.arguments) if x.kind in ("Tensor", "optional")}
+
+    @cached_property
     def required(self) -> dict[str, int]:
-        """The tensors that must be there, and their places."""
+        """Those that must be there."""
         return {x.name: place for place, x in enumerate(self.arguments) if x.kind == "Tensor"}
 
     @cached_property
