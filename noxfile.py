@@ -115,7 +115,9 @@ def wheel(session: nox.Session) -> None:
     def build_wheel(source: Path, folder: Path) -> bytes:
         session.run(*build, "--wheel", "--outdir", work / "built", source, env={"SOURCE_DATE_EPOCH": commit_time})
         (built,) = (work / "built").glob("*.whl")
-        session.run("tools/repair_wheel", built, folder, env={"SOURCE_DATE_EPOCH": commit_time}, external=True)
+        session.run(
+            "src/elementwise/tools/repair_wheel", built, folder, env={"SOURCE_DATE_EPOCH": commit_time}, external=True
+        )
         shutil.rmtree(work / "built")
         (repaired,) = folder.glob("*.whl")
         return repaired.read_bytes()
@@ -130,7 +132,7 @@ def wheel(session: nox.Session) -> None:
         session.error(f"the wheels in dist and in {work / 'again'} differ")
     session.run("twine", "check", "--strict", sdist)
     (repaired,) = Path("dist").glob("*.whl")
-    session.run("tools/audit_wheel", repaired, external=True)
+    session.run("src/elementwise/tools/audit_wheel", repaired, external=True)
 
 
 @nox.session(requires=["wheel"], venv_backend="none")

@@ -16,16 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC, PACKAGE = ROOT / "src", ROOT / "muladd_nb"
-LOWER = {SRC / "elementwise", PACKAGE / "_register", PACKAGE / "_torch_private.py"}
+LAYER = {SRC / "elementwise", PACKAGE / "_layer"}
 FOLDERS = {SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "plain", "python")}  # a room each
 MODULE = PACKAGE / "_C.pyi"  # all of the C++, compiled: what the Python stands on
-FLOORS = ["upper floor", "lower floor", "compiled"]
+FLOORS = ["operators", "layer", "compiled"]
 Arrows = set[tuple[Path, Path]]
 
 
 def level(path: Path) -> int:
     """Return the floor of a file, counted downwards."""
-    return FLOORS.index("compiled") if path == MODULE else int(not LOWER.isdisjoint([path, *path.parents]))
+    return FLOORS.index("compiled") if path == MODULE else int(not LAYER.isdisjoint([path, *path.parents]))
 
 
 def includes() -> Arrows:

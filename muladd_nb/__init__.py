@@ -7,11 +7,7 @@ Importing the package loads the C++ and CUDA kernels, which registers the operat
 from ._sources import step_aside
 
 if not step_aside():
-    from ._load import load
-
-    load()
-
-    from . import _operators, ops  # noqa: F401 (registers with the operators that load() defines)
+    from . import _layer, _operators, ops  # noqa: F401 (the kernels first, then what Python adds to them)
     from ._build_info import VERSION as __version__
     from .info import build_info, library_path
     from .ops import myadd_out, mymul, mymuladd

@@ -67,6 +67,11 @@ def _run(argv: Sequence[str] | None) -> int:
     what = "add an operator, for each schema, to the project in this folder"
     add = commands.add_parser("add", help=what, description=what)
     add.add_argument("schemas", nargs="*", metavar="schema", help=like)
+    what = "renew the layer of the project in this folder, and the tests that are copies; what is yours stays"
+    update = commands.add_parser("update", help=what, description=what)
+    update.add_argument("--dry-run", action="store_true", help="only print what would change")
+    what = "replace copies that were edited, or of which that is not known"
+    update.add_argument("--overwrite", action="store_true", help=what)
     for command in (new, add):
         what = (
             "the operators are not element-wise: write a kernel to fill in for each, whose schema may have optional "
@@ -79,7 +84,7 @@ def _run(argv: Sequence[str] | None) -> int:
         arguments.schemas += rest  # argparse takes those after an option for something else
     elif rest:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
-    if arguments.command in ("new", "add"):
+    if arguments.command in ("new", "add", "update"):
         for option in ("json", "verbose"):
             if getattr(arguments, option):
                 chosen.error(f"--{option} is for info, check and bench")
@@ -89,8 +94,12 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _write_project(arguments: argparse.Namespace) -> int:
-    schemas = arguments.schemas
     try:
+        if arguments.command == "update":
+            return _update_project(arguments)
+        from . import build_info  # noqa: F401 (torch reads the schemas: where it is missing, this says what to do)
+
+        schemas = arguments.schemas
         if arguments.command == "add":
             _new.add(schemas, Path(), kernel=arguments.kernel)
             print("Added. Test it: pip install '.[test]' && pytest")
@@ -102,6 +111,16 @@ def _write_project(arguments: argparse.Namespace) -> int:
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. Install and test it: cd {folder} && pip install '.[test]' && pytest")
+    return 0
+
+
+def _update_project(arguments: argparse.Namespace) -> int:
+    lines = _new.update(Path(), overwrite=arguments.overwrite, dry_run=arguments.dry_run)
+    print("\n".join(lines or ["Nothing has changed."]))
+    if lines and arguments.dry_run:
+        print(f"Nothing is written. The layer would be that of muladd_nb {_build_info.VERSION}.")
+    elif lines:
+        print(f"The layer is that of muladd_nb {_build_info.VERSION}. Test it: pip install '.[test]' && pytest")
     return 0
 
 

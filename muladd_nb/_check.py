@@ -12,9 +12,9 @@ from torch import Tensor
 
 import muladd_nb
 
+from ._layer.contract import name as dtype_name
+from ._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
 from ._operators import DTYPES, FORMS
-from ._register.contract import name as dtype_name
-from ._register.operator import OUT, TENSOR_NUMBERS, WRITING, Form
 from .info import build_info
 
 _SHAPE = (67, 129)

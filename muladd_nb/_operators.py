@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._register import Elementwise, register
+from ._layer import Elementwise, register
 
 TABLE = {
     "mymuladd(Tensor a, Tensor b, float c)": Elementwise(

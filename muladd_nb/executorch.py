@@ -11,28 +11,13 @@ The kernels are compiled on demand, against the installed ExecuTorch, whose C++ 
 
 from __future__ import annotations
 
-import ctypes
-import importlib.metadata
-import importlib.resources
-from typing import Any
-
 import torch
 from torch.export import ExportedProgram
 
-from . import _build_info
-from . import _torch_private as private
+from ._layer import executorch
 from ._operators import FORMS
-from ._register.operator import FUNCTIONAL, WRITING
 
 __all__ = ["functional", "library_path", "load"]
-
-# Each mutating operator and the one that returns what it writes: its own functional form, where it has one.
-_by_kind = {(form.declaration, form.kind): form.op for form in FORMS}
-_FUNCTIONAL: dict[Any, Any] = {torch.ops.muladd_nb.myadd_out.default: torch.ops.aten.add.Tensor} | {
-    op: _by_kind[declaration, FUNCTIONAL]
-    for (declaration, kind), op in _by_kind.items()
-    if kind == WRITING and (declaration, FUNCTIONAL) in _by_kind
-}
 
 
 def load() -> None:
@@ -52,24 +37,7 @@ def load() -> None:
     >>> "muladd_nb::mymuladd.out" in Runtime.get().operator_registry.operator_names
     True
     """
-    path = library_path()
-    built_with = _build_info.EXECUTORCH_VERSION
-    try:
-        installed = importlib.metadata.version("executorch")
-    except importlib.metadata.PackageNotFoundError:
-        raise ImportError(
-            f"muladd_nb.executorch needs executorch {built_with}: run 'pip install --no-deps executorch=={built_with}'."
-        ) from None
-    if installed != built_with:
-        raise ImportError(
-            f"muladd_nb was built with executorch {built_with}, but executorch {installed} is installed: run "
-            f"'pip install --no-deps executorch=={built_with}', or build muladd_nb again with this one."
-        )
-    from executorch.runtime import Runtime  # before the library, which takes the runtime from this process
-
-    # Registering an operator twice ends the process; another copy of the library may have come first.
-    if Runtime.get().operator_registry.operator_names.isdisjoint(_build_info.EXECUTORCH_OPERATORS.split()):
-        ctypes.CDLL(path)
+    executorch.load()
 
 
 def library_path() -> str:
@@ -94,12 +62,7 @@ def library_path() -> str:
     >>> muladd_nb.executorch.library_path()
     '.../libmuladd_nb_executorch.so'
     """
-    if not _build_info.EXECUTORCH_VERSION:
-        raise ImportError(
-            "muladd_nb was built without kernels for ExecuTorch: install executorch, then run 'pip install . "
-            "-Csetup-args=-Dexecutorch=enabled --no-build-isolation' in its sources."
-        )
-    return str(importlib.resources.files(__package__) / "libmuladd_nb_executorch.so")
+    return executorch.library_path()
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -129,17 +92,6 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     >>> [str(node.target) for node in nodes if node.op == "call_function"]
     ['aten.add.Tensor', 'aten.copy_.default']
     """
-    graph = program.graph
-    for node in list(graph.nodes):
-        if node.target not in _FUNCTIONAL:
-            continue
-        names = private.argument_names(node.target)
-        given = dict(zip(names, node.args, strict=False)) | node.kwargs
-        *inputs, out = (given[name] for name in names)
-        with graph.inserting_before(node):
-            result = graph.call_function(_FUNCTIONAL[node.target], tuple(inputs))
-            copy = graph.call_function(torch.ops.aten.copy_.default, (out, result))
-        result.meta["val"] = copy.meta["val"] = out.meta["val"]
-        graph.erase_node(node)
-    program.graph_module.recompile()
+    # The sum has no functional operator of its own.
+    executorch.functional(program, FORMS, {torch.ops.muladd_nb.myadd_out.default: torch.ops.aten.add.Tensor})
     return program

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pathlib
 
 from . import _C, _build_info
-from . import _torch_private as private
+from ._layer import torch_private as private
+from ._layer.executorch import built
 
 __all__ = ["build_info", "library_path"]
 
@@ -29,6 +30,7 @@ def build_info() -> dict[str, str | list[str] | None]:
     >>> muladd_nb.build_info()["torch_target"]
     '2.10'
     """
+    executorch = built()
     return {
         "version": _build_info.VERSION,
         "compiler": _build_info.COMPILER,
@@ -38,8 +40,8 @@ def build_info() -> dict[str, str | list[str] | None]:
         "cuda_architectures": _build_info.CUDA_ARCHITECTURES.split(),
         "simd": _C.simd_level(),
         "library_path": library_path(),
-        "executorch_version": _build_info.EXECUTORCH_VERSION or None,
-        "executorch_operators": _build_info.EXECUTORCH_OPERATORS.split(),
+        "executorch_version": executorch.version,
+        "executorch_operators": executorch.operators,
         "missing_in_torch": private.missing(),
     }
 

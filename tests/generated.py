@@ -13,7 +13,7 @@ def run(*command, cwd, **environment):
     return result.stdout
 
 
-def install(project, folder):
+def install(project, folder, *options):
     """Build a wheel, install it in a folder, and return its path."""
     # What it builds with is here already: pip need not fetch a torch of its own.
     pip = [sys.executable, "-m", "pip"]
@@ -24,6 +24,7 @@ def install(project, folder):
         "--no-build-isolation",
         "--no-deps",
         "--config-settings=setup-args=-Dcuda=disabled",
+        *options,
         "-w",
         wheels,
         project,

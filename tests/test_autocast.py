@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import muladd_nb
-from muladd_nb._register import autocast
-from muladd_nb._register.operator import FUNCTIONAL, Elementwise, Form
+from muladd_nb._layer import autocast
+from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, Form
 
 ops = torch.ops.muladd_nb
 

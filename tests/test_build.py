@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "tools" / "dependencies.py"
+SCRIPT = Path(__file__).parent.parent / "src/elementwise/tools/dependencies.py"
 
 
 def install(folder, package, version, *files):

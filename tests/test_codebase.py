@@ -94,8 +94,8 @@ def test_one_oldest_torch_everywhere():
     major, minor = map(int, oldest.split("."))
     as_tuple = f"({major}, {minor})"
     assert set(re.findall(r'"torch>=(.+?)"', text("pyproject.toml"))) == {oldest}
-    assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_load.py") == as_tuple
-    assert only(r"^TORCH_AT_LEAST = (.+)", "tools/dependencies.py") == as_tuple
+    assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_layer/load.py") == as_tuple
+    assert only(r"^TORCH_AT_LEAST = (.+)", "src/elementwise/tools/dependencies.py") == as_tuple
     assert only(r"^torch_target_hex = '0x(.+)'", "src/elementwise/meson.build") == f"{major:02x}{minor:02x}" + 12 * "0"
     assert matrix()[0][0] == oldest
 
@@ -112,7 +112,7 @@ def test_one_oldest_python_everywhere():
     pages = ("README.md", "docs/index.md", "docs/start.md", "docs/ship/index.md", "muladd_nb/_new/project/README.md")
     for page in pages:
         assert set(re.findall(r"every CPython\s+from\s+(3\.\d+)", text(page))) == {oldest}
-    for path in ("tools/repair_wheel", "tools/audit_wheel", "docs/start.md"):
+    for path in ("src/elementwise/tools/repair_wheel", "src/elementwise/tools/audit_wheel", "docs/start.md"):
         tags = re.findall(r"\b(cp3\d+)\b.{1,12}\b(abi3t?)\b", text(path))
         assert {*tags} == {(tag, "abi3"), (tag_without_gil, "abi3t")}
     assert oldest in dict(map(reversed, matrix()))
@@ -201,7 +201,7 @@ def test_every_operator_is_complete(schema):
 def test_every_python_file_is_installed():
     installed = text("muladd_nb/meson.build")
     for path in sources():
-        written = [ROOT / "muladd_nb/_new" / folder for folder in ("kernel", "project")]  # in a project
+        written = [ROOT / "muladd_nb" / folder for folder in ("_layer", "_new")]  # whatever is in the folder
         inside = path.is_relative_to(ROOT / "muladd_nb") and not any(map(path.is_relative_to, written))
         if inside and path.suffix in (".py", ".pyi"):
             assert f"'{path.relative_to(ROOT / 'muladd_nb')}'" in installed
@@ -217,7 +217,7 @@ def test_no_path_of_a_machine():
 
 # What a source may include: the standard library, the system, and the stable ABIs; nanobind the bindings alone.
 HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
-MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*"}
+MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*", "tests": r"|cuda\w*\.h"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.[chu]*")), ids=lambda path: path.name)
@@ -225,9 +225,10 @@ def test_headers_are_of_the_stable_abis(path):
     allowed = HEADERS + MORE.get(path.name, "") + MORE.get(path.parent.name, "")
     for quoted, header in re.findall(r'#include (?:"(.+)"|<(.+)>)', path.read_text()):
         if quoted:
-            included = (path.parent / quoted).resolve()
-            assert included.is_file()
-            assert included.is_relative_to(ROOT / "src/elementwise") or path.parent.name == "src", "an arrow up"
+            folders = [path.parent, ROOT / "src"]
+            (included,) = {file for folder in folders if (file := (folder / quoted).resolve()).is_file()}
+            of_the_project = path.parent.name in ("src", "tests")
+            assert included.is_relative_to(ROOT / "src/elementwise") or of_the_project, "an arrow up"
         else:
             assert re.fullmatch(allowed, header), header
 
@@ -237,9 +238,9 @@ def test_no_arrow_leads_up():
     names = {tuple(str(path.relative_to(ROOT)) for path in arrow) for arrow in house["includes"]() | house["imports"]()}
     assert {
         ("src/operators.cpp", "src/elementwise/elementwise.h"),
-        ("muladd_nb/_operators.py", "muladd_nb/_register/__init__.py"),
-        ("muladd_nb/_register/contract.py", "muladd_nb/_register/operator.py"),
-        ("muladd_nb/_register/contract.py", "muladd_nb/_C.pyi"),
+        ("muladd_nb/_operators.py", "muladd_nb/_layer/__init__.py"),
+        ("muladd_nb/_layer/contract.py", "muladd_nb/_layer/operator.py"),
+        ("muladd_nb/_layer/contract.py", "muladd_nb/_C.pyi"),
     } <= names
     assert house["arrows_up"]() == []
 
@@ -306,12 +307,14 @@ def test_the_coefficients_are_made_as_the_headers_have_them():
     assert made - written <= {0.5}  # the first one of exp is not written as a literal
 
 
-def test_the_lower_floor_knows_no_operator():
+def test_the_layer_names_no_operator_and_no_file_of_this_project():
     operators = {re.split(r"[.(]", schema)[0] for schema in test_contract.SCHEMAS} | {"muladd_nb"}
-    for folder in ("src/elementwise", "muladd_nb/_register"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".h", ".cpp", ".py", ".build"):
-                assert not [operator for operator in operators if re.search(rf"\b{operator}\b", path.read_text())], path
+    for folder in ("src/elementwise", "muladd_nb/_layer"):
+        for path in sources():
+            if path.is_relative_to(ROOT / folder):
+                said = path.read_text()
+                assert not [operator for operator in operators if re.search(rf"\b{operator}\b", said)], path
+                assert not re.search(r"\b(benchmarks|docs|noxfile)\b", said), path
 
 
 def test_an_operator_stands_where_contributing_shows_it_and_nowhere_else():

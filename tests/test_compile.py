@@ -16,8 +16,8 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
-from muladd_nb._register import Elementwise, autocast, autograd, derivative, lowering
-from muladd_nb._register.operator import FUNCTIONAL, Form
+from muladd_nb._layer import Elementwise, autocast, autograd, derivative, lowering
+from muladd_nb._layer.operator import FUNCTIONAL, Form
 
 ops = torch.ops.muladd_nb
 
@@ -390,7 +390,7 @@ CACHED = """
 import os
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = {folder!r}
 import torch, muladd_nb
-from muladd_nb._register import lowering
+from muladd_nb._layer import lowering
 from torch._inductor.utils import run_and_get_code
 
 if {before}:  # as a version did that lowered nothing

@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
-from muladd_nb._register import autocast, autograd
-from muladd_nb._register import derivative as layer
-from muladd_nb._register.operator import FUNCTIONAL, Elementwise, Form
+from muladd_nb._layer import autocast, autograd
+from muladd_nb._layer import derivative as layer
+from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, Form
 
 library = torch.library.Library("derivative_test", "DEF")
 counter = itertools.count()

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from exported import Both, built, ops, pte, python, with_executorch
+from generated import install, run
 
 import muladd_nb
 import muladd_nb.executorch
-from muladd_nb import _build_info
+from muladd_nb.__main__ import main
+from muladd_nb._layer import executorch
 
 ROOT = Path(__file__).parent.parent
-BUILD_SCRIPT = ROOT / "tools" / "executorch_build.py"
+BUILD_SCRIPT = ROOT / "src/elementwise/executorch/select_operators.py"
+OF_THIS_PROJECT = ["muladd_nb", str(ROOT)]
 OURS = ["muladd_nb::mymuladd.out", "muladd_nb::mymuladd.Tensor_out", "muladd_nb::mymul.out"]
 PINNED = re.search(r'"executorch==([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
 
@@ -26,7 +29,7 @@ def test_one_version_is_built_documented_and_tested():
     assert muladd_nb.build_info()["executorch_version"] in (None, PINNED)
 
 
-def install(folder, package, version):
+def pretend(folder, package, version):
     (folder / f"{package}-{version}.dist-info").mkdir(parents=True)
     (folder / f"{package}-{version}.dist-info" / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
@@ -37,7 +40,8 @@ def install(folder, package, version):
 def configure(folder, *args):
     """Run the build's script with the packages in `folder` alone."""
     code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(BUILD_SCRIPT)!r})"
-    return subprocess.run([sys.executable, "-I", "-S", "-c", code, *args], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-I", "-S", "-c", code, *OF_THIS_PROJECT, *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,7 @@ def configure(folder, *args):
 )
 def test_what_the_build_needs_is_named(tmp_path, version, args, says):
     if version:
-        install(tmp_path, "executorch", version)
+        pretend(tmp_path, "executorch", version)
     run = configure(tmp_path, *args)
     assert run.returncode == 1
     assert says in run.stderr
@@ -75,7 +79,11 @@ def test_a_selection_that_cannot_be_is_refused(tmp_path, args, says):
     (tmp_path / "random.pte").write_bytes(bytes(range(200)))
     (tmp_path / "sine.pte").write_bytes(pte(Sine(), (torch.ones(2),)))
     run = subprocess.run(
-        [sys.executable, BUILD_SCRIPT, *args], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, BUILD_SCRIPT, *OF_THIS_PROJECT, *args],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 1
     assert says in run.stderr
@@ -140,11 +148,43 @@ print("well")
     assert python(code).stdout.strip() == "well"
 
 
+OF_A_PROJECT = """
+import sys, torch
+from executorch.exir import to_edge
+import my_ops, my_ops.executorch
+from executorch.runtime import Runtime
+
+class Model(torch.nn.Module):
+    def forward(self, x, gate, weight):
+        my_ops.scale(x, 2.0, out=gate)
+        return my_ops.scale(x, 0.1), my_ops.gated(weight, x, gate), my_ops.gated(None, x, gate)
+
+args = torch.randn(4, 3), torch.randn(4, 3), torch.randn(3)
+program = my_ops.executorch.functional(torch.export.export(Model(), args))
+my_ops.executorch.load()
+my_ops.executorch.load()
+method = Runtime.get().load_program(to_edge(program).to_executorch().buffer).load_method("forward")
+for of_program, of_eager in zip(method.execute(args)[-3:], Model()(*args), strict=True):
+    assert torch.equal(of_program, of_eager)
+print(sorted(name for name in Runtime.get().operator_registry.operator_names if name.startswith("my_ops")))
+"""
+
+
+@with_executorch
+def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    schemas = ["scale(Tensor x, float by) -> Tensor", "gated(Tensor? weight, Tensor x, Tensor gate) -> Tensor"]
+    assert main(["new", "my_ops", *schemas]) == 0
+    install(tmp_path / "my_ops", tmp_path / "site", "--config-settings=setup-args=-Dexecutorch=enabled")
+    printed = run(sys.executable, "-c", OF_A_PROJECT, cwd="/", PYTHONPATH=str(tmp_path / "site"))
+    assert printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::scale.out']"
+
+
 def test_executorch_that_is_missing_or_another_one_is_named(monkeypatch):
     def not_there(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(_build_info, "EXECUTORCH_VERSION", "1.5.1")
+    monkeypatch.setattr(executorch, "built", lambda: executorch.Built("1.5.1", []))
     monkeypatch.setattr(importlib.metadata, "version", not_there)
     with pytest.raises(ImportError, match=r"needs executorch 1\.5\.1: run 'pip install --no-deps executorch==1\.5\.1'"):
         muladd_nb.executorch.load()

@@ -9,7 +9,7 @@ import forked
 import pytest
 
 import muladd_nb
-from muladd_nb._register.operator import FUNCTIONAL, Elementwise, declared
+from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, declared
 
 ROOT = Path(__file__).parent.parent
 

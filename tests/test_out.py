@@ -279,7 +279,7 @@ def test_public_functions_refuse_gradients_through_out(device, which):
 
 @write
 def test_raw_operators_warn_once_and_do_not_record(name, device, monkeypatch):
-    from muladd_nb._register import mutation
+    from muladd_nb._layer import mutation
 
     monkeypatch.setattr(mutation, "_warned", set())
     call, reference = WRITES[name]

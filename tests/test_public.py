@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import muladd_nb
+from muladd_nb._layer.operator import FUNCTIONAL
+from muladd_nb._layer.public import public
 from muladd_nb._operators import FORMS
-from muladd_nb._register.operator import FUNCTIONAL
-from muladd_nb._register.public import public
 
 every_function = pytest.mark.parametrize("name", muladd_nb.ops.__all__)
 

@@ -140,4 +140,4 @@ def test_an_editable_install_stays_as_it_is(without, tmp_path):
     for cwd in (clone, tmp_path):
         first, *rest = files(without.run("-c", USE, cwd=cwd))
         assert first == sources / "__init__.py"
-        assert {file.parent for file in rest if file.suffix == ".py"} >= {sources, sources / "_register"}
+        assert {file.parent for file in rest if file.suffix == ".py"} >= {sources, sources / "_layer"}

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 from torch.testing._internal.two_tensor import TwoTensor
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "muladd_nb/_new/project/tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "muladd_nb/_new/copied/tests"))
 
 from lacking import import_without
 
@@ -49,7 +48,7 @@ def values(f, g):
 
 def writes():
     import muladd_nb
-    from muladd_nb import _torch_private as private
+    from muladd_nb._layer import torch_private as private
 
     a, b, out = tensors(3)
     for call, expected in [
@@ -170,15 +169,6 @@ def batches_of_out():
     assert_close(out, a * b)
 
 
-def new():
-    from muladd_nb import _new
-
-    try:
-        _new.create("my_ops", [], Path(tempfile.mkdtemp()))
-    except ValueError as error:  # the command prints it
-        raise RuntimeError(str(error)) from None
-
-
 def traced(f, g):
     x = tensors(3)
     assert_close(torch.jit.trace(f, x)(*x), g(*x))
@@ -211,7 +201,6 @@ def calls(whole):
         "compiled lengths": [compiled_lengths] if whole else [],
         "compiled autograd": [compiled_autograd] if whole else [],
         "vmap of out": [batches_of_out],
-        "new": [new],
     }
 
 

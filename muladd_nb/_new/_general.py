@@ -244,8 +244,8 @@ def _python(schema: Schema) -> dict[str, str]:
         f"    if {var[x.name]} is not None:\n        {tangent} = {tangent} + {times(of_tangent[x.name], x)}"
         for x in optional
     ]
-    imports = ["from ._register.derivative import derivative"] * derivative
-    imports += [f"from ._register.kernel import Kernel{', product' * derivative}"]
+    imports = ["from ._layer.derivative import derivative"] * derivative
+    imports += [f"from ._layer.kernel import Kernel{', product' * derivative}"]
     after = ""
     if derivative:
         after = fill(

@@ -29,7 +29,10 @@ _USED = {
     "package": {
         "cases", "conftest", "elementwise", "lacking", "muladd_nb", "operators", "std", "test", "tests", "works",
     },
-    "operator": {"C", "FORMS", "Operator", "Operators", "Tensor", "c", "forms", "operators", "ops", "public", "torch"},
+    "operator": {
+        "C", "FORMS", "Operator", "Operators", "Tensor", "c", "dtensor", "executorch", "forms", "layer", "operators",
+        "ops", "public", "torch",
+    },
     "argument": {"C", "Tensor", "errno", "out", "result", "torch"},
 }  # fmt: skip
 # The same in the files of a kernel that takes tensors and numbers alone; another gives those names to no argument.
@@ -126,8 +129,10 @@ def read(text: str, *, kernel: bool) -> Schema:
     """
     if not text.isascii():  # torch's parser cuts other letters into bytes
         raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
+    from . import _torch_names
+
     try:
-        parsed = _private().parse_schema(text)
+        parsed = _torch_names.parse_schema(text)
     except RuntimeError as error:
         reason = "\n".join(line for line in str(error).splitlines() if line.strip())
         raise ValueError(
@@ -308,15 +313,9 @@ def check_name(what: str, name: str, *, underscores: bool = False) -> None:
         raise ValueError(f"the name of the {what} must not be one that {owner} has already, got {name!r}")
 
 
-def _private() -> Any:
-    from .. import _torch_private as private
-
-    if reason := private.lacking(private.NEW):
-        raise ValueError(f"{reason}; use another torch, or a newer muladd_nb")
-    return private
-
-
 def _owner(what: str, name: str) -> str:
+    from . import _torch_names  # here: it imports torch, which --help does without
+
     if name in CPP_KEYWORDS:
         return "C++"
     if name in _USED[what]:
@@ -326,13 +325,13 @@ def _owner(what: str, name: str) -> str:
     if what == "package":
         if _normalized(name) in map(_normalized, sys.stdlib_module_names):
             return "Python"
-        if name in _private().namespaces():
+        if name in _torch_names.namespaces():
             return "torch.ops"
         if _normalized(name) in _needed():
             return "a package that it needs"
         if hasattr(ctypes.CDLL(None), name):
             return "a function of C"
-    elif what == "operator" and name in _private().names_in_every_namespace():
+    elif what == "operator" and name in _torch_names.names_in_every_namespace():
         return "every namespace of torch.ops"
     return ""
 

@@ -1,6 +1,6 @@
 // The contract of the operators: what every kernel checks before it reads or writes anything, and the
 // sentences its callers get to read. It knows no runtime: tensors of torch and of ExecuTorch come as an
-// `Operand`. _register/contract.py says the same for fake and meta tensors.
+// `Operand`. _layer/contract.py says the same for fake and meta tensors.
 #pragma once
 
 #include <algorithm>

@@ -4,6 +4,8 @@
 //   ELEMENTWISE_OPERATORS(my_ops, my_ops::Operators)
 //
 // makes of it the kernels, or the schemas and the table that the dispatcher finds them by.
+//
+// This folder names no operator: `muladd-nb new` copies it as it is, and `muladd-nb update` renews it.
 #pragma once
 
 #include "operator.h"

@@ -1,5 +1,5 @@
 // An owned tensor handle: what torch::stable::Tensor wraps, without its shared_ptr. A call of an operator on a
-// few elements takes about a microsecond, and this saves a tenth of it (benchmarks/per_call.py).
+// few elements takes about a microsecond, and this saves a tenth of it (measured).
 #pragma once
 
 #include <torch/csrc/stable/stableivalue_conversions.h>

@@ -13,10 +13,10 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import muladd_nb
+from muladd_nb._layer import Elementwise, autograd
+from muladd_nb._layer.operator import FUNCTIONAL, TENSOR_NUMBERS
+from muladd_nb._layer.public import public
 from muladd_nb._operators import FORMS
-from muladd_nb._register import Elementwise, autograd
-from muladd_nb._register.operator import FUNCTIONAL, TENSOR_NUMBERS
-from muladd_nb._register.public import public
 
 ops = torch.ops.muladd_nb
 ALPHA, BETA = 0.5, -3.0

@@ -10,8 +10,8 @@ import random
 import pytest
 import torch
 
+from muladd_nb._layer.operator import OUT, TENSOR_NUMBERS, UPDATING, WRITING
 from muladd_nb._operators import FORMS
-from muladd_nb._register.operator import OUT, TENSOR_NUMBERS, UPDATING, WRITING
 
 CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # of each operator
 FORMS = [form for form in FORMS if not form.kind & TENSOR_NUMBERS]

@@ -9,8 +9,8 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
+from muladd_nb._layer.public import public
 from muladd_nb._operators import FORMS
-from muladd_nb._register.public import public
 
 ops = torch.ops.muladd_nb
 FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -1,4 +1,4 @@
-"""What the operators promise: ``_register/operator.py`` says what there is to promise of an element-wise one."""
+"""What the operators promise: ``_layer/operator.py`` says what there is to promise of an element-wise one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as f
 
-from ._register import Elementwise, register
+from ._layer import Elementwise, register
 
 
 def swiglu(gate: Tensor, up: Tensor, alpha: Any, limit: Any) -> Tensor:

@@ -29,7 +29,7 @@ inline bool wants_huge_pages() {
 }
 
 // A large new output is bound by page faults: one per 4 KiB. In huge pages it is written three times
-// as fast (benchmarks/throughput.py, "fresh"). <LIBRARY>_HUGEPAGES=0 turns the hint off.
+// as fast (measured). <LIBRARY>_HUGEPAGES=0 turns the hint off.
 inline void on_fresh_output(void* data, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr size_t kWorthwhile = 4 << 20;

@@ -17,7 +17,7 @@ void launch(const Task& task, const ParallelFor& parallel_for) {
     const DefaultFloatEnvironment environment;
     Run(task, computer, tiles, stream)(begin, end);
   };
-  // Below this, handing work to another thread costs more than it saves (benchmarks/throughput.py).
+  // Below this, handing work to another thread costs more than it saves (measured).
   constexpr int64_t kGrain = 32 * 1024;
   const int64_t numel = task.plan.numel();
   if (numel <= kGrain) return part(0, tiles.total);

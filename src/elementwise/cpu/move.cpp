@@ -91,7 +91,7 @@ void repeat(const void* memory, int64_t, int64_t n, void* packed) {
   for (int64_t k = 0; k < n; k++) to[k].value = bits;
 }
 
-// Bytes from what is gathered to what is asked for, which comes while this is computed (benchmarks/strided.py).
+// Bytes from what is gathered to what is asked for, which comes while this is computed (measured).
 constexpr int64_t kAhead = 2048;
 
 template <class T>

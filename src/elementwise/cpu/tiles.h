@@ -14,8 +14,8 @@ enum class Moves {
   tiles,  // as a whole, because they run across the rows, or because rows are short
 };
 
-// The two innermost dimensions are cut into tiles, which the threads share out. The sizes are measured
-// (benchmarks/strided.py).
+// The two innermost dimensions are cut into tiles, which the threads share out. The sizes are
+// measured.
 struct Tiles {
   static constexpr int64_t kElements = 4096;    // of a tile
   static constexpr int64_t kBytes = 32 * 1024;  // of a tile of a moved operand, at most

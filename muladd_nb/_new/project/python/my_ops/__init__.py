@@ -2,9 +2,8 @@
 
 from importlib.metadata import version
 
-from ._load import load
+from . import _layer  # noqa: F401 (the kernels first, then what Python adds to them)
 
-load()  # the kernels first, then what Python adds to them
 __version__ = version("my_ops")  # before an operator of that name
 
 from . import ops  # noqa: E402

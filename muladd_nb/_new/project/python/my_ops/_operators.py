@@ -1,10 +1,10 @@
-"""What the operators promise: ``_register/operator.py`` says what there is to promise of an element-wise one."""
+"""What the operators promise: ``_layer/operator.py`` says what there is to promise of an element-wise one."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from ._register import Elementwise, register
+from ._layer import Elementwise, register
 
 # As C++ declares them.
 TABLE: dict[str, Elementwise] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ._layer.public import public
 from ._operators import FORMS
-from ._register.public import public
 
 __all__: list[str] = []

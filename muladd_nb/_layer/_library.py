@@ -1,0 +1,36 @@
+"""What the registrations share: the namespace, the handle they live as long as, and how an operator is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _C
+from . import torch_private as private
+
+# The operators are in the namespace that has the name of the package.
+namespace = __name__.partition(".")[0]
+
+if _C.registered_from_python():
+    raise ImportError(
+        f"{namespace} was imported before in this process, which keeps what was registered then: leave its modules in "
+        "sys.modules, or start Python again"
+    )
+
+library = torch.library.Library(namespace, "FRAGMENT")
+
+
+def name(op: Any) -> str:
+    """Return what the error messages of an operator begin with, whichever kernel they come from.
+
+    An overload's name is a part of it where the overload returns ``out``.
+    """
+    qualified = op.name().partition("::")[2]
+    returned = private.results(op)
+    return qualified if returned and returned[0].alias_info else qualified.partition(".")[0]
+
+
+def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:
+    """Register a kernel of an operator for a dispatch key."""
+    library.impl(op.name().partition("::")[2], private.leave_alone(kernel), dispatch_key, with_keyset=with_keyset)

@@ -1,0 +1,117 @@
+"""Autocast: an operator runs in the dtype that the user chose for the region, in float32, or in its inputs' widest.
+
+``torch.library.register_autocast`` takes that dtype when it registers and ignores the user's: under
+``autocast("cpu", torch.float16)`` its operators still compute in bfloat16. As with ATen's operators, float64 is left
+alone, and so are tensors with a dtype of their own. What writes into ``out`` computes in the dtype of ``out``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import contract
+from . import torch_private as private
+from ._library import implement, library
+from .operator import FUNCTIONAL, Form
+
+
+def register(form: Form) -> None:
+    """Register the autocast kernels of an operator.
+
+    Raises
+    ------
+    ValueError
+        If it writes into one of its inputs: what it wrote into a cast copy would be lost.
+    """
+    for argument in private.arguments(form.op):
+        if form.kind & FUNCTIONAL and argument.alias_info is not None and argument.name in form.inputs:
+            raise ValueError(
+                f"{form.name}: {argument.name} is written to, which autocast would do to a copy; "
+                "leave autocast.register out"
+            )
+    if any(dtype.is_floating_point for dtype in form.dtypes):
+        for device_type in ("cpu", "cuda"):
+            implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
+
+
+def casts(x: Tensor, device_type: str) -> bool:
+    """Return whether autocast on a type of device takes a tensor for one to cast."""
+    dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, with a sentence
+    return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
+
+
+def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
+    def dtype_of(inputs: list[Tensor], targets: Iterable[Tensor]) -> torch.dtype | None:
+        for target, own in zip(targets, form.of_results, strict=False):
+            if own is None:
+                return target.dtype if casts(target, device_type) else None
+        of_region = torch.get_autocast_dtype(device_type)
+        if form.promises.autocast == "cast" and of_region in form.dtypes:
+            return of_region
+        # float32 is the widest of what is cast; two 16-bit types have it in common, too. Some functors take no other.
+        dtypes = {x.dtype for x in inputs if casts(x, device_type)}
+        in_float32 = form.promises.autocast == "float32" or len(dtypes) > 1 or not dtypes.issubset(form.dtypes)
+        return torch.float32 if in_float32 else None
+
+    def autocast(*args: Any, **kwargs: Any) -> Any:
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        kept = {*form.own, *targets}  # what is written to a copy is lost
+        inputs = {name: x for name, x in form.given(args).items() if name not in kept}
+        dtype = dtype_of(list(inputs.values()), targets.values())
+        cast = list(args)
+        for name, x in inputs.items():
+            if dtype is not None and casts(x, device_type):
+                contract.check_in_storage(form, name, x)
+                cast[form.inputs[name]] = x.to(dtype)
+        with private.without_autocast():
+            return form.op(*cast, **kwargs)
+
+    return autocast
+
+
+_backward = threading.local()  # whether a backward pass of this layer is running
+
+
+@contextmanager
+def as_in_forward(*, backward: bool = False) -> Iterator[None]:
+    """Compute a derivative in the dtype that the operator computed in, in whichever autocast region that may be."""
+    before = in_backward()
+    _backward.is_running = before or backward
+    try:
+        with private.without_autocast() if private.autocasts() else nullcontext():
+            yield
+    finally:
+        _backward.is_running = before
+
+
+def in_backward() -> bool:
+    """Return whether a backward pass of an operator of this layer is running in this thread."""
+    return getattr(_backward, "is_running", False)
+
+
+uncast: dict[Any, Any] = {}  # what was defined, by the operator that it is the same as
+
+
+def define_uncast(op: Any) -> Any:
+    """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
+    declared, _, arguments = private.schema(op).partition("::")[2].partition("(")
+    packet, _, overload = declared.partition(".")
+    qualified = f"_{packet}_uncast.{overload}".rstrip(".")
+    library.define(f"{qualified}({arguments}")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with private.without_autocast():
+            return op(*args, **kwargs)
+
+    library.impl(qualified, private.leave_alone(call), "CompositeExplicitAutograd")
+    library.impl(qualified, torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake(f"{library.ns}::{qualified}", call)
+    uncast[op] = getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")
+    return uncast[op]

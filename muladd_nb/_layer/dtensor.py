@@ -1,0 +1,118 @@
+"""Operators on DTensors: how each of them is sharded.
+
+The inputs are replicated, or sharded alike. A partial input stays partial only where the operator is linear in it, as a
+product is in each factor; else it is reduced first: each rank would add the ``c`` of ``a * b + c`` to its part of the
+sum. An operator that writes into ``out`` brings its inputs to the placement of ``out``, never ``out`` to theirs: the
+write would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+from . import contract
+from . import torch_private as private
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
+
+# For one mesh dimension: what the result is, if the arguments are what follows.
+_Sharding = tuple[list[Placement | None], list[Placement | None]]
+
+
+def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
+    inputs = form.given(args)
+    # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
+    own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
+    shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
+    alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])
+    shardings = []
+    for placement in alike:
+        placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
+        if None not in placed.values():
+            shardings.append((placement, placed))
+    for part in (Partial("sum"), Partial("avg")):
+        shardings += [
+            (part, {x: part if x in together else Replicate() for x in inputs}) for together in form.promises.linear
+        ]
+    others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
+    others |= dict.fromkeys([*form.inputs, *form.integers])
+    order = private.argument_names(form.op)[: len(args)]  # without what equals its default
+    results = len(form.of_results)
+    return [([result] * results, [(others | of)[x] for x in order]) for result, of in shardings]
+
+
+def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:
+    """Return the placement of what is broadcast to this shape where the result has ``placement``, if there is one."""
+    if x.shape == shape or placement.is_replicate():
+        return placement
+    if type(placement) is not Shard or placement.dim < 0 or placement.dim >= len(shape):
+        return None
+    dim = placement.dim - (len(shape) - x.ndim)
+    repeated = dim < 0 or (x.shape[dim] == 1 and shape[placement.dim] != 1)
+    return Replicate() if repeated else Shard(dim)
+
+
+def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
+    targets = form.targets(args, kwargs)
+    (name, out), *others = targets.items()
+    tensors = targets | form.given(args)
+    for x_name, x in tensors.items():
+        if not isinstance(x, DTensor):
+            *most, last = dict.fromkeys([*form.inputs, *targets])
+            raise RuntimeError(
+                f"{form.name}: {', '.join(most)} and {last} must all be DTensors, but {x_name} is a plain tensor; "
+                f"call torch.distributed.tensor.distribute_tensor on it"
+            )
+        if x.device_mesh != out.device_mesh:
+            raise RuntimeError(
+                f"{form.name}: {x_name} and {name} must be on the same mesh, got {x.device_mesh} and {out.device_mesh}"
+            )
+    contract.check(form, args, targets)
+    if any(placement.is_partial() for placement in out.placements):
+        raise RuntimeError(
+            f"{form.name}: {name} must be sharded or replicated, got the placements {out.placements}; "
+            "redistribute it first"
+        )
+    for x_name, x in others:
+        if x.placements != out.placements:
+            raise RuntimeError(
+                f"{form.name}: {x_name} must have the placements of {name}, {out.placements}, got {x.placements}; "
+                "redistribute it first"
+            )
+    local = [_placed_as(name, out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
+    if form.kind & OUT:
+        form.op(*local, **(kwargs | {"out": out.to_local()}))
+        return out
+    form.op(*local, **kwargs)
+    return None
+
+
+def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
+    placements = [_placement_of(x, placement, out.shape) for placement in out.placements]
+    known = [placement for placement in placements if placement is not None]
+    if len(known) < len(placements):
+        raise RuntimeError(
+            f"{op}: {name} must be sharded evenly or replicated where a tensor is broadcast, got the placements "
+            f"{out.placements}; redistribute it first"
+        )
+    return x.redistribute(placements=known)
+
+
+def register(forms: Iterable[Form]) -> None:
+    """Register how the operators are sharded."""
+    for form in forms:
+        if form.kind & FUNCTIONAL:
+            register_sharding(form.op)(partial(_shardings, form))
+        else:
+            torch.library.register_torch_dispatch(form.op.name(), DTensor, partial(_dispatch, form))
+
+
+def _dispatch(form: Form, cls: type, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Any:
+    return _write(form, args, kwargs or {})

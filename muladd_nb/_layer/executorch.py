@@ -1,0 +1,113 @@
+"""ExecuTorch: the kernels that were built for its runtime, and programs as it takes them."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.resources
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.export import ExportedProgram
+
+from . import torch_private as private
+from .operator import FUNCTIONAL, WRITING, Form
+
+_package = __name__.partition(".")[0]
+
+
+class Built(NamedTuple):
+    """The version of ExecuTorch that the package was built with, if any, and the operators that it gives to it."""
+
+    version: str | None
+    operators: list[str]
+
+
+def built() -> Built:
+    """Return what Meson wrote beside the kernels for ExecuTorch, where there are any."""
+    file = importlib.resources.files(_package) / "executorch.json"
+    if not file.is_file():
+        return Built(None, [])
+    what = json.loads(file.read_text("utf-8"))
+    return Built(what["version"], what["operators"].split(","))
+
+
+def load() -> None:
+    """Give the kernels to the ExecuTorch runtime of this process; to do so again changes nothing.
+
+    Raises
+    ------
+    ImportError
+        If the package was built without ExecuTorch, or with another version than the one that is installed; if
+        ExecuTorch is not installed.
+    """
+    path = library_path()
+    built_with, operators = built()
+    try:
+        installed = importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(
+            f"{_package}.executorch needs executorch {built_with}: "
+            f"run 'pip install --no-deps executorch=={built_with}'."
+        ) from None
+    if installed != built_with:
+        raise ImportError(
+            f"{_package} was built with executorch {built_with}, but executorch {installed} is installed: run "
+            f"'pip install --no-deps executorch=={built_with}', or build {_package} again with this one."
+        )
+    from executorch.runtime import Runtime  # before the library, which takes the runtime from this process
+
+    # Registering an operator twice ends the process; another copy of the library may have come first.
+    if Runtime.get().operator_registry.operator_names.isdisjoint(operators):
+        ctypes.CDLL(path)
+
+
+def library_path() -> str:
+    """Return where the kernels for the ExecuTorch runtime are, a library that registers them when it is opened.
+
+    Raises
+    ------
+    ImportError
+        If the package was built without ExecuTorch.
+    """
+    if built().version is None:
+        raise ImportError(
+            f"{_package} was built without kernels for ExecuTorch: install executorch, then run 'pip install . "
+            "-Csetup-args=-Dexecutorch=enabled --no-build-isolation' in its sources."
+        )
+    return str(importlib.resources.files(_package) / f"lib{_package}_executorch.so")
+
+
+def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[Any, Any] | None = None) -> None:
+    """Replace the operators that write, which ExecuTorch has no form for, by functional ones and a copy.
+
+    Parameters
+    ----------
+    program
+        What ``torch.export.export`` returned. It is changed in place.
+    forms
+        The operators. One that writes becomes the functional one of its declaration, where there is one.
+    others
+        What others that write become.
+    """
+    by_kind = {(form.declaration, form.kind): form.op for form in forms}
+    functional_of = dict(others or {}) | {
+        op: by_kind[declaration, FUNCTIONAL]
+        for (declaration, kind), op in by_kind.items()
+        if kind == WRITING and (declaration, FUNCTIONAL) in by_kind
+    }
+    graph = program.graph
+    for node in list(graph.nodes):
+        if node.target not in functional_of:
+            continue
+        names = private.argument_names(node.target)
+        given = dict(zip(names, node.args, strict=False)) | node.kwargs
+        *inputs, out = (given[name] for name in names)
+        with graph.inserting_before(node):
+            result = graph.call_function(functional_of[node.target], tuple(inputs))
+            copy = graph.call_function(torch.ops.aten.copy_.default, (out, result))
+        result.meta["val"] = copy.meta["val"] = out.meta["val"]
+        graph.erase_node(node)
+    program.graph_module.recompile()

@@ -1,0 +1,280 @@
+"""An operator with a kernel of its own that takes whatever the dispatcher takes, each rule for what its schema says.
+
+That is optional tensors, lists of tensors, tensors that it writes to, and what is no tensor. The author's functions are
+given all arguments one after the other, in the order of the schema: the dispatcher leaves out those that equal their
+defaults, and passes some by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from . import contract, unsupported
+from . import torch_private as private
+from ._library import implement
+from .autocast import casts
+from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
+from .operator import FUNCTIONAL, Elementwise, Form, by_position, complete
+
+_KINDS = {"Tensor": "Tensor", "Optional[Tensor]": "optional", "List[Tensor]": "list"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Argument:
+    name: str
+    kind: str  # of `_KINDS`, or nothing
+    type: str
+    is_written: bool
+    is_keyword: bool
+
+
+def product(*factors: Any) -> Any:
+    """Return the product of tensors and numbers, those of lists one by one. What is None is no factor."""
+    each = [x for factor in factors for x in (factor if isinstance(factor, (list, tuple)) else [factor])]
+    return functools.reduce(operator.mul, [x for x in each if x is not None], 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel(Form):
+    """The form of such an operator: what its schema says, and its registrations."""
+
+    @classmethod
+    def of(
+        cls,
+        op: Any,
+        dtypes: tuple[torch.dtype, ...],
+        *,
+        autocast: Literal["cast", "float32", "leave"] = "cast",
+    ) -> Kernel:
+        """Register what an operator does with every subsystem but the three that its author writes.
+
+        These are a fake kernel (:meth:`fake`), a batching rule (:meth:`batched`), and a derivative, or that there is
+        none (:meth:`without_derivative`). An operator that writes has none.
+
+        Parameters
+        ----------
+        op
+            The overload of the operator.
+        dtypes
+            Those that its tensors can have.
+        autocast
+            What an autocast region does to tensors that it reads, as :class:`Elementwise` has it. An operator that
+            writes computes in the dtype of what it writes to.
+        """
+        form = cls(private.schema(op).partition("::")[2], FUNCTIONAL, op, dtypes, Elementwise(autocast=autocast))
+        form.register()
+        return form
+
+    def register(self) -> None:
+        """Register what needs no function of the author's."""
+        for device_type in ("cpu", "cuda"):
+            implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
+        unsupported.implement_refusal(self.op, self._refuse)
+        if self.written:
+            self.without_derivative()
+            count_writes(self.op, lambda args, kwargs: self.tensors(self.whole(args, kwargs), written=True).values())
+            implement(self.op, self._resolved, "Negative")
+
+    @cached_property
+    def arguments(self) -> list[_Argument]:
+        """Those of the schema."""
+        return [
+            _Argument(
+                x.name,
+                _KINDS.get(str(x.type), ""),
+                str(x.type),
+                x.alias_info is not None and x.alias_info.is_write,
+                x.kwarg_only,
+            )
+            for x in private.arguments(self.op)
+        ]
+
+    @cached_property
+    def inputs(self) -> dict[str, int]:
+        """The tensors that are no list, and their places."""
+        return {x.name: place for place, x in enumerate(self.arguments) if x.kind in ("Tensor", "optional")}
+
+    @cached_property
+    def required(self) -> dict[str, int]:
+        """Those that must be there."""
+        return {x.name: place for place, x in enumerate(self.arguments) if x.kind == "Tensor"}
+
+    @cached_property
+    def first(self) -> str:
+        """The first tensor that is always there."""
+        return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "list")
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The floats, also optional ones, and their places."""
+        return {x.name: place for place, x in enumerate(self.arguments) if "float" in x.type and "List" not in x.type}
+
+    @cached_property
+    def written(self) -> dict[str, int]:
+        """The arguments that it writes to, and their places."""
+        return {x.name: place for place, x in enumerate(self.arguments) if x.is_written}
+
+    def whole(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments of a call by their places."""
+        return complete(self.op, args, kwargs)
+
+    def call(self, *args: Any) -> Any:
+        """Call the operator with all arguments by their places."""
+        return by_position(self.op, self.op)(*args)
+
+    def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
+        """Return the tensors of a call, or those that it writes to, by their names: of a list, as ``xs[0]``.
+
+        Raises
+        ------
+        RuntimeError
+            If one is None that must be there, which torch takes for any tensor.
+        """
+        found: dict[str, Tensor] = {}
+        for argument, x in zip(self.arguments, args, strict=True):
+            if argument.kind and (argument.is_written or not written):
+                if argument.kind == "list":
+                    found |= {f"{argument.name}[{i}]": y for i, y in enumerate(x)}
+                elif argument.kind == "Tensor" or x is not None:
+                    found[argument.name] = x
+        for name, x in found.items():
+            if x is None:
+                raise RuntimeError(f"{self.name}: {name} must be a tensor, got None")
+        return found
+
+    def each(self, function: Callable[[Tensor, _Argument], Any], args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments of a call, with the function of a tensor in the place of each."""
+        return tuple(
+            x
+            if not argument.kind or x is None
+            else [function(y, argument) for y in x]
+            if argument.kind == "list"
+            else function(x, argument)
+            for argument, x in zip(self.arguments, args, strict=True)
+        )
+
+    def check(self, *args: Any) -> None:
+        """Raise ``RuntimeError`` unless all tensors of a call are alike, and those are written to that can be."""
+        lists = [place for place, x in enumerate(self.arguments) if x.kind == "list"]
+        if not self.required and not args[lists[0]]:
+            raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
+        contract.check_alike(self.name, self.dtypes, self.tensors(args))
+        for name, x in self.tensors(args, written=True).items():
+            contract.check_not_self_overlapping(self.name, name, x)
+
+    def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the fake kernel, which is given all arguments."""
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            args = self.whole(args, kwargs)
+            result = function(*args)
+            for x in self.tensors(args, written=True).values():
+                increment_version(x)  # what a write does where there is no memory
+            return result
+
+        torch.library.register_fake(self.op.name(), kernel)
+        return function
+
+    def batched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the batching rule, which is given ``info``, the batch dimension of each argument, and these."""
+
+        def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
+            whole = self.whole(args, kwargs)
+            return function(info, (*in_dims, *(None for _ in whole[len(in_dims) :])), *whole)
+
+        if any(x.kind and x.is_keyword for x in self.arguments):  # which register_vmap does not take
+            kernel = private.refusal(private.VMAP_OF_OUT, self.name) or private.vmap_kernel(rule, self.call)
+            implement(self.op, lambda *args, **kwargs: kernel(*self.whole(args, kwargs)), "FuncTorchBatched")
+        else:
+            torch.library.register_vmap(self.op.name(), private.leave_alone(rule))
+        return function
+
+    def batch_first(self, info: Any, in_dims: tuple[Any, ...], args: Sequence[Any]) -> list[Any]:
+        """Return the arguments of a batching rule with the batch as the first dimension of every tensor."""
+
+        def moved(argument: _Argument, name: str, x: Tensor, dim: int | None) -> Tensor:
+            if dim is not None:
+                return x.movedim(dim, 0)
+            if argument.is_written:  # every element of the batch would be written to the same place
+                raise RuntimeError(
+                    f"{self.name}: {name} must have a batch dimension under vmap where another argument has one, got "
+                    f"a tensor of shape {list(x.shape)} without; pass it through vmap too"
+                )
+            return x.expand(info.batch_size, *x.shape)
+
+        first: list[Any] = []
+        for argument, x, dim in zip(self.arguments, args, in_dims, strict=True):
+            if argument.kind == "list":
+                dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(x)
+                pairs = enumerate(zip(x, dims, strict=True))
+                first.append([moved(argument, f"{argument.name}[{i}]", y, of_y) for i, (y, of_y) in pairs])
+            else:
+                first.append(moved(argument, argument.name, x, dim) if argument.kind and x is not None else x)
+        return first
+
+    def without_derivative(self) -> None:
+        """Say that the operator has no derivative: where one would be lost without a word, a call is an error."""
+        implement(self.op, self._undifferentiated, "Autograd", with_keyset=True)
+
+    def _undifferentiated(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = self.tensors(self.whole(args, kwargs))
+        if self.written:
+            refuse_gradients_of_updates(self.op, tensors)
+        returned = self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        # Integers and booleans have none to lose.
+        if not self.written and any(x.is_floating_point() or x.is_complex() for x in results):
+            refuse_gradients(self.op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
+        return returned
+
+    def _resolved(self, *args: Any, **kwargs: Any) -> Any:
+        # What is lazily negated; torch's own fallback looks for a written tensor among the results.
+        whole = self.whole(args, kwargs)
+        resolved = self.each(lambda x, _: x.resolve_neg(), whole)
+        returned = self.call(*resolved)
+        written = self.tensors(resolved, written=True)
+        for name, x in self.tensors(whole, written=True).items():
+            if x.is_neg():
+                x.copy_(written[name])
+        return returned
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        for name, x in self.tensors(self.whole(args, kwargs)).items():
+            complaint = unsupported.complaint(x)
+            if complaint is not None:
+                raise RuntimeError(f"{self.name}: {name} {complaint}")
+        raise RuntimeError(f"{self.name}: the tensors must be dense and all of one kind")
+
+    def _autocast(self, device_type: str) -> Callable[..., Any]:
+        def dtype_of(args: tuple[Any, ...]) -> torch.dtype | None:
+            written = list(self.tensors(args, written=True).values())
+            if written:  # which is not cast: the write would be lost
+                return written[0].dtype if casts(written[0], device_type) else None
+            if self.promises.autocast == "cast":
+                return torch.get_autocast_dtype(device_type)
+            dtypes = {x.dtype for x in self.tensors(args).values() if casts(x, device_type)}
+            return torch.float32 if self.promises.autocast == "float32" or len(dtypes) > 1 else None
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            args = self.whole(args, kwargs)
+            dtype = dtype_of(args)
+
+            def cast(x: Tensor, argument: _Argument) -> Tensor:
+                if argument.is_written or dtype is None or not casts(x, device_type):
+                    return x
+                contract.check_in_storage(self, argument.name, x)
+                return x.to(dtype)
+
+            with private.without_autocast():
+                return self.call(*self.each(cast, args))
+
+        return kernel

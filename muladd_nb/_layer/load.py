@@ -1,0 +1,60 @@
+"""Loading the compiled module, and saying in one sentence why it cannot be."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import warnings
+from pathlib import Path
+
+TORCH_AT_LEAST = (2, 10)
+
+_package = __name__.partition(".")[0]
+
+
+def load() -> None:
+    """Import the package's ``_C``, whose static initializers register the operators with the dispatcher.
+
+    Raises
+    ------
+    ImportError
+        With what to do, if torch is missing or too old, if nanobind-backend is missing, if this is the
+        source folder, which holds no compiled module, if another build's operators are registered already, or if an
+        environment variable of this package has a value that is none.
+    """
+    needed = "{}.{}".format(*TORCH_AT_LEAST)
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError(f"{_package} needs torch {needed} or newer: run 'pip install torch'.")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
+        import torch  # before _C, so that the loader finds libtorch
+
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:
+        raise ImportError(
+            f"{_package} needs torch {needed} or newer, but torch {torch.__version__} is installed: "
+            f"run 'pip install --upgrade torch'."
+        )
+    module = importlib.util.find_spec(f"{_package}._C")
+    # A module for one Python alone has nanobind compiled in.
+    is_linked = module is not None and ".abi3" not in (module.origin or "")
+    if not is_linked and importlib.util.find_spec("nanobind_backend") is None:
+        raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
+    if module is None:
+        raise ImportError(
+            f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
+            "there and start Python in another folder."
+        )
+    compiled = importlib.import_module(f"{_package}._C")
+    if text := compiled.conflict():
+        raise ImportError(text)
+    try:
+        compiled.check_settings()
+    except RuntimeError as error:
+        raise ImportError(str(error)) from None
+
+
+def _sources() -> Path:
+    """Return the folder of the project, or else that of the package."""
+    folders = Path(__file__).parents[1:]
+    return next((folder for folder in folders if (folder / "pyproject.toml").exists()), folders[1])

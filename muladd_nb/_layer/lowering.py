@@ -1,0 +1,198 @@
+"""In what Inductor compiles, an operator whose row has ``fused`` is a part of the loop that its neighbours are in.
+
+It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
+where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, where the
+compiler of C++ may contract a product and a sum, and in 16 bits, where Inductor rounds only what a loop stores.
+
+With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import getitem
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from . import autocast, contract
+from . import torch_private as private
+from ._library import namespace
+from .derivative import checked_formula
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form, complete
+
+_DTYPES = {"int": torch.int64, "bool": torch.bool}
+_LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
+
+_waiting: list[Form] = []  # until Inductor is imported
+_lowered_ops: set[Any] = set()
+
+
+def register(form: Form) -> None:
+    """Remember that an operator is to be lowered."""
+    fused = form.promises.fused
+    # Nothing that Inductor decomposes may write.
+    if fused is not None and (form.kind & FUNCTIONAL or (form.kind & WRITING and fused != "formula")):
+        _waiting.append(form)
+
+
+def register_waiting() -> None:
+    """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
+    if torch.compiler.is_compiling() and any(form.promises.fused == "formula" for form in _waiting):
+        # Once Inductor has a program it copies its decompositions. A new thread has none of the modes of the tracing.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(importlib.import_module, "torch._inductor.lowering").result()
+    inductor = private.inductor() if _waiting else None
+    if inductor is None:
+        return
+    for form in _waiting:
+        for op in {form.op, autocast.uncast.get(form.op, form.op)}:
+            if form.promises.fused == "formula":
+                # The second is a copy, which Inductor made if it has compiled before. A program that it has already,
+                # as one that was exported elsewhere, calls the kernel.
+                for table in (inductor.decompositions, inductor.decompositions_in_use()):
+                    table[op] = _decomposed(form)
+                inductor.lowerings[op] = inductor.kernel(op, add_to_fallback_set=False)
+            else:
+                inductor.lowerings[op] = _lowered(inductor, op, form)
+                _lowered_ops.add(op)
+    _waiting.clear()  # now, for another thread may be here, too
+
+
+def tag_caches(package: Path) -> None:
+    """Let the caches of compiled programs know the Python of a package: they know an operator by its name alone."""
+    files = sorted([*package.glob("*.py"), *package.glob("_layer/*.py")])
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
+
+
+def _decomposed(form: Form) -> Callable[..., Any]:
+    formula: Any = form.promises.formula
+    compute, reads = checked_formula(form.op, formula)
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        shape = contract.check(form, args)
+        likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
+        given = complete(form.op, args, kwargs)
+        results = compute(likes, *(given[place] for place in reads))
+        return results if len(results) > 1 else results[0]
+
+    return decomposed
+
+
+def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
+    ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
+    compute: Any = form.promises.fused
+    numbers = form.numbers.values()
+    own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        first = args[form.inputs[form.first]]
+        device, dtype = first.get_device(), first.get_dtype()
+        call = inductor.now.graph.current_node
+        out = form.targets(call.args, call.kwargs).get("out")
+        if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
+            return call_kernel(*args, **kwargs)
+        given = complete(op, args, kwargs)
+        read = inductor.broadcast(*form.given(args).values())
+        load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}
+        if form.kind & TENSOR_NUMBERS:
+            load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
+
+        def element(place_of_result: int, index: Any) -> Any:
+            values = [
+                ops.to_dtype(load[place](index), own.get(place, dtype))
+                if place in load
+                else None
+                if kind == "Tensor?"
+                else ops.constant(given[place], _DTYPES.get(kind, dtype))
+                for place, kind in enumerate(form.kinds.values())
+            ]
+            operations = _Operations(ops, dtype)
+            elements = [None if value is None else _Element(operations, value) for value in values]
+            computed = compute(operations, *elements)
+            one = operations.unwrapped(computed[place_of_result] if len(form.of_results) > 1 else computed)
+            of_result = form.of_results[place_of_result]
+            return one if of_result is None else ops.to_dtype(one, of_result)
+
+        results = tuple(
+            inductor.pointwise(
+                device=device, dtype=own_dtype or dtype, inner_fn=partial(element, place), ranges=read[0].get_size()
+            )
+            for place, own_dtype in enumerate(form.of_results)
+        )
+        if form.kind & FUNCTIONAL:
+            return results if len(results) > 1 else results[0]
+        inductor.write(form.targets(args, kwargs)["out"], results[0])
+        return None
+
+    return lowered
+
+
+class _Operations:
+    """Inductor's operations on elements of a dtype. A number of Python is one, too, which Inductor has no rule for."""
+
+    def __init__(self, ops: Any, dtype: torch.dtype) -> None:
+        self._ops, self._dtype = ops, dtype
+
+    def __getattr__(self, name: str) -> Callable[..., _Element]:
+        operation = getattr(self._ops, name)
+        return lambda *args, **kwargs: _Element(self, operation(*map(self.unwrapped, args), **kwargs))
+
+    def unwrapped(self, x: Any) -> Any:
+        is_number = type(x) in (int, float)
+        return x.value if isinstance(x, _Element) else self._ops.constant(x, self._dtype) if is_number else x
+
+
+class _Element:
+    """What these operations take, and make. Python's operators are among them."""
+
+    def __init__(self, operations: _Operations, value: Any) -> None:
+        self.operations, self.value = operations, value
+
+
+_OPERATORS = {
+    "neg": "neg", "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "mod": "mod", "pow": "pow",
+    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne", "invert": "bitwise_not",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+for _python, _name in _OPERATORS.items():
+    setattr(_Element, f"__{_python}__", lambda *args, _name=_name: getattr(args[0].operations, _name)(*args))
+    setattr(_Element, f"__r{_python}__", lambda x, y, _name=_name: getattr(x.operations, _name)(y, x))
+
+
+def _everywhere(load: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda index: load([])
+
+
+def _keeps_bits(config: Any, device: torch.device, dtype: torch.dtype) -> bool:
+    return (
+        device.type == "cpu"
+        and platform.machine() == "x86_64"
+        and dtype.itemsize != 2
+        and config.cpu_backend == "cpp"
+        and config.cpp.enable_floating_point_contract_flag == "off"
+    )
+
+
+def _is_near_a_loop(call: Node, out: Any) -> bool:
+    """Return whether Inductor makes a loop of what gives the arguments of a call, or takes its result, past views."""
+    near, seen = [*call.all_input_nodes, *call.users, *(out.users if isinstance(out, Node) else ())], {call}
+    for node in near:
+        if node in seen or node.op != "call_function":
+            continue
+        seen.add(node)
+        if node.target is getitem or private.is_view(node.target):
+            near += [*node.all_input_nodes, *node.users]
+        elif node.target in _lowered_ops or not _LOOPS.isdisjoint(getattr(node.target, "tags", ())):
+            return True
+    return False

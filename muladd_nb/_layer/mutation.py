@@ -1,0 +1,103 @@
+"""What a write means to autograd: no derivative passes through it, and it is not silent."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from . import contract
+from . import torch_private as private
+from ._library import implement
+from .derivative import no_gradient
+from .operator import FUNCTIONAL, TENSOR_NUMBERS, UPDATING, Form
+from .short_way import before
+
+_warned: set[str] = set()
+
+
+def register(form: Form) -> None:
+    """Register the Autograd kernel of a form that writes."""
+    if form.kind & FUNCTIONAL:
+        return
+    op = form.op
+
+    def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        if form.kind & TENSOR_NUMBERS:
+            for number, place in form.numbers.items():
+                if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
+                    raise no_gradient(op, number, form.promises.instead)
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        tensors = form.given(args) | targets
+        if form.kind & UPDATING:
+            refuse_gradients_of_updates(op, tensors)
+        else:
+            _refuse_or_warn(form, tensors.values())
+        return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
+
+    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Tensor]:
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        return targets.values()
+
+    implement(op, before(autograd, form), "Autograd", with_keyset=True)
+    count_writes(op, written)
+
+
+def count_writes(op: Any, written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]]) -> None:
+    """Count each write of an operator into the tensors of a call that it writes to."""
+
+    # This is where ATen counts a write, also in inference mode, where nothing comes to Autograd. The backend's kernel
+    # counts its own only where nothing is between: no dispatch mode, and no wrapper subclass, whose tensors are others.
+    def counted(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [x for x in written(args, kwargs) if not x.is_inference()]  # which have no counter
+        versions = [private.version(x) for x in tensors]
+        result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
+        for x, version in zip(tensors, versions, strict=True):
+            if private.version(x) == version:
+                increment_version(x)
+        return result
+
+    implement(op, counted, "ADInplaceOrView", with_keyset=True)
+
+
+def refuse_gradients(
+    op: Any, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
+) -> None:
+    """Raise an error if a derivative by one of these tensors would be lost."""
+    for name, x in tensors.items():
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise no_gradient(op, name, instead, f"{why}, but {{}} requires grad")
+        if may_be_dual and private.has_tangent(x):
+            raise no_gradient(op, name, instead, f"{why}, but {{}} has a tangent")
+
+
+def refuse_gradients_of_updates(op: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Do so for an operator that writes to arguments which it also reads."""
+    why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
+    # To ask for a tangent is recorded by what traces; Inductor, which traces writes twice, wants the same of both.
+    refuse_gradients(op, tensors, why, instead, may_be_dual=private.differentiating())
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    return private.differentiating() and private.has_tangent(tensor)
+
+
+def _refuse_or_warn(form: Form, tensors: Iterable[Tensor]) -> None:
+    op = form.name
+    advice = "use the operator that returns its result"
+    if any(_has_tangent(tensor) for tensor in tensors):
+        raise RuntimeError(f"{op}: tangents do not pass through out; {advice}")
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        return
+    if private.transforms_active():
+        raise RuntimeError(f"{op}: gradients do not pass through out; {advice}")
+    if op not in _warned or torch.is_warn_always_enabled():
+        _warned.add(op)
+        message = f"{op}: no gradient is recorded through out, but an argument requires grad; {advice}"
+        warnings.warn(message, stacklevel=5 if form.below else 4)  # the caller, past the short way and torch._ops

@@ -1,0 +1,70 @@
+"""Nested tensors of the jagged layout: an element-wise operator works on their values, packed in one tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import contract, unsupported
+from . import torch_private as private
+from ._library import implement
+from .operator import OUT, Form
+
+
+def register(form: Form) -> None:
+    """Register the rule for jagged tensors of an operator."""
+    assert_later = private.refusal(private.COMPILED_LENGTHS, form.name) or private.assert_later
+
+    def rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        targets = form.targets(args, kwargs)
+        unsupported.check(form, args, kwargs)
+        # A shape has the identity of its ragged dimension: of its offsets, or where there are lengths, of those alone.
+        contract.check(form, args, targets)
+        tensors = form.given(args) | targets
+        nested = {name: x for name, x in tensors.items() if isinstance(x, private.NestedTensor)}
+        first, *others = nested.items()
+        for name, x in tensors.items():
+            _check_beside(form.name, name, x, *first)
+        for name, x in others:
+            if x.lengths() is not None and x.offsets() is not first[1].offsets():
+                must = f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
+                if type(x.offsets()) is Tensor:
+                    raise RuntimeError(must)
+                # One tensor of the caller is two to a compiler, which can only ask later whether they are equal.
+                assert_later((x.offsets() == first[1].offsets()).all(), must)
+        result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
+        if targets:
+            return targets["out"] if form.kind & OUT else None
+        results = result if isinstance(result, tuple) else (result,)
+        of_results = tuple(private.jagged_like(first[1], values) for values in results)
+        return of_results if isinstance(result, tuple) else of_results[0]
+
+    if refuse := private.refusal(private.JAGGED, form.name):
+
+        def refuse_nested(*args: Any, **kwargs: Any) -> None:
+            unsupported.check(form, args, kwargs)
+            refuse()
+
+        implement(form.op, refuse_nested, "AutogradNestedTensor")
+    else:
+        torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, private.leave_alone(rule))
+
+
+def _check_beside(op: str, name: str, x: Tensor, first: str, a: Any) -> None:
+    """Raise ``RuntimeError`` unless what is broadcast is as well where all values are packed in one tensor."""
+    is_nested = isinstance(x, private.NestedTensor)
+    most = a.dim() if is_nested else a.dim() - 1 - private.ragged_dim(a)
+    if x.dim() > most or (is_nested and x.dim() < a.dim()):
+        expected = (
+            f"as many dimensions as {first}, {a.dim()},"
+            if is_nested
+            else f"at most {most} dimensions, as {first} has after its ragged one,"
+        )
+        raise RuntimeError(f"{op}: {name} must have {expected} got {x.dim()}; expand it")
+
+
+def _values(x: Any) -> Any:
+    return private.jagged_values(x) if isinstance(x, private.NestedTensor) else x

@@ -1,0 +1,237 @@
+"""What an element-wise operator promises, and the forms that C++ declared of it: what every rule here reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from . import torch_private as private
+from ._library import name, namespace
+
+# The forms of src/elementwise/operator.h.
+FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UNRECORDED, UPDATING = 1, 2, 4, 8, 16, 64
+TABLE = f"{namespace}/_operators.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Elementwise:
+    """What an element-wise operator promises.
+
+    Its functions are given None for a tensor that is absent.
+
+    Parameters
+    ----------
+    partials
+        The partial derivative of the result with respect to each tensor that has one, as
+        :func:`derivative.elementwise` takes them: a tuple of them where there are several results.
+    formula
+        The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name
+        the arguments. It gives the derivatives that are not among ``partials``, and the tests what to expect. A number
+        that changes between calls of a compiled program comes as a float64 tensor of shape [].
+    times
+        What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
+    node
+        What ``grad_fn`` is called, without ``Backward``.
+    differentiable
+        Whether there is a derivative. Where there is none, a floating-point result does not require grad, and to ask
+        for its derivative is an error.
+    instead
+        What to do for a gradient that there is none of, for the error message.
+    aten
+        A function of the tensors, made of one operator of ATen that has the same derivative: ``torch.mul`` for
+        ``a * b + c``. Its node, in C++, records a small call three times faster than one in Python can.
+    flops
+        Floating point operations for each element; instructions do not count.
+    fused
+        Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
+        that of the result, or a tuple of several, with the kernel's bits. Inductor is not asked to in 16 bits. Or
+        ``"formula"``: Inductor compiles the formula in place of the operator, on every device and in every dtype, and
+        its bits may differ.
+    autocast
+        What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
+        region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
+    linear
+        The sets of tensors in which the operator is linear while the others stay as they are. Only those may
+        stay partial sums together, as a DTensor.
+    """
+
+    partials: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    formula: Callable[..., Any] | None = None
+    times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
+    differentiable: bool = True
+    node: str | None = None
+    instead: str | None = None
+    aten: Callable[..., Tensor] | None = None
+    flops: int = 1
+    fused: Callable[..., Any] | Literal["formula"] | None = None
+    autocast: Literal["cast", "float32", "leave"] = "cast"
+    linear: tuple[set[str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.partials and not self.differentiable:
+            raise ValueError(f"what is not differentiable has no partial derivatives, got some for {[*self.partials]}")
+        if self.fused == "formula" and self.formula is None:
+            raise ValueError('fused="formula" is to compile a formula, and there is none')
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """One form of an operator.
+
+    ``kind`` is FUNCTIONAL, WRITING, OUT or UPDATING, and may have TENSOR_NUMBERS or be UNRECORDED.
+
+    ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
+    tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
+    shape. ``below`` is the same operator UNRECORDED, where it exists.
+    """
+
+    declaration: str
+    kind: int
+    op: Any
+    dtypes: tuple[torch.dtype, ...]
+    promises: Elementwise
+    below: Any = None
+    of_results: tuple[torch.dtype | None, ...] = (None,)
+    of_inputs: tuple[torch.dtype | None, ...] = ()
+    broadcasts: bool = False
+
+    @cached_property
+    def name(self) -> str:
+        """What its error messages begin with."""
+        own = name(self.op)
+        return own.removeprefix("_") if self.kind & UNRECORDED else own
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """What each argument is, but ``out``: a Tensor, Tensor?, float, int or bool."""
+        # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
+        arguments = map(str.split, self.declaration.partition("(")[2].removesuffix(")").split(", "))
+        named = {words[1].partition("=")[0]: words[0] for words in arguments if words != ["*"]}
+        return {x: "Tensor" if re.match(r"Tensor(\(|!|$)", kind) else kind for x, kind in named.items()}
+
+    @cached_property
+    def inputs(self) -> dict[str, int]:
+        """The tensors whose elements it computes with, and their places among the arguments."""
+        return self._places("Tensor", "Tensor?")
+
+    @cached_property
+    def required(self) -> dict[str, int]:
+        """Those that must be there."""
+        return self._places("Tensor")
+
+    def given(self, args: Sequence[Any]) -> dict[str, Any]:
+        """Return those of a call that are there, by their names; the last arguments may be left out."""
+        return {x: args[i] for x, i in self.inputs.items() if i < len(args) and args[i] is not None}
+
+    @cached_property
+    def own(self) -> dict[str, torch.dtype]:
+        """The tensors with a dtype of their own, and which."""
+        return {x: dtype for x, dtype in zip(self.inputs, self.of_inputs, strict=False) if dtype is not None}
+
+    @cached_property
+    def first(self) -> str:
+        """The first tensor that is always there of the dtype that the others share."""
+        return next(x for x in self.required if x not in self.own)
+
+    def result_dtypes(self, args: tuple[Any, ...]) -> list[torch.dtype]:
+        """Return the dtype of each result of a call."""
+        return [dtype or args[self.inputs[self.first]].dtype for dtype in self.of_results]
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Its floats, and their places: tensors of TENSOR_NUMBERS."""
+        return self._places("float")
+
+    @cached_property
+    def integers(self) -> dict[str, int]:
+        """Its ints and bools, and their places."""
+        return self._places("int", "bool")
+
+    def _places(self, *kinds: str) -> dict[str, int]:
+        return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}
+
+    @cached_property
+    def written(self) -> dict[str, int]:
+        """The arguments that UPDATING writes to, and their places."""
+        of_schema = {x.name: x.alias_info for x in private.arguments(self.op)}
+        return {x: place for x, place in self.inputs.items() if of_schema[x] is not None and of_schema[x].is_write}
+
+    def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tensors that a call writes to, in the order of the results, by their names."""
+        if self.kind & (WRITING | OUT):
+            return {"out": kwargs.get("out", args[-1])}
+        return {x: args[place] for x, place in self.written.items()}
+
+
+@cache
+def _defaults(op: Any) -> dict[str, Any]:
+    return {x.name: x.default_value for x in private.arguments(op)}
+
+
+def complete(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return all arguments of a call by their places: the dispatcher leaves out those that equal their defaults."""
+    defaults = _defaults(op)
+    return tuple({**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}.values())
+
+
+def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable[..., Any]:
+    """Return what takes all arguments of an operator by position, ``leading`` others first, for one that does not."""
+    names = [x.name for x in private.arguments(op)]
+    count = sum(not x.kwarg_only for x in private.arguments(op))
+    if count == len(names):
+        return call
+    first_keyword = leading + count
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return call(*args[:first_keyword], **dict(zip(names[count:], args[first_keyword:], strict=False)), **kwargs)
+
+    return called
+
+
+_Record = tuple[str, int, str, list[str], list[str], list[str], bool]
+
+
+def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list[Form]:
+    """Return the forms of the operators in ``table``, of all that C++ declared.
+
+    Raises
+    ------
+    ImportError
+        If one is declared that the table has not, or the other way round.
+    """
+    sides = {"src/operators.h": {declaration for declaration, *_ in operators}, TABLE: set(table)}
+    lacking = [
+        f'{here} has "{declaration}", and {there} has not: add it there'
+        for here, there in (tuple(sides), tuple(sides)[::-1])
+        for declaration in sorted(sides[here] - sides[there])
+    ]
+    if lacking:
+        raise ImportError(f"{namespace}: {'; '.join(lacking)}")
+    ops = {}
+    for declaration, kind, qualified, *_ in operators:
+        packet, _, overload = qualified.partition(".")
+        ops[declaration, kind] = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    return [
+        Form(
+            declaration,
+            kind,
+            ops[declaration, kind],
+            tuple(getattr(torch, dtype) for dtype in dtypes),
+            table[declaration],
+            ops.get((declaration, kind | UNRECORDED)),
+            _own(of_results),
+            _own(of_inputs),
+            broadcasts,
+        )
+        for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts in operators
+    ]
+
+
+def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:
+    return tuple(getattr(torch, dtype) if dtype else None for dtype in dtypes)

@@ -1,0 +1,297 @@
+"""What the public functions are made of: a short way to the kernel, ``out=``, and numbers that change.
+
+``torch.compile`` makes a constant of a ``float`` argument, and compiles again for the next one. So while it traces, a
+number that changes goes into the program as a tensor, to the form that takes it as one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import update_wrapper
+from numbers import Complex, Real
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.fx import Proxy
+
+from . import contract
+from . import torch_private as private
+from .derivative import no_gradient
+from .kernel import Kernel
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, WRITING, Form, by_position
+from .short_way import way, written_out
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_INFINITE = 2**1024 - 2**970  # the first int whose nearest float is infinite
+
+# Below autograd, whose kernels are in Python, a small call is twice as fast. A subclass, and a program that is traced,
+# come to `_otherwise`.
+_FUNCTION = """\
+def {name}{signature}:
+    if _is_dynamo_compiling():
+        return _otherwise({arguments}, {out})
+{ways}\
+    return _otherwise({arguments}, {out})
+"""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
+    """Return a decorator that makes the public function of an operator of one that has its signature, and no body.
+
+    Its name is that of the operator. Where the operator has overloads, the first is called that takes tensors where
+    tensors come.
+
+    Parameters
+    ----------
+    forms
+        All that were registered.
+
+    Raises
+    ------
+    ValueError
+        If there is no operator of that name, or none that does what the signature says of ``out``.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        name = function.__name__
+        rows: dict[str, dict[int, Form]] = {
+            form.declaration: {} for form in forms if form.name == name and not form.kind & OUT
+        }
+        for form in forms:
+            if form.declaration in rows:
+                rows[form.declaration][form.kind] = form
+        if not rows:
+            raise ValueError(f"{name}: there is no operator of this name, only {sorted({form.name for form in forms})}")
+        kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
+        if kernels:
+            return _of_kernel(kernels[0], function)
+        # What is updated may be called out.
+        updates = any(UPDATING in by_kind for by_kind in rows.values())
+        _check_out(name, rows, None if updates else inspect.signature(function).parameters.get("out"))
+        callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
+
+        def otherwise(*args: Any) -> Any:
+            *inputs, out = args
+            for caller in callers:
+                numbers = [args[place] for place in caller.numbers.values()]
+                if len(callers) > 1 and not is_compiling():
+                    for x in numbers:
+                        if isinstance(x, Proxy):  # torch.fx records a call of this: which form it is, a run will tell
+                            into = {} if out is None else {"out": out}
+                            return x.tracer.create_proxy("call_function", written, tuple(inputs), into)
+                if not any(isinstance(x, Tensor) for x in numbers):
+                    return caller(inputs, out)
+            return callers[0](inputs, out)
+
+        # In the source, the annotations would be values.
+        signature = inspect.signature(function)
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        *arguments, out = [*signature.parameters] + ["None"] * (updates or "out" not in signature.parameters)
+        scope = {"_is_dynamo_compiling": is_dynamo_compiling, "_otherwise": otherwise}
+        ways = ""
+        for row, by_kind in enumerate(rows.values()):
+            writing = by_kind.get(WRITING) if out == "out" else None
+            functional = by_kind.get(FUNCTIONAL) or by_kind.get(UPDATING)
+            source, calls = way(functional, writing, arguments, out, row)
+            ways += source
+            scope |= calls
+        source = _FUNCTION.format(
+            name=name, signature=inspect.Signature(bare), arguments=", ".join(arguments), out=out, ways=ways
+        )
+        written: Any = update_wrapper(written_out(name, source, scope), function)
+        return written
+
+    return decorate
+
+
+_FUNCTION_OF_KERNEL = """\
+def {name}{signature}:
+    if {refused}:
+        {refuse}({arguments})
+    return {call}({arguments_by_name})
+"""
+
+
+def _of_kernel(kernel: Kernel, function: _Function) -> _Function:
+    """Return the public function of an operator that takes whatever the dispatcher takes."""
+    parameters = inspect.signature(function).parameters
+    if [*parameters] != [x.name for x in kernel.arguments]:
+        raise ValueError(f"{kernel.name}: its arguments are {[x.name for x in kernel.arguments]}, got {[*parameters]}")
+
+    def refuse(*args: Any) -> None:
+        kernel.tensors(args)
+        for argument, place in kernel.numbers.items():
+            if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
+                raise no_gradient(kernel.op, argument)  # torch makes a number of it, and forgets its gradient
+
+    def own(word: str) -> str:
+        return own(f"_{word}") if word in parameters else word
+
+    # The defaults are values, which stand in the source as None.
+    bare = [
+        x.replace(annotation=x.empty, default=x.empty if x.default is x.empty else None) for x in parameters.values()
+    ]
+    refused = [f"{x} is None" for x in kernel.required] + [
+        f"{own('isinstance_')}({x}, {own('Tensor_')})" for x in kernel.numbers
+    ]
+    source = _FUNCTION_OF_KERNEL.format(
+        name=kernel.name,
+        signature=inspect.Signature(bare),
+        refused=" or ".join(refused) or "False",
+        refuse=own("refuse_"),
+        arguments=", ".join(parameters),
+        call=own("call_"),
+        arguments_by_name=", ".join(f"{x.name}={x.name}" if x.is_keyword else x.name for x in kernel.arguments),
+    )
+    scope = {own("isinstance_"): isinstance, own("Tensor_"): Tensor, own("refuse_"): refuse, own("call_"): kernel.op}
+    written: Any = update_wrapper(written_out(kernel.name, source, scope), function)
+    written.__defaults__, written.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return written
+
+
+def _check_out(name: str, rows: dict[str, dict[int, Form]], out: inspect.Parameter | None) -> None:
+    """Raise ``ValueError`` unless each operator has the forms that a signature with this ``out`` calls."""
+    for declaration, by_kind in rows.items():
+        if out is not None and WRITING not in by_kind:
+            raise ValueError(f"{name}: out needs a form of {declaration} that writes, and its row has none")
+        if (out is None or out.default is None) and WRITING in by_kind and FUNCTIONAL not in by_kind:
+            raise ValueError(f"{name}: {declaration} only writes, so that out must be an argument without a default")
+
+
+class _Caller:
+    """Calls the forms of one declaration."""
+
+    def __init__(self, name: str, by_kind: dict[int, Form], is_one_of_several: bool) -> None:
+        self.name = name
+        self.by_kind = by_kind
+        self.calls = {kind: by_position(form.op, form.op) for kind, form in by_kind.items()}
+        self.written = {
+            kind: [len(form.kinds)] if kind & WRITING else [*form.written.values()] for kind, form in by_kind.items()
+        }
+        self.form = by_kind.get(FUNCTIONAL) or by_kind.get(UPDATING) or by_kind[WRITING]
+        self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
+        self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
+
+    def __call__(self, args: list[Any], out: Any) -> Any:
+        contract.check_defined(self.form, tuple(args), {"out": out} if self.form.kind == WRITING else {})
+        for argument, place in self.numbers.items():
+            x = args[place]
+            if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
+                raise self._complex(argument, repr(x))
+            if not (is_compiling() or isinstance(x, (*_NUMBERS, Tensor)) or _stands_for_a_number(x)):
+                raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {_said(x)}")
+            without_end = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
+            if without_end and not -_INFINITE < x < _INFINITE:
+                got = f"{type(x).__name__} of {int(x).bit_length()} bits"
+                expected = f"{self.expected}, within a float's range"
+                raise OverflowError(f"{self.name}: {argument} must be {expected}, got {got}")
+        for argument, place in self.integers.items():
+            if not is_compiling():
+                self._check_integer(argument, args[place])
+        for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
+            if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
+                expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"
+                raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}")
+        if out is None and self.form.kind != WRITING:
+            return self._call(self.form.kind, args)
+        tensors = {argument: args[place] for argument, place in self.inputs.items()}
+        refuse_gradients(self.name, **tensors, out=out)
+        self._call(WRITING, [*args, out])
+        return out if FUNCTIONAL in self.by_kind else None
+
+    def _call(self, kind: int, args: list[Any]) -> Any:
+        form, call = self.by_kind[kind], self.calls[kind]
+        places = self.numbers.values()
+        if not is_compiling() and not any(isinstance(args[place], _SYMBOLIC) for place in places):
+            for argument, place in self.numbers.items():
+                # torch makes a number of a tensor of one element, and forgets its gradient.
+                if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
+                    raise no_gradient(form.op, argument, form.promises.instead)
+            return call(*args)
+        if kind | TENSOR_NUMBERS in self.by_kind and not all(is_constant(args[place]) for place in places):
+            call = self.calls[kind | TENSOR_NUMBERS]
+            args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
+            for argument, place in self.numbers.items():
+                if args[place].is_complex():
+                    raise self._complex(argument, "a complex one")
+        # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
+        # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
+        views = {place: args[place] for place in self.written[kind]}
+        views = {place: x for place, x in views.items() if isinstance(x, Tensor) and private.base(x) is not None}
+        for place, x in views.items():
+            args[place] = torch.empty_like(x) if kind == WRITING else x.clone()
+        result = call(*args)
+        for place, x in views.items():
+            x.copy_(args[place])
+        return result
+
+    def _check_integer(self, argument: str, x: Any) -> None:
+        kind = self.form.kinds[argument]
+        if not isinstance(x, Tensor) and _stands_for_a_tensor(x):
+            return  # torch.fx traces it
+        is_one = isinstance(x, bool) if kind == "bool" else hasattr(type(x), "__index__") and not isinstance(x, Tensor)
+        if not is_one:
+            raise TypeError(
+                f"{self.name}: {argument} must be {'a bool' if kind == 'bool' else 'an int'}, got {_said(x)}"
+            )
+        if isinstance(x, int) and not -(2**63) <= x < 2**63:
+            got = f"an int of {x.bit_length()} bits"
+            raise OverflowError(f"{self.name}: {argument} must be an int of 64 bits, got {got}")
+
+    def _complex(self, argument: str, got: str) -> TypeError:
+        return TypeError(f"{self.name}: {argument} must be {self.expected}, got {got}")
+
+
+def _stands_for_a_tensor(x: Any) -> bool:
+    return hasattr(type(x), "__torch_function__")  # torch.fx's Proxy, and what duck-types a tensor
+
+
+def _stands_for_a_number(x: Any) -> bool:
+    # An array has the method, and is a number where it has one element.
+    is_number = hasattr(type(x), "__float__") or hasattr(type(x), "__index__")
+    return (is_number and getattr(x, "size", 1) == 1) or _stands_for_a_tensor(x)
+
+
+def _said(x: Any) -> str:
+    """Return what an error message calls something that is no tensor, with what to do where it could be one."""
+    if isinstance(x, (list, tuple)) or hasattr(type(x), "__array__"):
+        return f"a {type(x).__name__}; make a tensor of it with torch.as_tensor"
+    return "None" if x is None else f"{x!r}, of type {type(x).__name__}"
+
+
+def refuse_gradients(op: str, **tensors: Any) -> None:
+    """Raise ``RuntimeError`` if one of the tensors of an operator that writes into ``out`` requires grad."""
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        # `is True`: what torch.fx traces, or duck-types a tensor, answers otherwise, and is left to the operator.
+        if not isinstance(tensor, _NUMBERS) and getattr(tensor, "requires_grad", None) is True:
+            raise RuntimeError(
+                f"{op}: no gradient is recorded through out, but {name} requires grad; "
+                f"call it under torch.no_grad(), or detach {name}"
+            )
+
+
+def is_constant(number: Any) -> bool:
+    """Return whether a number is a constant of the program that is traced, not a value that changes between calls."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value
+
+    # What is no real number is left to the operator, which refuses it.
+    return isinstance(number, complex) or (isinstance(number, _NUMBERS) and has_static_value(number))
+
+
+def as_tensor(number: Any) -> Tensor:
+    """Return a number as a form with ``TENSOR_NUMBERS`` takes it, which is no complex one."""
+    if not isinstance(number, _NUMBERS):  # a NumPy scalar, which Dynamo traces as an array
+        tensor = torch.as_tensor(number)
+        return tensor if tensor.is_complex() else tensor.to("cpu", torch.float64)
+    # An addition, because it is among the few operations for which the compiler keeps a float an input: of
+    # torch.tensor(number) it makes a constant. Adding to -0.0 changes no bit.
+    zero: Any = torch.full((), -0.0, dtype=torch.float64, device="cpu")
+    return zero + number

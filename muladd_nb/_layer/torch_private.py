@@ -1,0 +1,432 @@
+"""Every private name of torch that this package uses, in one table, and what is lost where a torch lacks one.
+
+None has a public counterpart in every torch of the supported range. One that is missing does not stop the import: there
+is one warning, another way where there is one, and a sentence where a call would be wrong. To need another name is a
+line of the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pkgutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad, profiler
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+# What a name is needed for, and what becomes of it without.
+SPEED = "a call", "takes longer"
+AUTOCAST = "a call under autocast", "takes longer"
+TRANSFORMS = "a derivative under torch.func", "is refused"
+FORWARD_MODE = "a tensor with a tangent", "is refused"
+JAGGED = "a jagged nested tensor", "is refused"
+COMPILED_IN_PART = "an eager part of a compiled program", "takes longer"
+COMPILED_LENGTHS = "a compiled jagged tensor with lengths", "is refused"
+COMPILED_AUTOGRAD = "a backward under compiled autograd", "is refused"
+COMPILED_VIEWS = "a compiled write into out", "takes longer"
+VMAP_OF_OUT = "an out variant under vmap", "is refused"
+
+_Capability = tuple[str, str]
+_Callable = TypeVar("_Callable", bound=Callable[..., Any])
+names: dict[str, tuple[_Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
+_missing: list[str] = []
+_package = __name__.partition(".")[0]
+
+
+def _find(path: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+    """Return what stands at ``module:name.name``; where nothing does, note that, and return ``otherwise``.
+
+    A field is what a class announces, and gives to each of its objects.
+    """
+    names[path] = needed_for
+    of, _, last = path.rpartition(".")
+    try:
+        return pkgutil.resolve_name(of).__annotations__[last] if field else pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, KeyError):
+        if not any(path.startswith(f"{other}.") for other in _missing):
+            _missing.append(path)
+        return otherwise
+
+
+def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+    """Return what gets an attribute of everything like the object, or of the class, that stands at ``of``."""
+    found = _find(f"{of}.{attribute}", *needed_for, field=field)
+    return otherwise if found is None else attrgetter(attribute)
+
+
+def missing() -> list[str]:
+    """Return the names that this torch lacks, each with what is lost."""
+    return [f"{_dotted(path)} ({'; '.join(map(' '.join, names[path]))})" for path in _missing]
+
+
+def lacking(capability: _Capability) -> str:
+    """Return why a capability is lost, as a sentence ends, or nothing if it is not."""
+    lost = ", ".join(_dotted(path) for path in _missing if capability in names[path])
+    return f"{capability[0]} needs {lost}, which torch {torch.__version__} lacks" if lost else ""
+
+
+def _dotted(path: str) -> str:
+    return path.replace(":", ".")
+
+
+def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] | None:
+    """Return what raises ``RuntimeError`` for an operator that needs a capability which is lost, or None."""
+    reason = lacking(capability)
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"{operator}: {reason}; use another torch, or a newer {_package}")
+
+    return refuse if reason else None
+
+
+# ---- The table
+
+
+class _Function(torch.autograd.Function):
+    """An ordinary function of autograd, which torch refuses while a transform is running; tracing would record it."""
+
+    @staticmethod
+    def forward(ctx: Any) -> None:
+        pass
+
+    @classmethod
+    def is_refused(cls) -> bool:
+        try:
+            cls.apply()
+        except RuntimeError:
+            return True
+        return False
+
+
+def _strip(key: str) -> Callable[[Any], Any]:
+    def below(keyset: Any) -> Any:
+        reached = False
+        while key in str(highest := keyset.highestPriorityTypeId()) or not reached:
+            reached = reached or key in str(highest)
+            keyset = keyset.remove(highest)
+        return keyset
+
+    return below
+
+
+# The keys of a set that are below autograd: what is left for a kernel at Autograd to dispatch to.
+_after_autograd = _find("torch._C:_after_autograd_keyset", SPEED)
+below_autograd = _strip("Autograd") if _after_autograd is None else _after_autograd.__and__
+
+# The same of ADInplaceOrView, where writes are counted.
+_after_inplace = _find("torch._C:_after_ADInplaceOrView_keyset", SPEED)
+below_version_counter = _strip("ADInplaceOrView") if _after_inplace is None else _after_inplace.__and__
+
+# A context in which operators are dispatched below autograd, where nothing is to be recorded.
+BelowAutograd = _find("torch._C:_AutoDispatchBelowAutograd", SPEED, otherwise=contextlib.nullcontext)
+
+# Is torch.jit.trace running?
+_is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
+
+# Is a torch.func transform (grad, jvp, vmap ...) running?
+transforms_active = _find(
+    "torch._C:_are_functorch_transforms_active", SPEED, otherwise=lambda: not _is_tracing() and _Function.is_refused()
+)
+
+# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
+# public one knows no levels; torch.func refuses it.
+SingleLevelFunction = _find(
+    "torch.autograd.function:_SingleLevelFunction", TRANSFORMS, otherwise=torch.autograd.Function
+)
+record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
+
+# What compiled autograd asks of every function, which those for a single level do not answer.
+compiled_autograd_key = _find("torch.autograd.function:Function._compiled_autograd_key", COMPILED_AUTOGRAD)
+
+_is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
+_set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
+
+# Where the innermost level of forward-mode AD stands, which changes. If it is not known, one may be open.
+_forward_ad: Any = forward_ad
+if _find("torch.autograd.forward_ad:_current_level", SPEED) is None:
+    _forward_ad = SimpleNamespace(_current_level=0)
+
+_is_grad_enabled = torch.is_grad_enabled
+_any_requires_grad = _find(
+    "torch._C:_any_requires_grad",
+    SPEED,
+    otherwise=lambda *args: any(isinstance(x, Tensor) and x.requires_grad for x in args),
+)
+
+# How Dynamo is told what not to compile.
+_set_strategy = _find("torch._C._dynamo.eval_frame:set_code_exec_strategy", COMPILED_IN_PART)
+_Strategy = _find("torch._C._dynamo.eval_frame:_FrameExecStrategy", COMPILED_IN_PART)
+_Action = _find("torch._C._dynamo.eval_frame:_FrameAction", COMPILED_IN_PART)
+
+# How many modes listen, and whether a profiler does. If it is not known, one may.
+_dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", SPEED, otherwise=lambda: 1)
+_function_modes = _find("torch._C:_len_torch_function_stack", SPEED, otherwise=lambda: 1)
+_profiler: Any = profiler
+if _find("torch.autograd.profiler:_is_profiler_enabled", SPEED) is None:
+    _profiler = SimpleNamespace(_is_profiler_enabled=True)
+
+# Is autocast enabled for any device?
+autocasts = _find("torch._C:_is_any_autocast_enabled", SPEED, otherwise=lambda: True)
+
+_ExcludeDispatchKeyGuard = _find("torch._C:_ExcludeDispatchKeyGuard", AUTOCAST)
+_DispatchKeySet = _find("torch._C:DispatchKeySet", AUTOCAST)
+_AutocastCPU = _find("torch._C:DispatchKey.AutocastCPU", AUTOCAST)
+_AutocastCUDA = _find("torch._C:DispatchKey.AutocastCUDA", AUTOCAST)
+
+# What `op.__call__` and `op.redispatch` call: without the steps through Python, 0.2 and 0.3 us a call.
+entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambda op: op)
+# Calls an operator for which nothing that __torch_function__ serves can come: 0.25 us less than `_op` takes to ask.
+_call_boxed = _find("torch._C:_dispatch_call_boxed", SPEED)
+_handle = _getter("torch:ops.aten.mul.Tensor", "_handle", SPEED)
+redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
+
+_schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
+
+# How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
+version = _getter("torch._C:TensorBase", "_version", SPEED, otherwise=lambda tensor: None)
+
+_knows_base = _find("torch._C:TensorBase._base", COMPILED_VIEWS) is not None
+
+_JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
+NestedTensor = _find(_JAGGED, JAGGED)
+# The elements, packed in one tensor, which is the memory itself.
+jagged_values = _getter(_JAGGED, "_values", JAGGED, field=True)
+ragged_dim = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
+_metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, field=True)
+
+# Raises where a program runs, not where it is compiled.
+assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
+
+# What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
+_interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
+_vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
+
+# Has a tensor other tensors in it, that torch can take it apart into?
+is_wrapper_subclass = _find(
+    "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
+    SPEED,
+    otherwise=lambda x: isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__"),
+)
+
+OpOverload = type(torch.ops.aten.mul.Tensor)
+
+if _missing:
+    warnings.warn(
+        f"{_package}: torch {torch.__version__} lacks {', '.join(missing())}; everything else works. "
+        f"A newer {_package} may know this torch.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+# ---- What is made of them
+
+
+# No one sees which operators are called: no transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace,
+# which compares where calls come from. Source, because a call of it would take as long again.
+UNOBSERVED = (
+    "not (_transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes() "
+    "or _is_tracing() or _profiler._is_profiler_enabled)"
+)
+
+
+def entry_point_of_plain(op: Any) -> Callable[..., Any]:
+    """Return what calls an operator on what has no ``__torch_function__``, where no mode has one."""
+    return partial(_call_boxed, _handle(op)) if _call_boxed and _handle else entry_point(op)
+
+
+def differentiating() -> bool:
+    """Return whether a torch.func transform is running, or a level of ``torch.autograd.forward_ad`` is open."""
+    return transforms_active() or _forward_ad._current_level >= 0
+
+
+def may_be_dual() -> bool:
+    """Return whether a tensor can be a dual one.
+
+    A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
+    but it runs under a dispatch mode then.
+    """
+    return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
+
+
+def is_traced(args: tuple[Any, ...]) -> bool:
+    """Return whether a call on ``args`` is recorded as it is, into a program that is compiled."""
+    return (
+        _dispatch_modes() > 0
+        and get_proxy_mode() is not None
+        and not transforms_active()
+        and not any(isinstance(x, Tensor) and is_wrapper_subclass(x) for x in args)
+    )
+
+
+def leave_alone(function: _Callable) -> _Callable:
+    """Tell Dynamo to compile neither a function that the dispatcher, or autograd, calls, nor what it calls.
+
+    It would, where a program that is compiled in part comes to it, and warn of what it cannot compile.
+    """
+    if not lacking(COMPILED_IN_PART):
+        _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))
+    return function
+
+
+def base(tensor: Tensor) -> Tensor | None:
+    """Return what a tensor is a view of; if that is not known, itself. Dynamo traces this."""
+    return tensor._base if _knows_base else tensor
+
+
+def needs_recording(args: tuple[Any, ...]) -> bool:
+    """Return whether autograd, or a transform, may have something to record for an operator on ``args``."""
+    return (
+        (_is_grad_enabled() and _any_requires_grad(*args))
+        or transforms_active()
+        or _forward_ad._current_level >= 0
+        or _dispatch_modes() > 0
+    )
+
+
+def primal(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` without its tangent of this level of forward-mode AD."""
+    # A tensor of inference mode has none; taken apart outside of it, while torch.func.linearize traces, it is an error.
+    value: Tensor = tensor if tensor.is_inference() else forward_ad.unpack_dual(tensor, level=0).primal
+    return value
+
+
+def has_tangent(tensor: Tensor) -> bool:
+    """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
+    # torch takes no jagged tensor apart, and makes no dual one.
+    return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
+
+
+def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` such that what it calls is recorded as it would be now.
+
+    The forward of an ``autograd.Function`` records nothing. The levels below it must record what they did, and no more.
+    """
+    modes = _is_grad_enabled(), _is_fwd_grad_enabled()
+
+    def call(*args: Any) -> Any:
+        with torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
+            return function(*args)
+
+    return call
+
+
+def record_tangents() -> AbstractContextManager[None]:
+    """Turn forward-mode AD on, as it was where the ``jvp`` of an ``autograd.Function`` is called for."""
+    context: AbstractContextManager[None] = _set_fwd_grad_enabled(True)
+    return context
+
+
+def without_tangents() -> AbstractContextManager[None]:
+    """Turn forward-mode AD off."""
+    context: AbstractContextManager[None] = _set_fwd_grad_enabled(False)
+    return context
+
+
+def without_autocast() -> AbstractContextManager[object]:
+    """Dispatch below autocast."""
+    if lacking(AUTOCAST):
+        return _with_autocast_off()
+    guard: AbstractContextManager[object] = _ExcludeDispatchKeyGuard(
+        _DispatchKeySet(_AutocastCPU) | _DispatchKeySet(_AutocastCUDA)
+    )
+    return guard
+
+
+@contextlib.contextmanager
+def _with_autocast_off() -> Iterator[None]:
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
+
+
+def has_kernel(op: Any, dispatch_key: str) -> bool:
+    """Return whether an operator has a kernel for a dispatch key."""
+    has: bool = op.has_kernel_for_dispatch_key(dispatch_key)
+    return has
+
+
+def arguments(op: Any) -> Any:
+    """Return the arguments of an operator, in the order of its schema."""
+    return _schema(op).arguments
+
+
+def results(op: Any) -> Any:
+    """Return the results of an operator, in the order of its schema."""
+    return _schema(op).returns
+
+
+def is_view(op: Any) -> bool:
+    """Return whether the result of an operator is a view of an argument that it does not write into."""
+    aliases = [result.alias_info for result in results(op)] if hasattr(op, "_schema") else []
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def schema(op: Any) -> str:
+    """Return the schema of an operator as text."""
+    return str(_schema(op))
+
+
+def argument_names(op: Any) -> list[str]:
+    """Return the names of the arguments of an operator, in the order of its schema."""
+    return [argument.name for argument in arguments(op)]
+
+
+def _schema_of_fx(op: Any) -> Any:
+    from torch.fx.operator_schemas import get_signature_for_torch_op
+
+    _, schemas = get_signature_for_torch_op(op, return_schemas=True)
+    return schemas[0] if schemas else None
+
+
+# What operators are lowered with. Inductor takes seconds to import, and is not imported for them.
+_INDUCTOR = {
+    "broadcast": "torch._inductor.lowering:broadcast_tensors",
+    "config": "torch._inductor:config",
+    "decompositions": "torch._inductor.decomposition:decompositions",
+    "decompositions_in_use": "torch._inductor.decomposition:select_decomp_table",
+    "kernel": "torch._inductor.lowering:fallback_handler",
+    "lowerings": "torch._inductor.lowering:lowerings",
+    "now": "torch._inductor.virtualized:V",
+    "ops": "torch._inductor.virtualized:ops",
+    "pointwise": "torch._inductor.ir:Pointwise.create",
+    "write": "torch._inductor.lowering:mutate_to",
+}
+
+
+def inductor() -> Any:
+    """Return what operators are lowered with, or None if Inductor was not imported, or lacks any of it."""
+    if "torch._inductor.lowering" not in sys.modules:
+        return None
+    try:
+        return SimpleNamespace(**{name: pkgutil.resolve_name(path) for name, path in _INDUCTOR.items()})
+    except (ImportError, AttributeError):
+        return None
+
+
+def jagged_like(nested: Any, values: Tensor) -> Tensor:
+    """Return a nested tensor of the structure of ``nested`` with the elements ``values``."""
+    nested_tensor: Tensor = NestedTensor(
+        values,
+        offsets=nested.offsets(),
+        lengths=nested.lengths(),
+        _ragged_idx=ragged_dim(nested),
+        _metadata_cache=dict(_metadata_cache(nested)),
+    )
+    return nested_tensor
+
+
+def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
+
+    def kernel(*args: Any) -> Any:
+        return _vmap_helper(_interpreter(), rule, op, *args)
+
+    return kernel

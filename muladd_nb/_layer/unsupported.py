@@ -1,0 +1,61 @@
+"""Tensors whose elements are not simply in memory: refused with what to do, where torch would list its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.masked import MaskedTensor
+
+from . import contract
+from . import torch_private as private
+from ._library import implement
+from .operator import Form
+
+_BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
+             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
+
+
+def complaint(x: Any) -> str | None:
+    """Return what is wrong with a tensor that no kernel takes, and what to do; or None."""
+    if not isinstance(x, Tensor):
+        return None
+    if isinstance(x, MaskedTensor):
+        return "must not be masked; call it on get_data(), and keep the mask beside it"
+    if x.is_quantized:
+        return "must not be quantized; call dequantize() first"
+    if x.is_nested and x.layout is torch.strided:
+        return "must not be a nested tensor of the strided layout; make it with layout=torch.jagged"
+    if x.layout not in (torch.strided, torch.jagged):
+        return f"must be a dense tensor, got the layout {x.layout}; call to_dense() first"
+    return None
+
+
+def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
+    for argument, x in (*zip(private.argument_names(form.op), args, strict=False), *kwargs.items()):
+        because = complaint(x)
+        if because is not None:
+            raise RuntimeError(f"{form.name}: {argument} {because}")
+
+
+def register(form: Form) -> None:
+    """Register kernels that refuse, for every backend that has none."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        check(form, args, kwargs)
+        contract.check_defined(form, args, form.targets(args, kwargs))
+        raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
+
+    implement_refusal(form.op, refuse)
+
+
+def implement_refusal(op: Any, refuse: Callable[..., Any]) -> None:
+    """Register a function that raises, as the kernel of every backend that has none."""
+    for backend in _BACKENDS:
+        implement(op, refuse, backend)
+    torch.library.register_torch_dispatch(
+        op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))
+    )

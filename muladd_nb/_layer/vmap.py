@@ -1,0 +1,48 @@
+"""Batching rules: the batch dimension goes first, and an unbatched input is expanded, never copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import contract
+from . import torch_private as private
+from ._library import implement
+from .operator import OUT, WRITING, Form, by_position, complete
+
+
+def register(form: Form) -> None:
+    """Register the batching rule of an operator."""
+    # register_vmap takes no operator with a keyword-only tensor, so `out` goes in by position.
+    call = by_position(form.op, form.op) if form.kind & OUT else form.op
+    written = {"out": len(form.kinds)} if form.kind & (WRITING | OUT) else form.written
+    instead = "" if form.written else ", or use the operator that returns its result"
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any, **numbers: Any) -> tuple[Any, Any]:
+        contract.check_defined(form, args, {x: args[place] for x, place in written.items()})
+        for x, place in written.items():
+            if in_dims[place] is None:  # every element of the batch would be written to the same place
+                others = " or ".join(other for other in form.inputs if other != x)
+                raise RuntimeError(
+                    f"{form.name}: {x} must have a batch dimension under vmap where {others} has one, got {x} of shape "
+                    f"{list(args[place].shape)} without; pass it through vmap too{instead}"
+                )
+        # No view where none is needed: under inference mode torch makes none of what a derivative is taken of.
+        moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
+        places = [form.inputs[x] for x in form.given(args)]
+        dims = max(args[place].dim() - (in_dims[place] is not None) for place in places)
+        for place in places:
+            if in_dims[place] is None:
+                moved[place] = args[place].expand(info.batch_size, *args[place].shape)
+            for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
+                moved[place] = moved[place].unsqueeze(1)  # its dimensions come after that of the batch
+        result = call(*moved, **numbers)
+        return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
+
+    if form.kind & OUT:
+        kernel = private.refusal(private.VMAP_OF_OUT, form.name) or private.vmap_kernel(rule, call)
+
+        implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
+    else:
+        torch.library.register_vmap(form.op.name(), private.leave_alone(rule))

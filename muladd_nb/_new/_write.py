@@ -1,0 +1,58 @@
+"""Files of a project, written all or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write(files: Mapping[str, str], folder: Path) -> None:
+    """Write files into a folder, by their names; what begins with ``#!`` can be run."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        if text.startswith("#!"):
+            path.chmod(path.stat().st_mode | 0o111)
+
+
+def replace(folder: Path, files: Mapping[str, str | None]) -> None:
+    """Write files into a project, in the place of those that are there, and remove those that are None.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be written. The folder is as it was then.
+    """
+    temporary = folder / f".muladd-nb-{os.getpid()}"
+    there = [name for name in files if os.path.lexists(folder / name)]
+    kept: list[str] = []  # the old ones, in `temporary`
+    new: list[str] = []
+    try:
+        write({name: text for name, text in files.items() if text is not None}, temporary / "new")
+        for name in there:
+            _move(folder / name, temporary / "old" / name)
+            kept.append(name)
+        for name, text in files.items():
+            if text is not None:
+                _move(temporary / "new" / name, folder / name)
+                new.append(name)
+    except OSError as error:
+        for name in new:
+            (folder / name).unlink()
+        for name in kept:
+            _move(temporary / "old" / name, folder / name)
+        raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    # What is left empty goes, too.
+    for parent in sorted({parent for name in files.keys() - new for parent in Path(name).parents}, reverse=True):
+        if parent != Path() and not any((folder / parent).iterdir()):
+            (folder / parent).rmdir()
+
+
+def _move(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(to)

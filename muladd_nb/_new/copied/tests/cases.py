@@ -1,0 +1,313 @@
+# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
+"""What the tests need to know of an operator, and how they call it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from my_ops._layer.kernel import Kernel
+from my_ops._layer.operator import OUT, WRITING
+from my_ops._layer.torch_private import arguments, has_kernel
+from my_ops._operators import FORMS, TABLE
+
+# Beside random elements. Powers of two, and not too far apart: float32 adds hundreds of them without a rounding, in every
+# order, so that a result that differs is wrong.
+LARGE, SMALL = 2.0**6, 2.0**-6
+EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
+
+# Of a gradient: it is the product of several operations of PyTorch, each of which rounds. Relative and absolute.
+GRADIENT_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@dataclasses.dataclass(eq=False)
+class Case:
+    """An operator.
+
+    Parameters
+    ----------
+    function
+        The public function.
+    arguments
+        Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
+        makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
+        or of others; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
+        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``; an optional tensor is
+        ``either(tensor(), None)``. A list has as many tensors in every call. A tensor to which the functor gives a
+        dtype of its own becomes one of that.
+    reference
+        The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode. By
+        default it is the formula of the table. Of an operator that writes to its arguments it returns a tuple of what
+        these become, and then the results.
+    shapes
+        Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
+        which must be large enough for several.
+    differentiable
+        The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats, but none
+        of one that writes or takes a list.
+    results
+        The dtype of each result; by default it is what the functor says, or that of the first tensor, or of the
+        reference where that returns integers.
+    tolerance
+        Of the values, relative and absolute, for a dtype; by default that of ``torch.testing.assert_close``.
+    extremes
+        The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
+        bounds of ``tensor``, and the same elements in all tensors.
+    """
+
+    function: Callable[..., Any]
+    arguments: Callable[..., tuple[Any, ...]]
+    reference: Callable[..., Any] | None = None
+    shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
+    differentiable: Sequence[str] | None = None
+    results: Sequence[torch.dtype] = ()
+    tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    extremes: Sequence[float] = EXTREMES
+
+    def __post_init__(self) -> None:
+        self.name = self.function.__name__
+        declared = {self.name, self.name.removesuffix("_out")}
+        self.forms = [form for form in FORMS if form.declaration.partition("(")[0] in declared]
+        # The form that returns `out` cannot be compiled, and is none that programs call from Python.
+        self.ops = [form.op for form in self.forms if form.kind != OUT]
+        self.dtypes = self.forms[0].dtypes
+        self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
+        self.written = {*self.forms[0].written}
+        self.writes = self.name.endswith("_out") and not (self.kernel or self.written)
+        parameters = inspect.signature(self.function).parameters
+        self.names = [name for name in parameters if name != "out" or self.kernel or self.written]
+        self.by_keyword = [x.name for x in arguments(self.ops[0]) if x.kwarg_only]
+        self.lengths: list[int | None] = [None] * len(self.names)
+        if self.kernel:
+            self._take_lists_apart()
+        self.has_cuda = has_kernel(self.ops[0], "CUDA")
+        self.has_out = any(form.kind == WRITING for form in self.forms)
+        self.is_elementwise = self.forms[0].declaration in TABLE
+        self.broadcasts = self.forms[0].broadcasts
+        self.first = self.names.index(self.forms[0].first)  # the place of a tensor of the dtype that is tried
+        formula = self.forms[0].promises.formula if self.is_elementwise else None
+        if self.reference is None:
+            if formula is None:
+                raise ValueError(f"{self.name}: there must be a reference here, or a formula in the table")
+            read = inspect.signature(formula).parameters
+            self.reference = lambda *args: formula(**{x: dict(zip(self.names, args, strict=True))[x] for x in read})
+        either = _Either({})
+        self._sample(either, self.dtypes[-1], "cpu", self.shapes[0], ())
+        alternatives = [{place: i} for place, n in enumerate(either.counts) for i in range(1, n)]
+        last = {place: n - 1 for place, n in enumerate(either.counts)}
+        self.choices = [{}, *alternatives] + ([last] if len(either.counts) > 1 else [])
+        if self.differentiable is None:
+            args = self.sample(self.dtypes[-1])
+            partials = self.forms[0].promises.partials if self.is_elementwise else self.names
+            if self.written or any(self.lengths):
+                partials = ()
+            if formula and self.forms[0].promises.differentiable:
+                partials = inspect.signature(formula).parameters
+            self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
+            self.differentiable = [name for name in self.differentiable if name in partials and not self.writes]
+            if self.is_elementwise and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
+                self.differentiable = []
+
+    def _take_lists_apart(self) -> None:
+        """Let a kernel look to the tests like one whose lists of tensors are arguments one by one."""
+        first = self.arguments(_Tensor(self.dtypes[-1], "cpu", self.shapes[0], ()), _Either({}))
+        written, names = self.kernel.written, self.names
+        self.lengths = [len(x) if isinstance(x, (list, tuple)) and all(map(is_tensor, x)) else None for x in first]
+        parts = [
+            [name] if n is None else [f"{name}[{i}]" for i in range(n)]
+            for name, n in zip(names, self.lengths, strict=True)
+        ]
+        self.names = [part for of_one in parts for part in of_one]
+        self.written = {part for name, of_one in zip(names, parts, strict=True) if name in written for part in of_one}
+        arguments, reference = self.arguments, self.reference
+        self.arguments = lambda *args: [
+            x for y, n in zip(arguments(*args), self.lengths, strict=True) for x in ([y] if n is None else y)
+        ]
+
+        def of_lists(*args: Any) -> Any:
+            by_place, by_keyword = self.given(args)
+            return reference(*by_place, *by_keyword.values())
+
+        self.reference = of_lists
+
+    def given(self, args: Sequence[Any], by_keyword: Sequence[str] | None = None) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments as the operator takes them: with lists, and by name those that it takes by name alone."""
+        by_keyword = self.by_keyword if by_keyword is None else by_keyword
+        whole, begin = [], 0
+        for n in self.lengths:
+            end = begin + (1 if n is None else n)
+            whole.append(args[begin] if n is None else list(args[begin:end]))
+            begin = end
+        by_place = len(whole) - len(by_keyword)
+        return whole[:by_place], dict(zip(by_keyword, whole[by_place:], strict=True))
+
+    def sample(
+        self,
+        dtype: torch.dtype,
+        device: str = "cpu",
+        shape: tuple[int, ...] | None = None,
+        choice: dict[int, int] | None = None,
+        extremes: Sequence[float] = (),
+    ) -> list[Any]:
+        """Return arguments with tensors of a shape, by default the first, and of random elements or of extremes."""
+        return self._sample(_Either(choice or {}), dtype, device, self.shapes[0] if shape is None else shape, extremes)
+
+    def _sample(self, either: _Either, dtype: torch.dtype, device: str, shape: Any, extremes: Sequence[float]) -> Any:
+        args = list(self.arguments(_Tensor(dtype, device, shape, extremes), either))
+        if extremes and any(isinstance(x, float) for x in args):
+            more = [sign * x for x in args if isinstance(x, float) for sign in (1, -1)]
+            args = list(self.arguments(_Tensor(dtype, device, shape, [*extremes, *more]), _Either(either.choice)))
+        own = self.forms[0].own
+        pairs = zip(self.names, args, strict=True)
+        return [as_dtype(x, own[name]) if name in own and is_tensor(x) else x for name, x in pairs]
+
+    def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
+        """Yield all arguments that values and gradients are tried with, and what they are."""
+        finite = [x for x in self.extremes if abs(x) < float("inf")]
+        kinds = {"random": (), "finite": finite, "extreme": self.extremes}
+        for dtype, choice, shape, kind in itertools.product(self.dtypes, self.choices, self.shapes, kinds):
+            args = self.sample(dtype, device, shape, choice, kinds[kind])
+            given = [f"{name}={x}" for name, x in zip(self.names, args, strict=True) if not is_tensor(x)]
+            yield ", ".join([f"{kind} elements of shape {list(shape)} and {str(dtype)[6:]}", *given]), args
+
+    def call(self, *args: Any, out: Tensor | None = None, function: Callable[..., Any] | None = None) -> Any:
+        """Return the result, or what was written: to copies, or to the arguments themselves where there is an out."""
+        function = function or self.function
+        if self.kernel or self.written:
+            return self._call_and_take_written(function, args, itself=out is not None)
+        by_place, by_keyword = self.given(args)
+        if not self.writes:
+            return function(*by_place, **by_keyword)
+        out = self.empty_out(args) if out is None else out
+        self.function(*args, out)
+        return out
+
+    def empty_out(self, args: Sequence[Any]) -> Tensor:
+        """Return a tensor for the result of a call, on the device of its tensors."""
+        dtype = None if self.kernel or self.written else self.forms[0].result_dtypes(args)[0]
+        given = tensors(args)
+        return torch.empty_like((torch.broadcast_tensors(*given) if self.broadcasts else given)[0], dtype=dtype)
+
+    def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:
+        """Return the dtypes of the results of a call, if the functor gives one its own."""
+        return self.forms[0].result_dtypes(args) if any(self.forms[0].of_results) else ()
+
+    def _call_and_take_written(self, function: Callable[..., Any], args: Sequence[Any], *, itself: bool) -> Any:
+        places = [i for i, x in enumerate(args) if self.names[i] in self.written and is_tensor(x)]
+        args = [x.clone() if i in places and not itself else x for i, x in enumerate(args)]
+        by_place, by_keyword = self.given(args)
+        returned = function(*by_place, **by_keyword)
+        if not self.written:
+            return returned
+        written = tuple([args[i] for i in places])
+        return written if returned is None else written + as_tuple(returned)
+
+    def present(self, args: Sequence[Any]) -> list[str]:
+        """Return the arguments that have a gradient, without those that are None."""
+        return [name for name in self.differentiable if is_tensor(args[self.names.index(name)])]
+
+    def expected(self, *args: Any) -> Any:
+        """Return what the reference computes in float64, if that is what it computes in, rounded to the dtype."""
+        first = args[self.first].dtype
+        wide = self.reference(*(x.double() if is_float(x) else x for x in args))
+        dtypes = iter(self.results or self.own_results(args))
+
+        def rounded(x: Tensor) -> Tensor:
+            return x.to(next(dtypes, first if x.is_floating_point() else x.dtype))
+
+        return each(rounded, wide)
+
+    def check(self, actual: Any, expected: Any, what: str) -> None:
+        """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
+        __tracebackhide__ = True
+        rtol, atol = self.tolerance.get(next((x.dtype for x in as_tuple(expected)), None), (None, None))
+        self.close(actual, expected, what, rtol=rtol, atol=atol)
+
+    def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
+        """Do the same with other tolerances."""
+        __tracebackhide__ = True
+        assert_close(actual, expected, **tolerances, equal_nan=True, msg=lambda m: f"{self.name}: {what}. {m}")
+
+
+class _Tensor:
+    """Makes the tensors of one call."""
+
+    def __init__(self, dtype: torch.dtype, device: str, shape: tuple[int, ...], extremes: Sequence[float]) -> None:
+        self.dtype, self.device, self.shape, self.extremes = dtype, device, shape, extremes
+
+    def __call__(
+        self, low: float = -2, high: float = 2, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        shape, dtype = tuple(self.shape if shape is None else shape), dtype or self.dtype
+        if not self.extremes:
+            return torch.empty(shape, dtype=torch.float64, device=self.device).uniform_(low, high).to(dtype)
+        values = [*self.extremes, low, high] if dtype.is_floating_point else [low, high - 1]
+        chosen = torch.randint(len(values), shape, device=self.device)
+        return torch.tensor(values, dtype=torch.float64, device=self.device)[chosen].to(dtype)
+
+
+class _Either:
+    """Chooses one of several values: the first, but where ``choice`` says of a call of it which."""
+
+    def __init__(self, choice: dict[int, int]) -> None:
+        self.choice, self.counts = choice, []
+
+    def __call__(self, *values: Any) -> Any:
+        self.counts.append(len(values))
+        return values[self.choice.get(len(self.counts) - 1, 0)]
+
+
+def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what a tensor holds in a dtype: true where it is positive, or what is nearest of what the dtype has."""
+    if dtype == torch.bool:
+        return x if x.dtype == dtype else x > 0
+    if dtype.is_floating_point:
+        return x.to(dtype)
+    range_ = torch.iinfo(dtype)
+    return x.double().clamp(max(range_.min, -(2**31)), min(range_.max, 2**31 - 1)).to(dtype)
+
+
+def product(*factors: Any) -> Any:
+    """Return the product of tensors and numbers, those of lists one by one. What is None is no factor."""
+    return functools.reduce(operator.mul, _each_of(factors), 1)
+
+
+def times(factor: Any, *tensors: Any) -> tuple[Tensor, ...]:
+    """Return each tensor, those of lists one by one, times a factor. What is None is no tensor."""
+    return tuple(x * factor for x in _each_of(tensors))
+
+
+def _each_of(values: Sequence[Any]) -> list[Any]:
+    each = [x for value in values for x in (value if isinstance(value, (list, tuple)) else [value])]
+    return [x for x in each if x is not None]
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def is_float(x: Any) -> bool:
+    return is_tensor(x) and x.is_floating_point()
+
+
+def each(function: Callable[..., Any], results: Any) -> Any:
+    """Return the function of a result, or of each of several."""
+    return tuple(map(function, results)) if isinstance(results, tuple) else function(results)
+
+
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def tensors(args: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors among arguments."""
+    return list(filter(is_tensor, args))

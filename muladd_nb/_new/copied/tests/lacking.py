@@ -1,0 +1,60 @@
+# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
+"""A torch that lacks a private name: it is away while the table of a package looks, and there for torch itself."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from functools import reduce
+from importlib.abc import MetaPathFinder
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+
+def import_without(package: str, path: str) -> list[str]:
+    """Import a package where torch has not `module:name.name`, or the whole `module`, and return what it warns of."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        patch.setattr(sys, "meta_path", [_Without(f"{package}._layer.torch_private", path), *sys.meta_path])
+        importlib.import_module(package)
+    return [str(warning.message) for warning in caught]
+
+
+class _Without(MetaPathFinder):
+    """Finds a module as if this were not here, and takes a name away while it runs."""
+
+    def __init__(self, module: str, path: str) -> None:
+        self.module, self.path = module, path
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != self.module:
+            return None
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec: Any = next(filter(None, found))
+        execute = spec.loader.exec_module
+
+        def execute_without(module: Any) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                _take_away(patch, *self.path.split(":"))
+                execute(module)
+
+        spec.loader.exec_module = execute_without
+        return spec
+
+
+def _take_away(patch: pytest.MonkeyPatch, module: str, names: str = "") -> None:
+    found = importlib.import_module(module)
+    if not names:
+        return patch.setitem(sys.modules, module, None)
+    *outer, name = names.split(".")
+    owner: Any = reduce(getattr, outer, found)
+    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # what a class gives to its objects
+        return patch.delitem(owner.__annotations__, name)
+    if owner is torch._C.TensorBase:  # is immutable, so another stands in its place
+        others = {key: getattr(owner, key) for key in dir(owner) if key != name}
+        return patch.setattr(found, outer[0], SimpleNamespace(**others))
+    return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)

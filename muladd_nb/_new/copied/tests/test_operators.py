@@ -1,0 +1,596 @@
+# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
+"""What every operator promises, seen from the outside. What differs between them is in operators.py."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import re
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.func import vmap
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cases import GRADIENT_TOLERANCE, as_tuple, each, is_float, is_tensor, tensors
+
+LAYOUTS = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "sliced": lambda x: torch.stack([x, x], -1)[..., 0],
+    "expanded": lambda x: x[:1].expand_as(x),
+}
+
+
+def with_layout(layout, args):
+    return [LAYOUTS[layout](x) if is_tensor(x) and x.dim() else x for x in args]
+
+
+def without_data(args):
+    def meta(x):
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+    return [meta(x) if is_tensor(x) else x for x in args]
+
+
+@contextlib.contextmanager
+def new_memory_is_nan():
+    """So that an element is seen that is not written."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_values(case, device):
+    for what, args in case.samples(device):
+        for layout in LAYOUTS if what.startswith("random") else ["contiguous"]:
+            given = with_layout(layout, args)
+            with new_memory_is_nan():
+                result = case.call(*given)
+            case.check(result, case.expected(*given), f"the result of {what}, {layout}")
+
+
+def test_threads_share_the_work(case, device):
+    """Also where there is one processor."""
+    args, threads = case.sample(case.dtypes[-1], device, case.shapes[-1]), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with new_memory_is_nan():
+            result = case.call(*args)
+    finally:
+        torch.set_num_threads(threads)
+    case.check(result, case.expected(*args), "the result of 4 threads")
+
+
+def test_the_fake_kernel_knows_the_result(case, device):
+    def metadata(x):
+        # torch.empty_like itself does not give an empty tensor the same strides with data and without.
+        return x.dtype, x.shape, x.stride() if x.numel() else None
+
+    for dtype, choice, shape, layout in itertools.product(case.dtypes, case.choices, case.shapes, LAYOUTS):
+        args = with_layout(layout, case.sample(dtype, device, shape, choice))
+        real, fake = (each(metadata, case.call(*these)) for these in (args, without_data(args)))
+        assert fake == real, f"{case.name}: dtype, shape and strides of the fake result of {list(shape)}, {layout}"
+
+
+def test_broadcasting(case, device):
+    """What lacks a dimension, or has one element in it, is repeated, and its gradient is a sum."""
+    if not case.broadcasts or len(case.forms[0].inputs) < 2:
+        pytest.skip("it does not broadcast")
+    whole = case.sample(case.dtypes[-1], device, (3, 4))
+    read = [i for i, x in enumerate(whole) if is_tensor(x) and case.names[i] not in case.written]
+    for place, of_one in itertools.product(read, ("row", "column")):
+        small = whole[place][0] if of_one == "row" else whole[place][:, :1]
+        given = [small if i == place else x for i, x in enumerate(whole)]
+        expanded = [small.expand(3, 4) if i == place else x for i, x in enumerate(whole)]
+        what = f"{case.name} of a {of_one} as {case.names[place]}"
+        result, expected = case.call(*given), case.call(*expanded)
+        assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m, what=what: f"{what}: {m}")
+        fake, real = (each(lambda x: (x.shape, x.stride()), y) for y in (case.call(*without_data(given)), result))
+        assert fake == real, what
+        if case.names[place] not in case.differentiable:
+            continue
+        for args in (given, expanded):
+            args[place] = args[place].detach().requires_grad_()
+        (actual,), (of_all,) = (
+            torch.autograd.grad(sum(y.sum() for y in as_tuple(case.call(*args)) if y.requires_grad), args[place])
+            for args in (given, expanded)
+        )
+        assert_close(actual, of_all.sum_to_size(small.shape), msg=lambda m, what=what: f"the gradient of {what}: {m}")
+
+
+class Listens(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_out(case, device):
+    """Its result is written to `out`, which may be an argument, and the write is counted, whoever listens."""
+    if not case.has_out:
+        pytest.skip("it has no out")
+    for observer in (contextlib.nullcontext, Listens):
+        args = case.sample(case.dtypes[-1], device)
+        expected = case.call(*args)
+        for out in (case.empty_out(args), *(x for x in tensors(args)[:1] if x.dtype == expected.dtype)):
+            version = out._version
+            with observer():
+                by_place, by_keyword = case.given(args)
+                returned = case.function(*by_place, **by_keyword, out=out)
+            assert returned is (None if case.writes else out)
+            assert torch.equal(out, expected)
+            assert out._version > version, f"{case.name}: the write into out is not counted"
+
+
+def test_writes(case, device):
+    """To its arguments are counted, whoever listens, and as they should be in views and in compiled programs."""
+    args = case.sample(case.dtypes[-1], device)
+    expected = case.call(*args)
+    places = [place for place, name in enumerate(case.names) if name in case.written and is_tensor(args[place])]
+    compiled = torch.compile(case.function, fullgraph=True, backend="aot_eager")
+    for how, function, observer in (
+        ("", case.function, contextlib.nullcontext),
+        ("observed ", case.function, Listens),
+        ("compiled ", compiled, contextlib.nullcontext),
+    ):
+        given = [x.clone() if is_tensor(x) else x for x in args]
+        # What is called out, Dynamo takes by name only where it is contiguous.
+        apart = [place for place in places if how and not (function is compiled and case.names[place] == "out")]
+        wide = {place: torch.stack([given[place], given[place]], -1) for place in apart}
+        for place, x in wide.items():
+            given[place] = x[..., 0]
+        before = [given[place]._version for place in places]
+        with observer():
+            result = case.call(*given, out=given[places[0]], function=function)
+        case.check(result, expected, f"the {how}result")
+        for place, version in zip(places, before, strict=True):
+            what = f"{case.name}: the {how}write into {case.names[place]} is not counted"
+            assert given[place]._version > version, what
+        for place, x in wide.items():
+            assert torch.equal(x[..., 1], args[place]), f"{case.name}: a {how}write beside {case.names[place]}"
+
+
+def test_writes_that_are_refused(case, device):
+    """Where elements would be read after they were written, gradients lost, or a batch written to one place."""
+    args = case.sample(case.dtypes[-1], device)
+    places = [place for place, x in enumerate(args) if is_tensor(x)]
+
+    def refused(message, place, x, function=case.call):
+        given = [y.clone() if is_tensor(y) else y for y in args]
+        given[place] = x(given) if callable(x) else x
+        refuses(case, message, function, *given, out=given[place])
+
+    for place in places:
+        name, x = re.escape(case.names[place]), args[place]
+        for other in (other for other in places if case.names[place] in case.written and other != place):
+            if args[other].dtype != x.dtype:
+                pass  # which is refused before
+            elif case.kernel or case.names[other] in case.written:
+                message = ".* is written to and must share no memory with "
+                refused(message, place, lambda given, other=other: given[other])
+            else:  # it may be the same tensor: each element is read before it is written
+                refused(f"{name} must be .* itself or share no memory with it", place, partial(overlapping, other))
+            in_dims = tuple(0 if i == other else None for i in range(len(args)))
+            with pytest.raises(RuntimeError, match=".* must have a batch dimension under vmap"):
+                vmap(lambda *y, other=other: case.call(*y, out=y[other]), in_dims)(
+                    *(torch.stack([y, y]) if i == other else y for i, y in enumerate(args))
+                )
+        if case.names[place] in case.written:
+            refused(f"{name} must not overlap itself", place, x[:1].expand_as(x))
+            with torch.inference_mode():
+                made_there = x.clone()
+            refused(f"{name} was made in inference mode", place, made_there)
+        if is_float(x):
+            refused(f".*{name} requires grad", place, x.clone().requires_grad_())
+    for place in [place for place in places if case.names[place] in case.written and is_float(args[place])][1:]:
+        given = case.sample(torch.float32, device)
+        given[place] = given[place].half()
+        with torch.autocast(device):  # which would write to a copy if it cast what is written to
+            refuses(case, ".* must have the same dtype", case.call, *given, out=given[place])
+
+
+def overlapping(place, given):
+    """Put a tensor into the place that has all but one element in common with another, and return that."""
+    memory = given[place].new_zeros(given[place].numel() + 1)
+    given[place] = memory[1:].view_as(given[place])
+    return memory[:-1].view_as(given[place])
+
+
+def refuses(case, message, function, *args, **options):
+    with pytest.raises(RuntimeError) as caught:
+        function(*args, **options)
+    assert re.match(f"{case.forms[0].name}: (?:{message})", str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("data", [True, False], ids=["data", "meta"])
+def test_bad_arguments_are_named(case, device, data):
+    """By the same error message with data and without."""
+    args = case.sample(case.dtypes[0], device)
+    args = args if data else without_data(args)
+    out, first = case.empty_out(args), case.first
+    others = [place for place, x in enumerate(args) if is_tensor(x) and place != first]
+    names, required = list(map(re.escape, case.names)), case.forms[0].required
+    bad = [(first, args[first].to(torch.complex64), f"{names[first]} must be .*, got complex64")]
+    for place in others:
+        both, x = f"{names[first]} and {names[place]} must", args[place]
+        alike = x.shape == args[first].shape and x.dtype == args[first].dtype
+        bad += [(place, x.to(torch.complex64), f"{both} have the same dtype|{names[place]} must be .*, got complex64")]
+        bad += [(place, torch.empty_like(x, device="meta" if data else "cpu"), f"{both} be on the same device")]
+        shapes = ".* must have shapes that broadcast" if case.broadcasts else f"{both} have the same shape"
+        bad += [(place, torch.cat([x, x]), shapes)] * alike
+    missing = [place for place in (first, *others) if case.names[place] in required]
+    bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in missing]
+    for place, x, message in bad:
+        refuses(case, message, case.call, *args[:place], x, *args[place + 1 :], out=out)
+    for place in missing if others else ():  # the public function asks for None itself, the operator too
+        by_place, by_keyword = case.given([*args[:place], None, *args[place + 1 :]])
+        message = f"{names[place]} must be a tensor, got None"
+        refuses(case, message, case.ops[0], *by_place, *[out] * case.writes, **by_keyword)
+
+
+def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
+    """As one is that was made smaller, by FSDP for one."""
+    args = case.sample(case.dtypes[-1], device)
+    out = case.empty_out(args)
+    for place, x in enumerate(args):
+        for less in (1, x.numel()) if is_tensor(x) else ():
+            shrunk = x.clone()
+            shrunk.untyped_storage().resize_((x.numel() - less) * x.element_size())
+            message = f"{re.escape(case.names[place])} must lie in its storage"
+            refuses(case, message, case.call, *args[:place], shrunk, *args[place + 1 :], out=out)
+
+
+def test_registrations(case, device):
+    """Schema, fake kernel, autograd registration and compilation agree with what the kernel does."""
+    for op in case.ops:
+        name, _, overload = op.name().partition("::")[2].partition(".")
+        for requires_grad in {False, bool(case.differentiable)}:
+            args = with_layout("transposed", case.sample(case.dtypes[-1], device))
+            for place, argument in enumerate(case.names):
+                if argument in case.present(args):
+                    args[place].requires_grad_(requires_grad)
+                elif overload and isinstance(args[place], float):
+                    args[place] = torch.tensor(args[place], dtype=torch.float64)
+            writes = [case.empty_out(args)] if name.endswith("_out") else []
+            if not (writes and requires_grad):  # it warns
+                # The other forms take all arguments by position.
+                by_place, by_keyword = case.given(args, None if op is case.ops[0] else ())
+                # torch's check of schemas takes no device.
+                schema = [] if any(isinstance(x, torch.device) for x in args) else ["test_schema"]
+                utils = [*schema, "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+                torch.library.opcheck(op, (*by_place, *writes), by_keyword, test_utils=utils)
+
+
+def leaves(case, args, names):
+    """Return arguments of which those of these names require grad, and only those."""
+    pairs = zip(case.names, args, strict=True)
+    return [x.detach().requires_grad_() if name in names and is_tensor(x) else x for name, x in pairs]
+
+
+def gradients(case, function, args, names, cotangents):
+    """Return the gradient of each of the names, by name."""
+    args = leaves(case, args, names)
+    results = [y for y in as_tuple(function(*args)) if is_float(y)]
+    pairs = [(y, x.to(y.dtype)) for y, x in zip(results, cotangents, strict=True) if y.requires_grad]
+    inputs = [args[case.names.index(name)] for name in names]
+    if not pairs:
+        return dict(zip(names, map(torch.zeros_like, inputs), strict=True))
+    results, cotangents = zip(*pairs, strict=True)
+    return dict(zip(names, torch.autograd.grad(results, inputs, cotangents, materialize_grads=True), strict=True))
+
+
+def cotangents_of(case, args):
+    return [torch.randint_like(y, 1, 3) - 1.5 for y in as_tuple(case.call(*args)) if is_float(y)]
+
+
+def subsets(names):
+    return [subset for n in range(1, len(names) + 1) for subset in itertools.combinations(names, n)]
+
+
+def test_gradients(case, device):
+    """Are those of the reference."""
+    for what, args in case.samples(device):
+        cotangents = cotangents_of(case, args)
+        wide = [x.double() if is_float(x) else x for x in args]
+        actual = gradients(case, case.call, args, case.present(args), cotangents)
+        expected = gradients(case, case.reference, wide, case.present(args), cotangents)
+        for name, gradient in actual.items():
+            # Where the reference has none, at infinities, or one that the dtype does not hold, ours is not asked for.
+            dtype = gradient.dtype
+            of_reference = expected[name].to(dtype)
+            where = of_reference.isfinite()
+            ours, theirs = (torch.where(where, x, 0) for x in (gradient, of_reference))
+            tolerances = {"rtol": GRADIENT_TOLERANCE[dtype], "atol": GRADIENT_TOLERANCE[dtype]}
+            # In 16 bits a rounding carries some elements over a kink, of which there are few.
+            few = ours.numel() // 100 if dtype.itemsize == 2 else 0
+            if (~torch.isclose(ours, theirs, **tolerances)).sum() > few:
+                case.close(ours, theirs, f"the gradient of {name}, reverse mode, {what}", **tolerances)
+
+
+def test_gradients_of_each_subset(case, device):
+    """Are those that all of them have, in reverse and in forward mode."""
+    few, many = case.shapes[0], case.shapes[-1]
+    for shape, dtype, choice in [(few, torch.float64, choice) for choice in case.choices] + [(many, torch.float32, {})]:
+        args = case.sample(dtype, device, shape, choice)
+        cotangents = cotangents_of(case, args)
+        of_all = gradients(case, case.call, args, case.present(args), cotangents)
+        tangents = {name: torch.rand_like(gradient) for name, gradient in of_all.items()}
+        for subset in subsets(case.present(args)):
+            where = f"where {' and '.join(subset)} have one, shape {list(shape)}, {str(dtype)[6:]}"
+            for name, gradient in gradients(case, case.call, args, subset, cotangents).items():
+                case.check(gradient, of_all[name], f"the gradient of {name}, reverse mode, {where}")
+            if shape == few:
+                _, of_results = torch.func.jvp(*of_floats(case, args, subset), tuple(tangents[name] for name in subset))
+                actual = sum((x * y).sum() for x, y in zip(of_results, cotangents, strict=True))
+                expected = sum((of_all[name] * tangents[name]).sum() for name in subset)
+                case.check(actual, expected, f"the tangent of {' and '.join(subset)}, forward mode, {where}")
+
+
+def of_floats(case, args, names):
+    """Return the function of the arguments of these names, whose results are all of floats, and these arguments."""
+    places = [case.names.index(name) for name in names]
+
+    def function(*x):
+        given = dict(zip(places, x, strict=True))
+        results = as_tuple(case.call(*(given.get(place, y) for place, y in enumerate(args))))
+        return tuple(y for y in results if is_float(y))
+
+    return function, tuple(args[place] for place in places)
+
+
+def test_arguments_without_a_gradient(case, device):
+    """Are not silently taken for constants, in neither mode."""
+    if case.writes or case.written:
+        pytest.skip("it records nothing")
+    args = case.sample(case.dtypes[-1], device)
+    if not any(map(is_float, as_tuple(case.call(*args)))):
+        pytest.skip("its results are integers, which have no derivative to lose")
+    for name, x in zip(case.names, args, strict=True):
+        if is_float(x) and name not in case.differentiable:
+            given, results = leaves(case, args, [name]), ()
+            with contextlib.suppress(RuntimeError):  # some refuse here
+                results = as_tuple(case.call(*given))
+            for y in results:
+                if y.requires_grad:
+                    refuses(case, "", torch.autograd.grad, y.sum(), given[case.names.index(name)])
+            refuses(case, "", torch.func.jvp, *of_floats(case, args, [name]), (x,))
+
+
+class Taylor:
+    """The derivatives of an operator at several points, each the gradient of the one before; and a polynomial of them.
+
+    The polynomial has the operator's derivatives at these points up to an order, and is made of PyTorch's operators,
+    which every nesting of transforms knows.
+    """
+
+    def __init__(self, case, device, choice, n, order):
+        samples = [case.sample(torch.float64, device, choice=choice) for _ in range(n)]
+        self.names = case.present(samples[0])
+        self.points = [of_floats(case, args, self.names)[1] for args in samples]
+        self.function = of_floats(case, samples[0], self.names)[0]  # all else is that of the first
+        self.shapes = [x.shape for x in self.points[0]]
+        self.result_shapes = [y.shape for y in self.function(*self.points[0])]
+        self.x = torch.stack([flat(x) for x in self.points])
+        of_points = [self.derivatives(x, order) for x in self.x]
+        self.levels = [torch.stack(level) for level in zip(*of_points, strict=True)]
+
+    def derivatives(self, x, order):
+        """Return the results at a point, as one vector, and their derivatives."""
+        x = x.detach().requires_grad_()
+        y = flat(self.function(*split(x, self.shapes)))
+        levels, rows = [y.detach()], [y]
+        for n in range(order):
+            # Each element of each row by itself: that of a stack of them would be derived through all of them.
+            rows = [self.gradient(y, x, create_graph=n + 1 < order) for row in rows for y in row]
+            levels.append(torch.stack(rows).detach().view(*levels[-1].shape, len(x)))
+        return levels
+
+    def gradient(self, y, x, create_graph):
+        if not y.requires_grad:
+            return torch.zeros_like(x)
+        return torch.autograd.grad(y, x, create_graph=create_graph, retain_graph=True, materialize_grads=True)[0]
+
+    def __call__(self, *args):
+        x = flat(args)
+        at = (x == self.x).all(-1).to(x.dtype)
+        d = x - at @ self.x
+        *lower, results = (torch.tensordot(at, level, 1) for level in self.levels)
+        for n in range(len(lower), 0, -1):
+            results = lower[n - 1] + results @ d / n
+        return tuple(split(results, self.result_shapes))
+
+
+def flat(xs):
+    return torch.cat([x.reshape(-1) for x in xs])
+
+
+def split(x, shapes):
+    parts = x.split([shape.numel() for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
+    """Up to the third order, in reverse mode: each against differences of the one before."""
+    for choice in case.choices:
+        taylor, h = Taylor(case, device, choice, 1, 3), 1e-5
+        (x,) = taylor.x
+        names = [name for name, x in zip(taylor.names, taylor.points[0], strict=True) for _ in range(x.numel())]
+        for place, name in enumerate(names):
+            step = h * torch.eye(len(x), dtype=x.dtype, device=x.device)[place]
+            above, below = (taylor.derivatives(x + step, 2), taylor.derivatives(x - step, 2))
+            for order in range(3):
+                difference = (above[order] - below[order]) / (2 * h)
+                what = f"derivative {order + 1} by {name}, reverse mode"
+                case.close(taylor.levels[order + 1][0][..., place], difference, what, rtol=1e-3, atol=1e-5)
+
+
+def scalar(results):
+    return sum(scalar(x) for x in results) if isinstance(results, tuple) else results.sum()
+
+
+TRANSFORMS = {
+    "vmap": lambda f, n: vmap(f),
+    "grad": lambda f, n: torch.func.grad(lambda *x: scalar(f(*x)), tuple(range(n))),
+    "jvp": lambda f, n: lambda *x: torch.func.jvp(f, x, tuple(value.cos() for value in x)),
+    "jacrev": lambda f, n: torch.func.jacrev(f, tuple(range(n))),
+    "jacfwd": lambda f, n: torch.func.jacfwd(f, tuple(range(n))),
+}
+
+
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_nested_derivatives(case, device, depth):
+    """Every nesting of transforms gives what the operator's own derivatives say."""
+    taylor = Taylor(case, device, {}, 3, depth)
+    for nesting in [nesting for n in range(depth) for nesting in itertools.product(TRANSFORMS, repeat=n + 1)]:
+        batch = (2,) * nesting.count("vmap")
+        which = torch.arange(2 ** len(batch), device=device) % 3  # no two dimensions of the batch are alike
+        x = [
+            torch.stack(of_points)[which].reshape(*batch, *of_points[0].shape)
+            for of_points in zip(*taylor.points, strict=True)
+        ]
+        actual, expected = taylor.function, taylor
+        for transform in reversed(nesting):
+            actual, expected = (TRANSFORMS[transform](f, len(x)) for f in (actual, expected))
+        compare(case, actual(*x), expected(*x), " of ".join(nesting), nesting[0] in ("grad", "jacrev", "jacfwd"))
+
+
+def compare(case, actual, expected, what, by_argument):
+    if isinstance(actual, tuple):
+        names = case.differentiable if by_argument and len(actual) == len(case.differentiable) else [""] * len(actual)
+        for name, x, y in zip(names, actual, expected, strict=True):
+            compare(case, x, y, f"{what} by {name}" if name else what, False)
+    else:
+        case.close(actual, expected, what, rtol=1e-6, atol=1e-8)
+
+
+def test_vmap(case, device):
+    """Over any dimension of any of the tensors."""
+    for choice in case.choices:
+        pair = [case.sample(case.dtypes[-1], device, choice=choice) for _ in range(2)]
+        places = [place for place, x in enumerate(pair[0]) if is_tensor(x)]
+        for batched in subsets(places):
+            if case.writes and places[0] not in batched:
+                continue
+            if case.written and any(case.names[place] in case.written for place in {*places} - {*batched}):
+                continue  # it is refused, see below
+            for dim in (0, 1, -1):
+                in_dims, stacked = [None] * len(case.names), list(pair[0])
+                for place in batched:
+                    in_dims[place] = min(dim, pair[0][place].dim())
+                    stacked[place] = torch.stack([pair[0][place], pair[1][place]], in_dims[place])
+                result = vmap(case.call, tuple(in_dims))(*stacked)
+                for i in range(2):
+                    one = [pair[i][place] if place in batched else x for place, x in enumerate(pair[0])]
+                    what = f"vmap over dimension {dim} of {' and '.join(case.names[place] for place in batched)}"
+                    numbers = [x for x in pair[0] if not is_tensor(x)]
+                    case.check(each(lambda x, i=i: x[i], result), case.call(*one), f"{what}, numbers {numbers}")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled(case, device, backend):
+    """In one graph, forward and backward, also where Inductor fuses it with what comes after it."""
+
+    def function(*args):
+        return each(lambda y: torch.maximum(y, y), case.call(*args))
+
+    for choice in case.choices[:: len(case.choices) - 1 or 1]:
+        args = case.sample(case.dtypes[-1], device, choice=choice)
+        args = leaves(case, args, case.differentiable)
+        result, expected = torch.compile(function, fullgraph=True, backend=backend)(*args), case.call(*args)
+        case.check(result, expected, "the compiled result")
+        inputs = [x for x in tensors(args) if x.requires_grad]
+        if inputs:
+            floats = [[y for y in as_tuple(of_one) if is_float(y)] for of_one in (result, expected)]
+            actual, expected = (torch.autograd.grad(scalar(tuple(y)), inputs) for y in floats)
+            case.check(actual, expected, f"the compiled gradients of {' and '.join(case.differentiable)}")
+
+
+def numbers(args):
+    return [place for place, x in enumerate(args) if isinstance(x, float)]
+
+
+def test_numbers_change_without_compiling_again(case, device):
+    if not case.is_elementwise:
+        pytest.skip("not element-wise: a number is a constant of the compiled program")
+    args, compilations = case.sample(case.dtypes[0], device), 0
+
+    def backend(graph, inputs):
+        nonlocal compilations
+        compilations += 1
+        return graph.forward
+
+    compiled = torch.compile(case.call, backend=backend, fullgraph=True)
+    for factor in (1.0, 1.25, 1.5, 1.75):
+        changed = [x * factor if place in numbers(args) else x for place, x in enumerate(args)]
+        case.check(compiled(*changed), case.call(*changed), f"the compiled result, all numbers times {factor}")
+    assert compilations <= 2  # the second time the compiler knows that they change
+
+
+def test_numbers_that_require_grad_are_refused(case, device):
+    args = case.sample(case.dtypes[0], device)
+    for place in numbers(args):
+        learned = [torch.tensor(x, requires_grad=True) if place == i else x for i, x in enumerate(args)]
+        with pytest.raises(RuntimeError, match=f"{case.names[place]} has no gradient"):
+            case.call(*learned)
+
+
+def test_autocast(case, device):
+    """A region is no error, also where dtypes differ, and its result is right."""
+    if torch.float32 not in case.dtypes:
+        pytest.skip("not of floating-point dtypes")
+    args = case.sample(torch.float32, device)
+    left = {*case.written, *case.forms[0].own}
+    read = [place for place, x in enumerate(args) if is_float(x) and case.names[place] not in left]
+    for target in (torch.bfloat16, torch.float16):
+        mixed = [x.to(target) if place in read[:1] else x for place, x in enumerate(args)]
+        for these in (args, mixed):
+            with torch.autocast(device, target):
+                result = case.call(*these)
+            # A few of integers may differ by one, or by all, where they were rounded.
+            actual, expected = (tuple(filter(is_float, as_tuple(y))) for y in (result, case.expected(*args)))
+            actual, expected = each(Tensor.double, actual), each(Tensor.double, expected)
+            case.close(actual, expected, f"the result under autocast to {str(target)[6:]}", rtol=0.05, atol=0.05)
+
+
+def test_a_backward_pass_in_an_autocast_region(case, device):
+    """Is computed in the dtype of the forward pass, which was not in the region."""
+    if not case.differentiable or torch.float32 not in case.dtypes:
+        pytest.skip("it has no derivative in float32")
+    args = leaves(case, case.sample(torch.float32, device), case.differentiable)
+    inputs = [x for x in tensors(args) if x.requires_grad]
+    for how, function in (("", case.call), ("compiled ", torch.compile(case.call, backend="aot_eager"))):
+        y = scalar(tuple(y for y in as_tuple(function(*args)) if is_float(y)))
+        expected = torch.autograd.grad(y, inputs, retain_graph=True)
+        with torch.autocast(device, torch.bfloat16):
+            actual = torch.autograd.grad(y, inputs)
+        case.check(actual, expected, f"the {how}gradients of {' and '.join(case.differentiable)} in an autocast region")
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    """One of this process alone."""
+    importlib.import_module("my_ops.dtensor")
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield dist.device_mesh.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_dtensors(case, mesh):
+    """What is sharded is computed shard by shard, and what is written keeps its placement."""
+    if not case.is_elementwise:
+        pytest.skip("not element-wise")
+    args = case.sample(case.dtypes[-1])
+    if any(is_tensor(x) and x.shape != args[case.first].shape for x in args):
+        pytest.skip("not of one shape")
+    expected = case.call(*args)
+    for placement in (Shard(0), Replicate()):
+        result = case.call(*(distribute_tensor(x, mesh, [placement]) if is_tensor(x) else x for x in args))
+        assert all(y.placements == (placement,) for y in as_tuple(result))
+        case.check(each(DTensor.full_tensor, result), expected, f"the result of DTensors with {placement}")

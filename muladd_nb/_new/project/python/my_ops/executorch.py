@@ -1,0 +1,15 @@
+"""ExecuTorch: models with these operators, on devices that have neither Python nor torch."""
+
+from torch.export import ExportedProgram
+
+from ._layer import executorch
+from ._layer.executorch import library_path, load
+from ._operators import FORMS
+
+__all__ = ["functional", "library_path", "load"]
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Replace the operators that write, which ExecuTorch has no form for, by functional ones and a copy, in place."""
+    executorch.functional(program, FORMS)
+    return program

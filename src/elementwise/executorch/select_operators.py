@@ -1,0 +1,105 @@
+"""Find ExecuTorch and select the operators, for the meson.build beside this.
+
+The arguments are the name of the project and its folder, and what to select. Prints, one a line: the version and the
+folder of ExecuTorch, and the selected operators, with commas between them. A problem is one sentence on stderr that
+says what to do, and exit status 1.
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+
+def pinned_version(root: pathlib.Path) -> str:
+    """Return the version in the extra `executorch` of pyproject.toml: the one that is built and tested with."""
+    versions = re.findall(r'"executorch==([^"]+)"', (root / "pyproject.toml").read_text())
+    if len(versions) != 1:
+        sys.exit(
+            'pyproject.toml needs an extra that says which ExecuTorch to build with: executorch = ["executorch==1.5.1"]'
+        )
+    return str(versions[0])
+
+
+def folder(distribution: str, path: str) -> pathlib.Path:
+    """Return where a folder of an installed distribution is, which is not imported."""
+    return pathlib.Path(str(importlib.metadata.distribution(distribution).locate_file(path)))
+
+
+def find(project: str, pinned: str) -> pathlib.Path:
+    """Return the folder of the installed ExecuTorch, if it is the right one. Its C++ ABI has no version."""
+    needed = f"{project} needs executorch=={pinned} to build with -Dexecutorch=enabled, but"
+    advice = f"run 'pip install --no-deps executorch=={pinned}' with {sys.executable} and build without isolation"
+    try:
+        installed = importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit(f"{needed} it is not installed: {advice}.")
+    if installed != pinned:
+        sys.exit(f"{needed} {installed} is installed: {advice}.")
+    if importlib.util.find_spec("yaml") is None:
+        sys.exit(
+            f"{needed} pyyaml, which its code generator needs, is not: run 'pip install pyyaml' with {sys.executable}."
+        )
+    return folder("executorch", "executorch")
+
+
+def out_variants(project: str, text: str) -> list[str]:
+    """Return the out variants that the text of operators.h declares."""
+    names = []
+    for row in re.sub("//.*", "", text).split("Operator<")[1:]:
+        if match := re.match(r'\s*"(\w+)(\.\w+)?\([^"]*"(.*)', row, re.DOTALL):
+            name, overload, rest = match.groups(default="")
+            if "out" in re.findall(r"\w+", rest):
+                names.append(f"{project}::{name}{f'{overload}_' if overload else '.'}out")
+    return names
+
+
+def select(ours: list[str], operators: list[str], model: str) -> list[str]:
+    """Return the out variants that are named, or that the model uses; without either, all."""
+    for name in operators:
+        if name not in ours:
+            sys.exit(f"executorch_operators: {name} is none of the operators {', '.join(ours)}.")
+    used = used_by(model) if model else set()
+    if model and used.isdisjoint(ours):
+        sys.exit(f"executorch_model: {model} uses none of the operators {', '.join(ours)}.")
+    return [name for name in ours if name in used.union(operators)] if operators or model else ours
+
+
+def used_by(model: str) -> set[str]:
+    """Return the operators that a .pte uses, as ExecuTorch's gen_oplist reads them."""
+    if not pathlib.Path(model).is_file():
+        sys.exit(f"executorch_model: there is no file {model}; give its absolute path.")
+    with tempfile.TemporaryDirectory() as temporary:
+        output = pathlib.Path(temporary, "selected_operators.yaml")
+        run = subprocess.run(  # a process of its own, which a file that is no program ends
+            [sys.executable, "-m", "executorch.codegen.tools.gen_oplist", "--output_path", str(output)]
+            + ["--model_file_path", model],
+            capture_output=True,
+            check=False,
+        )
+        if run.returncode != 0:
+            sys.exit(f"executorch_model: gen_oplist cannot read {model}; is it an ExecuTorch program?")
+        return set(re.findall(r"^  (\S+::\S+):$", output.read_text(), re.MULTILINE))
+
+
+def main() -> None:
+    """Check, select and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("project")
+    parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("--operators", nargs="*", default=[])
+    parser.add_argument("--model", default="")
+    arguments = parser.parse_args()
+    pinned = pinned_version(arguments.root)
+    executorch = find(arguments.project, pinned)
+    ours = out_variants(arguments.project, (arguments.root / "src/operators.h").read_text())
+    print(pinned)
+    print(executorch)
+    print(",".join(select(ours, arguments.operators, arguments.model)))
+
+
+main()

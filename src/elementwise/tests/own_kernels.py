@@ -1,0 +1,31 @@
+"""CUDA kernels of one's own, compiled by the host compiler, against the CPU's, on everything that the tests try."""
+
+import importlib
+import os
+import sys
+
+import torch
+
+package, library = sys.argv[1:]
+try:
+    importlib.import_module(package)
+except ImportError as error:
+    sys.exit(f"{package} must be installed, whose kernels for the CPU these are compared with: {error}")
+sys.path.insert(0, "tests")  # where `meson test` runs it, the root of the project
+
+from operators import OPERATORS  # noqa: E402
+
+torch.ops.load_library(library)
+torch.use_deterministic_algorithms(True, warn_only=True)  # which fills new memory with NaN
+tried = 0
+for case in OPERATORS:
+    for what, args in () if case.is_elementwise else case.samples("cpu"):
+        for blocks in ("1", "1000000"):  # of which a kernel has to take its next step, and has not
+            os.environ["ELEMENTWISE_MOST_BLOCKS"] = blocks
+            result = case.call(*args, function=getattr(getattr(torch.ops, f"{package}_on_host"), case.name))
+            try:
+                case.check(result, case.call(*args), f"the result on CUDA of {what}, at most {blocks} blocks")
+            except AssertionError as error:
+                sys.exit(str(error))
+            tried += 1
+print(f"{tried} cases, 0 failed")
