@@ -662,7 +662,8 @@ def count_(x, hits, limit):
 def stepped(p, m, v, gradient, lr, *, beta1=0.5, beta2=0.75, eps=0.125):
     m = beta1 * m + (1 - beta1) * gradient
     v = beta2 * v + (1 - beta2) * gradient * gradient
-    return p - lr * m / (v.sqrt() + eps), m, v
+    root = v.double().sqrt().to(v.dtype)  # where torch takes MKL's, its own of float32 is not correctly rounded
+    return p - lr * m / (root + eps), m, v
 
 
 # The operators with their public functions, tensors of a shape for each, and what becomes of those that it writes to.

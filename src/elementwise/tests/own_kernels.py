@@ -11,7 +11,7 @@ try:
     importlib.import_module(package)
 except ImportError as error:
     sys.exit(f"{package} must be installed, whose kernels for the CPU these are compared with: {error}")
-sys.path.insert(0, "tests")  # where `meson test` runs it, the root of the project
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests"))
 
 from operators import OPERATORS  # noqa: E402
 
