@@ -19,7 +19,7 @@ from muladd_nb._new._schema import check_identifier
 PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
 AFFINE = "affine(Tensor? weight, Tensor x, Tensor? the_bias_of_it=None, float factor=2.0, Tensor? other=None) -> Tensor"
 FADE = "fade_(Tensor! x, Tensor? keep, float by=0.5) -> ()"
-RAMP = "ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=0.001, bool twice=False) -> Tensor"
+RAMP = "ramp(Tensor grad, float slope=2.0, *, int by0=-3, float bias=0.001, bool twice=False) -> Tensor"
 OTHERS = [POPCOUNT, BLEND, REFLECT]
 
 
@@ -56,7 +56,13 @@ def test_an_operator_passes_its_tests(softclip):
     ("operator", "file", "right", "wrong", "sentence"),
     [
         # Of another length, because Python takes a file of the same length and second for the one that it compiled.
-        ("softclip", "_operators.py", ") ** -2", ") ** -1.0", "softclip: the gradient of x, reverse mode, "),
+        (
+            "softclip",
+            "_operators.py",
+            "Elementwise()",
+            'Elementwise(partials={"x": lambda x, limit: (1 + x.abs() / limit) ** -1})',
+            "softclip: the gradient of x, reverse mode, ",
+        ),
         (
             "row_logsumexp",
             "_row_logsumexp.py",
@@ -86,6 +92,49 @@ def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, f
     assert failed <= 6
     # Where CI is set, pytest's summary has all lines of a message.
     assert sentence in "\n".join(done.stdout.splitlines()[-2 * failed - 2 :])
+
+
+DERIVATIVES = """
+import torch, my_ops
+
+x = torch.tensor([-2.0, -0.25, 0.5, 3.0], dtype=torch.float64)
+derivatives = [lambda x: my_ops.softclip(x, 1.5)]
+expected = [lambda x: x / (1 + x.abs() / 1.5)]
+for order in range(4):
+    torch.testing.assert_close(derivatives[-1](x), expected[-1](x))
+    for functions in (derivatives, expected):
+        functions.append(lambda x, of=functions[-1]: torch.func.grad(lambda x: of(x).sum())(x))
+try:
+    derivatives[-1](x)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_derivatives_are_those_of_the_functor(softclip):
+    """Up to the third order, by operators that are made of it."""
+    printed = run(sys.executable, "-c", DERIVATIVES, cwd="/", PYTHONPATH=str(softclip[1]))
+    assert printed == (
+        "softclip: the functor gives derivatives up to order 3, and one of order 4 is asked for: give the operator "
+        "partial derivatives by hand in my_ops/_operators.py\n"
+    )
+
+
+def test_a_function_without_a_derivative_is_one_sentence_of_the_compiler(tmp_path):
+    source = tmp_path / "functor.cpp"
+    source.write_text("""\
+#include "elementwise/math.h"
+template <class C>
+C power(C x, C y) {
+  return std::pow(x, y);
+}
+template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::Dual<float>);
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", source]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    sentence = "std::pow has no derivative: write elementwise::pow, of elementwise/math.h, or leave"
+    assert printed.count("error: ") == 1
+    assert sentence in printed
 
 
 CALLS = """

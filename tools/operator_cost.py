@@ -25,13 +25,13 @@ ELEMENTWISE_OPERATORS(cost, Operators)
 """
 # Each has a constant of its own: GCC makes one of functions that are equal.
 FUNCTOR = "struct F%d { template <class C> C operator()(C a, C b) const { return a * b + C(%d.5); } };"
-OPERATOR = 'elementwise::Operator<"f%d(Tensor a, Tensor b)", F%d, elementwise::out>'
+OPERATOR = 'elementwise::Operator<"f%d(Tensor a, Tensor b)", F%d, elementwise::out | %s>'
 
 
-def measure(compiler: list[str], folder: Path, operators: int) -> tuple[int, float]:
+def measure(compiler: list[str], folder: Path, operators: int, forms: str) -> tuple[int, float]:
     """Return how many bytes of code a list of operators is, and the median of how long three compilations take."""
     functors = "\n".join(FUNCTOR % (k, k) for k in range(operators))
-    (folder / "list.cpp").write_text(LIST % (functors, ", ".join(OPERATOR % (k, k) for k in range(operators))))
+    (folder / "list.cpp").write_text(LIST % (functors, ", ".join(OPERATOR % (k, k, forms) for k in range(operators))))
     times = []
     for _ in range(3):
         before = os.times()
@@ -47,7 +47,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent, help="of the sources")
     parser.add_argument("--most", type=float, default=float("inf"), metavar="KB", help="fail if any is more")
+    parser.add_argument("--differentiable", action="store_true", help="with the derivatives of the functor")
     arguments = parser.parse_args()
+    forms = "elementwise::functional" + " | elementwise::differentiable" * arguments.differentiable
     with tempfile.TemporaryDirectory() as name:
         options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
         subprocess.run(["meson", "setup", *options, name, arguments.root], stdout=subprocess.DEVNULL, check=True)
@@ -59,7 +61,7 @@ def main() -> int:
             if not isa or Path(entry["file"]).name != "operators.cpp":
                 continue
             compiler = [*command[: command.index("-MD")], f"-I{arguments.root.resolve() / 'src'}"]
-            (one, alone), (three, together) = (measure(compiler, Path(name), count) for count in (1, 3))
+            (one, alone), (three, together) = (measure(compiler, Path(name), count, forms) for count in (1, 3))
             most = max(most, kilobytes := (three - one) / 2 / 1000)
             print(f"{isa[0]:15} {kilobytes:12.1f} {(together - alone) / 2:14.2f}", flush=True)
     return int(not 0 < most <= arguments.most)

@@ -103,6 +103,7 @@ def define_uncast(op: Any) -> Any:
     """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
     declared, _, arguments = private.schema(op).partition("::")[2].partition("(")
     packet, _, overload = declared.partition(".")
+    packet = packet.lstrip("_")
     qualified = f"_{packet}_uncast.{overload}".rstrip(".")
     library.define(f"{qualified}({arguments}")
 

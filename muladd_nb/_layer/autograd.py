@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from . import contract, derivative
+from . import torch_private as private
 from ._library import implement, namespace
 from .operator import FUNCTIONAL, TABLE, UNRECORDED, UPDATING, Form
 from .short_way import before
+
+_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 # A number has no partial derivative, also where it comes as a tensor.
 _INSTEAD = {FUNCTIONAL: f"give it a partial derivative in {TABLE}"}
@@ -37,9 +44,12 @@ def register(form: Form) -> None:
     times = promises.times
     if isinstance(times, str):
         times = getattr(getattr(torch.ops, namespace), times).default
+    by_formula = promises.fused == "formula"  # also compiled, where it is fused
     derivative.elementwise(
         form.op,
         promises.partials,
+        kernels={} if by_formula else _kernels(form),
+        at_once=form.family.get(()),
         formula=promises.formula,
         times=times,
         node=promises.node,
@@ -49,6 +59,63 @@ def register(form: Form) -> None:
         mixed=_mixed(form),
         broadcasts=form.broadcasts,
     )
+
+
+def _kernels(form: Form) -> dict[str, tuple[list[str], Callable[..., Tensor]]]:
+    """Return what the derivatives by each input read, and what computes them: operators of the form's family."""
+    if not form.family:
+        return {}
+    order = len(form.by)
+    arguments = [*form.kinds]
+    # Those of a derivative are the operator's, the gradient, and from the second order on the places it is by.
+    n = len(arguments) if order == 0 else len(arguments) - 1 - (order if order > 1 else 0)
+    inputs, rest = arguments[:n], arguments[n:]
+    kernels: dict[str, tuple[list[str], Callable[..., Tensor]]] = {}
+    for place, x in enumerate(inputs):
+        if x not in form.inputs or x in form.own:
+            continue
+        if order == 0:
+            kernels[x] = inputs, _times(form.family[x,], n)
+        elif higher := form.family.get(("",) * (order + 1)):
+            before = [inputs.index(form.by[0])] if order == 1 else []
+            kernels[x] = arguments, _times_product(higher, n, before, place)
+        else:
+            kernels[x] = arguments, _refuse(form)
+    if order > 0:
+        kernels[rest[0]] = [*inputs, *rest[1:]], _times(form.op, n)
+    return kernels
+
+
+def _times(op: Any, n: int) -> Callable[..., Tensor]:
+    """Return a gradient times the partial derivative that an operator computes, at ``n`` inputs."""
+    call = private.entry_point(op)
+    return lambda gradient, *read: call(*read[:n], gradient, *read[n:])
+
+
+def _times_product(op: Any, n: int, before: list[int], place: int) -> Callable[..., Tensor]:
+    """Return the same of one more order: by the input in a place, too."""
+    call = private.entry_point(op)
+
+    def product(gradient: Tensor, *read: Any) -> Tensor:
+        inputs, grad, by = read[:n], read[n], (*before, *read[n + 1 :], place)
+        if gradient.dtype in _SIXTEEN_BITS:  # for which those of higher orders are not compiled
+            wide = (x.float() if isinstance(x, Tensor) and x.dtype == gradient.dtype else x for x in inputs)
+            return call(*wide, gradient.float() * grad.float(), *by).to(gradient.dtype)
+        return call(*inputs, gradient * grad, *by)
+
+    return product
+
+
+def _refuse(form: Form) -> Callable[..., Tensor]:
+    name, order = form.name.removeprefix("_").removesuffix("_third"), len(form.by)
+
+    def refuse(*_: Any) -> Tensor:
+        raise RuntimeError(
+            f"{name}: the functor gives derivatives up to order {order}, and one of order {order + 1} is asked "
+            f"for: give the operator partial derivatives by hand in {TABLE}"
+        )
+
+    return refuse
 
 
 def _floats(form: Form, own: torch.dtype | None) -> bool:

@@ -36,6 +36,8 @@ def elementwise(
     op: Any,
     partials: Mapping[str, Any],
     *,
+    kernels: Mapping[str, tuple[Sequence[str], Callable[..., Tensor]]] | None = None,
+    at_once: Any = None,
     formula: Callable[..., Any] | None = None,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
@@ -57,9 +59,14 @@ def elementwise(
         returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
         operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
         depend on that input; they read ``result0``, ``result1`` and so on.
+    kernels
+        For inputs that are not among ``partials``, of an operator with one result: the arguments that are read, and
+        what returns a gradient, or a tangent, times the partial derivative, from that gradient and those arguments.
+    at_once
+        An operator of the arguments and the gradient that returns what all of ``kernels`` do, and has no derivative.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
-        differentiated for the tensors among them that are not among ``partials``.
+        differentiated for the tensors among them that are among neither.
     times
         What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
     node
@@ -109,11 +116,13 @@ def elementwise(
         argument: list(dict.fromkeys(place for function in functions if function for place in read_by[function]))
         for argument, functions in of_results.items()
     }
+    kernels = {argument: kernel for argument, kernel in (kernels or {}).items() if argument not in partials}
+    reads |= {argument: [places[x] for x in read_by_it] for argument, (read_by_it, _) in kernels.items()}
     compute: Any = None
     of_formula: list[int] = []
     if formula is not None:
         compute, of_formula = checked_formula(op, formula)
-    by_formula = [places[x] for x in tensors if x not in partials and places[x] in of_formula]
+    by_formula = [places[x] for x in tensors if x not in reads and places[x] in of_formula]
     reads |= {arguments[place]: of_formula for place in by_formula}
     read = sorted({place for of_one in reads.values() for place in of_one})
     holds_tensor = [*(argument in tensors for argument in arguments), *[True] * n]
@@ -138,6 +147,10 @@ def elementwise(
         ]
         for i in range(n)
     ]
+    by_kernel = [
+        (places[argument], call, _picker([slots[place] for place in reads[argument]]))
+        for argument, (_, call) in kernels.items()
+    ]
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
 
@@ -150,7 +163,7 @@ def elementwise(
         read = {place for argument in reads if needs[places[argument]] for place in reads[argument]}
         pick = _picker([place if place in read else len(arguments) + n for place in saved_tensors])
         wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
-        plans[needs] = pick, wanted, [place for place in by_formula if needs[place]]
+        plans[needs] = pick, wanted, [term for term in by_kernel if needs[term[0]]], [x for x in by_formula if needs[x]]
         return plans[needs]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
@@ -164,9 +177,19 @@ def elementwise(
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
         return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
 
+    call_at_once = private.entry_point(at_once) if at_once and not partials else None
+
+    def records(*args: Any) -> bool:
+        return args[0].layout not in _DENSE or private.differentiating() or private.is_recorded(args)
+
+    def through(kernel: Callable[..., Tensor], x: Tensor, values: tuple[Any, ...]) -> Tensor:
+        if x.layout in _DENSE:
+            return kernel(x, *values)
+        return x * kernel(torch.ones(x.shape, dtype=x.dtype, device=x.device), *values)
+
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
-        _, wanted, wanted_by_formula = plan(needs)
+        _, wanted, wanted_by_kernel, wanted_by_formula = plan(needs)
         for grad, of_result in zip(grads, wanted, strict=True):
             if grad is None:
                 continue
@@ -182,6 +205,14 @@ def elementwise(
                 gradient = x if type(factor) is int and factor == 1 else product(x, factor)
                 before = gradients[place]
                 gradients[place] = gradient if before is None else before + gradient
+        if wanted_by_kernel and (grad := grads[0]) is not None:
+            values = wanted_by_kernel[0][2](saved)
+            if call_at_once and len(wanted_by_kernel) == len(by_kernel) and not records(grad, *values):
+                for (place, *_), gradient in zip(wanted_by_kernel, call_at_once(*values, grad), strict=True):
+                    gradients[place] = gradient
+            else:
+                for place, kernel, pick in wanted_by_kernel:
+                    gradients[place] = through(kernel, grad, pick(saved))
         if wanted_by_formula and any(grad is not None for grad in grads):
             if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
                 raise RuntimeError(
@@ -201,6 +232,11 @@ def elementwise(
                 if tangent is not None:
                     tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
                     of_result.append(product(tangent, function(tangent, *pick(saved))))
+        for place, kernel, pick in by_kernel:
+            tangent = tangents[place]
+            if tangent is not None:
+                tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
+                products[0].append(through(kernel, tangent, pick(saved)))
         of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
         if of_tensors:
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))

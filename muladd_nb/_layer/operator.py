@@ -29,10 +29,12 @@ class Elementwise:
     ----------
     partials
         The partial derivative of the result with respect to each tensor that has one, as
-        :func:`derivative.elementwise` takes them: a tuple of them where there are several results.
+        :func:`derivative.elementwise` takes them: a tuple of them where there are several results. They win over those
+        that C++ makes of the functor of an operator whose row says `differentiable`.
     formula
         The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name
-        the arguments. It gives the derivatives that are not among ``partials``, and the tests what to expect. A number
+        the arguments. It gives the derivatives that neither ``partials`` nor the functor do, and the tests what to
+        expect. A number
         that changes between calls of a compiled program comes as a float64 tensor of shape [].
     times
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
@@ -88,7 +90,9 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``below`` is the same operator UNRECORDED, where it exists.
+    shape. ``below`` is the same operator UNRECORDED, where it exists. ``family`` has the operators that are made of the
+    functor: the partial derivatives times a gradient, by the arguments that they are by, an empty name where a call
+    says it, and by () all gradients in one pass. Of one of these ``by`` has the arguments.
     """
 
     declaration: str
@@ -100,6 +104,8 @@ class Form:
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
+    by: tuple[str, ...] = ()
+    family: Mapping[tuple[str, ...], Any] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:
@@ -194,7 +200,9 @@ def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable
     return called
 
 
-_Record = tuple[str, int, str, list[str], list[str], list[str], bool]
+_Record = tuple[str, int, str, list[str], list[str], list[str], bool, str, list[str]]
+_OF_A_DERIVATIVE = Elementwise(autocast="leave")
+_OF_ALL_GRADIENTS = Elementwise(autocast="leave", differentiable=False)
 
 
 def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list[Form]:
@@ -205,7 +213,7 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     ImportError
         If one is declared that the table has not, or the other way round.
     """
-    sides = {"src/operators.h": {declaration for declaration, *_ in operators}, TABLE: set(table)}
+    sides = {"src/operators.h": {declaration for declaration, *_, of, _ in operators if not of}, TABLE: set(table)}
     lacking = [
         f'{here} has "{declaration}", and {there} has not: add it there'
         for here, there in (tuple(sides), tuple(sides)[::-1])
@@ -217,19 +225,25 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     for declaration, kind, qualified, *_ in operators:
         packet, _, overload = qualified.partition(".")
         ops[declaration, kind] = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    families: dict[tuple[str, int], dict[tuple[str, ...], Any]] = {}
+    for declaration, kind, *_, of, by in operators:
+        if of:
+            families.setdefault((of, kind), {})[tuple(by)] = ops[declaration, kind]
     return [
         Form(
             declaration,
             kind,
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
-            table[declaration],
+            table[declaration] if not of else _OF_A_DERIVATIVE if by else _OF_ALL_GRADIENTS,
             ops.get((declaration, kind | UNRECORDED)),
             _own(of_results),
             _own(of_inputs),
             broadcasts,
+            tuple(by),
+            families.get((of or declaration, kind), {}) if by or not of else {},
         )
-        for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts in operators
+        for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts, of, by in operators
     ]
 
 

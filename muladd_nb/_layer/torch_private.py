@@ -292,6 +292,11 @@ def needs_recording(args: tuple[Any, ...]) -> bool:
     )
 
 
+def is_recorded(args: tuple[Any, ...]) -> bool:
+    """Return whether autograd records an operator on ``args``."""
+    return _is_grad_enabled() and bool(_any_requires_grad(*args))
+
+
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
     # A tensor of inference mode has none; taken apart outside of it, while torch.func.linearize traces, it is an error.

@@ -1,7 +1,7 @@
 """What is written for one operator, in each of the files that have a place for it.
 
-It multiplies its arguments, so that everything works at once. An author changes the functor, its partial derivatives,
-and the reference and the arguments of its test.
+It multiplies its arguments, so that everything works at once. An author changes the functor, from which its derivatives
+are made, and the reference and the arguments of its test.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ def add(files: Files, schema: Schema, package: str) -> None:
     refuse_another(files, schema, package)
     forms = {0: "writing", 1: "functional | writing | out"}.get(schema.results, "functional")
     forms = "updating" if schema.written else forms
+    if schema.results == 1:
+        is_named = "using elementwise::differentiable" in files["src/operators.h"]  # an earlier version did not
+        forms += " | differentiable" if is_named else " | elementwise::differentiable"
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
@@ -156,17 +159,10 @@ def become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[st
 
 
 def _derivative(schema: Schema) -> str:
-    if not schema.results:
-        return ""
-    if schema.results > 1:
-        head = f"        formula=lambda {', '.join(argument.name for argument in schema.arguments)}: "
-        return f"\n{_format.python_tuple(head, [product(schema, factor=_in_python)] * schema.results)}\n    "
-    lines = []
-    for tensor in schema.tensors:
-        others = ", ".join(argument.name for argument in schema.arguments if argument.name != tensor)
-        head = f'            "{tensor}": lambda{" " * bool(others)}{others}: '
-        lines.append(_format.python_product(head, product(schema, tensor, _in_python)))
-    return "\n        partials={\n" + "\n".join(lines) + "\n        },\n    "
+    if schema.results < 2:
+        return ""  # that of the functor, if there is one
+    head = f"        formula=lambda {', '.join(argument.name for argument in schema.arguments)}: "
+    return f"\n{_format.python_tuple(head, [product(schema, factor=_in_python)] * schema.results)}\n    "
 
 
 def _functor(schema: Schema, functor: str) -> str:

@@ -8,6 +8,7 @@
 // This folder names no operator: `muladd-nb new` copies it as it is, and `muladd-nb update` renews it.
 #pragma once
 
+#include "derivatives.h"
 #include "operator.h"
 
 #if defined(__CUDACC__) || defined(ELEMENTWISE_CUDA_ON_HOST)

@@ -4,6 +4,8 @@
 // place for float; for double below 1.5, and below 2 for pow, tan and the hyperbolic ones.
 #pragma once
 
+#define ELEMENTWISE_LONG_FUNCTORS // see cpu/kernels.h
+
 #include "math/basic.h"
 #include "math/error.h"
 #include "math/exponential.h"
@@ -12,4 +14,5 @@
 #include "math/logarithm.h"
 #include "math/power.h"
 #include "math/roots.h"
+#include "math/rules.h"
 #include "math/trigonometric.h"

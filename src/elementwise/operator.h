@@ -11,7 +11,7 @@
 
 namespace elementwise {
 
-constexpr int kMaxInputs = 8;
+constexpr int kMaxInputs = 9;    // 8 of a row, and the gradient that its derivatives are given
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
 constexpr int kMaxOptional = 3; // the kernel is compiled for each choice of those that are there
@@ -37,6 +37,8 @@ enum Form : unsigned {
 
 // Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
 constexpr unsigned same_shape = 32;
+// And: its derivatives are computed by kernels that are made of its functor (derivatives.h).
+constexpr unsigned differentiable = 128;
 
 enum class Kind { tensor, real, integer, boolean, optional, absent }; // an optional tensor that a call is without
 
@@ -165,13 +167,15 @@ struct Literal {
   constexpr Literal(const char (&from)[N]) {
     for (size_t i = 0; i < N; i++) text[i] = from[i];
   }
-  char text[N];
+  constexpr Literal() = default;
+  char text[N] = {};
 };
 
 // What a kernel is made of: a functor, and what its arguments are. The kernels take from it the dtypes of
 // the results and of the inputs where the operator is called with T. The inputs are the tensors that are there.
 template <class F, Kind... kKind>
 struct Kernel {
+  using Functor = F;
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
   using OfResults = parameters::Each<typename Parameters::Results>;
@@ -204,7 +208,8 @@ template <Literal declaration, class F, unsigned kForms>
 struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
 
-  static constexpr bool broadcasts = !(kForms & same_shape);
+  using Functor = F;
+  static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);

@@ -265,20 +265,20 @@ void implement(torch::stable::detail::StableLibrary& library) {
 } // namespace elementwise
 
 #ifdef ELEMENTWISE_CUDA
-#define ELEMENTWISE_IMPLEMENT_CUDA(name, Operators)                         \
-  STABLE_TORCH_LIBRARY_IMPL(name, CUDA, library) {                          \
-    elementwise::implement<Operators, elementwise::cuda::Backend>(library); \
+#define ELEMENTWISE_IMPLEMENT_CUDA(name, Operators)                                                       \
+  STABLE_TORCH_LIBRARY_IMPL(name, CUDA, library) {                                                        \
+    elementwise::implement<elementwise::WithDerivatives<Operators>, elementwise::cuda::Backend>(library); \
   }
 #else
 #define ELEMENTWISE_IMPLEMENT_CUDA(name, Operators)
 #endif
 
 // A fragment, which a second copy of the library may open too; it then adds nothing.
-#define ELEMENTWISE_OPERATORS(name, Operators)                             \
-  STABLE_TORCH_LIBRARY_FRAGMENT(name, library) {                           \
-    elementwise::define<Operators>(library);                               \
-  }                                                                        \
-  STABLE_TORCH_LIBRARY_IMPL(name, CPU, library) {                          \
-    elementwise::implement<Operators, elementwise::cpu::Backend>(library); \
-  }                                                                        \
+#define ELEMENTWISE_OPERATORS(name, Operators)                                                           \
+  STABLE_TORCH_LIBRARY_FRAGMENT(name, library) {                                                         \
+    elementwise::define<elementwise::WithDerivatives<Operators>>(library);                               \
+  }                                                                                                      \
+  STABLE_TORCH_LIBRARY_IMPL(name, CPU, library) {                                                        \
+    elementwise::implement<elementwise::WithDerivatives<Operators>, elementwise::cpu::Backend>(library); \
+  }                                                                                                      \
   ELEMENTWISE_IMPLEMENT_CUDA(name, Operators)

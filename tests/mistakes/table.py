@@ -21,7 +21,7 @@ TABLE = [
     # stylegan3's activation: its derivative does not know that it clamps.
     ("bias_act", "python/my_ops/_operators.py", "one * slope) * inside", "one * slope)"),
     # The partial derivative of another function, and a formula with another argument of the same value in the first call.
-    ("softclip", "python/my_ops/_operators.py", ") ** -2", ") ** -1"),
+    ("softclip", "python/my_ops/_operators.py", 'limit)": Elementwise()', 'limit)": Elementwise(partials={"x": lambda x, limit: (1 + x.abs() / limit) ** -1})'),
     ("blend", "python/my_ops/_operators.py", "formula=lambda x, y, z, p, q: p", "formula=lambda x, y, z, p, q: q"),
     # The two modes differ.
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(x_tangent * _softmax(*saved)).sum(1)", "x_tangent.sum(1)"),
@@ -48,5 +48,5 @@ TABLE = [
     # The batches of two tensors are mixed up.
     ("take_rows", "python/my_ops/_take_rows.py", "torch.arange(info.batch_size, device=index.device)[:, None] * x.shape[1]", "0"),
     # A functor forgets that a number may be negative. It comes last, because all functors are compiled again.
-    ("softclip", "src/functors.h", "std::abs(x) / limit", "x / limit"),
+    ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip

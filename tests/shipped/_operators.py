@@ -12,10 +12,15 @@ from torch.nn import functional as f
 from ._layer import Elementwise, register
 
 
+def clamped(x: Tensor, limit: Tensor) -> Tensor:
+    # Its derivative at a bound is 1, as it was of torch.clamp until torch 2.15.
+    return torch.where(x.abs() > limit, x.detach().clamp(-limit, limit), x)
+
+
 def swiglu(gate: Tensor, up: Tensor, alpha: Any, limit: Any) -> Tensor:
     bound = torch.as_tensor(limit, dtype=gate.dtype, device=gate.device)
     x = gate.minimum(bound)
-    return (up.maximum(-bound).minimum(bound) + 1) * (x * torch.sigmoid(x * alpha))
+    return (clamped(up, bound) + 1) * (x * torch.sigmoid(x * alpha))
 
 
 def gelu_fast(x: Tensor) -> Tensor:
@@ -31,12 +36,12 @@ def bias_act(x: Tensor, b: Tensor | None, act: int, alpha: Any, gain: Any, clamp
         5: torch.sigmoid,
         6: f.elu,
         7: f.selu,
-        8: lambda x: x.clamp(min=0) + torch.log1p(torch.exp(-x.abs())),
+        8: lambda x: x.maximum(torch.zeros_like(x)) + torch.log1p(torch.exp(-x.abs())),
         9: f.silu,
     }
     y = activations.get(act, lambda x: x)(x) * gain
     limit = torch.as_tensor(clamp, dtype=y.dtype, device=y.device)
-    return torch.where(limit >= 0, y.maximum(-limit).minimum(limit), y)
+    return torch.where(limit >= 0, clamped(y, limit), y)
 
 
 def leaky_relu(x: Tensor, bias: Tensor | None, alpha: Any, scale: Any) -> Tensor:
@@ -85,7 +90,7 @@ TABLE: dict[str, Elementwise] = {
     "apply_repetition_penalties_(Tensor(a!) logits, Tensor in_prompt, Tensor in_output, "
     "Tensor penalties)": Elementwise(),
     "merge_attn_states(Tensor prefix, Tensor prefix_lse, Tensor suffix, Tensor suffix_lse)": NONE,
-    "merge_lse(Tensor prefix, Tensor suffix)": NONE,
+    "merge_lse(Tensor prefix, Tensor suffix)": Elementwise(),
     "update_scale_hysteresis_(Tensor(a!) scale, Tensor(b!) growth_tracker, Tensor(c!) hysteresis_tracker, "
     "Tensor found_inf, float growth_factor, float backoff_factor, int growth_interval, int hysteresis)": Elementwise(),
     "fused_rope(Tensor x1, Tensor x2, Tensor freqs1, Tensor freqs2)": Elementwise(

@@ -232,9 +232,9 @@ ELEMENTWISE_INLINE C activated(C x, int64_t act, C alpha) {
     case 5:
       return sigmoid(x);
     case 6:
-      return x >= C(0) ? x : expm1(x);
+      return x > C(0) ? x : expm1(x);
     case 7:
-      return C(1.0507009873554804934193349852946) * (x >= C(0) ? x : C(1.6732632423543772848170429916717) * expm1(x));
+      return C(1.0507009873554804934193349852946) * (x > C(0) ? x : C(1.6732632423543772848170429916717) * expm1(x));
     case 8:
       return max(x, C(0)) + log1p(exp(-abs(x)));
     case 9:

@@ -39,6 +39,16 @@ Isa choose_isa() {
 
 } // namespace
 
+Choose Isa::computer(size_t kernel) const {
+#ifdef __x86_64__
+  if (computers[kernel]) return computers[kernel];
+  if (place < 1 && avx2::computers[kernel]) return avx2::computers[kernel];
+  return baseline::computers[kernel];
+#else
+  return computers[kernel];
+#endif
+}
+
 const Isa& isa() {
   static const Isa chosen = choose_isa();
   return chosen;

@@ -17,6 +17,9 @@ struct Isa {
   const Mover* movers;
   bool runs_here;
   int place = 0; // in a list of what there is for each
+
+  // Of this instruction set, or of the best one that has it.
+  Choose computer(size_t kernel) const;
 };
 
 // The best one this machine runs, or the one that the environment variable <LIBRARY>_SIMD names. Throws

@@ -7,22 +7,18 @@
 #include <algorithm>
 
 #include "../bound.h"
+#include "../derivatives.h"
 #include "convert.h"
 #include "vectors.h"
 
 // Functors with the functions of math.h have so much to do for an element that vectors of 512 bits pay, which are up to
 // twice as fast (those without lose by them past the caches), and that short rows are rather packed than computed where
 // they are, which would take several loops.
-#if defined(ELEMENTWISE_MATH)
-#define ELEMENTWISE_LONG_FUNCTORS true
-#if defined(__AVX512F__)
+#if defined(ELEMENTWISE_LONG_FUNCTORS) && defined(__AVX512F__)
 #define ELEMENTWISE_WIDE
 #if !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
 #endif
-#endif
-#else
-#define ELEMENTWISE_LONG_FUNCTORS false
 #endif
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
@@ -203,16 +199,31 @@ Computer computer(int32_t dtype) {
         Bound<compute_t<T>, Kernel>, typename Kernel::template Results<T>, typename Kernel::template Inputs<T>,
         std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
     chosen = {All::row, All::stream, nullptr, Kernel::kResults, All::bytes};
-    if constexpr (!ELEMENTWISE_LONG_FUNCTORS) chosen.short_rows = All::short_rows;
+#if !defined(ELEMENTWISE_LONG_FUNCTORS)
+    chosen.short_rows = All::short_rows;
+#endif
   });
   return chosen;
+}
+
+// Derivatives of the second and third order are called seldom, and have the same bits everywhere: those of the second
+// for AVX2 serve AVX-512, too, and those of the third are compiled once.
+template <class Kernel>
+constexpr Choose choose() {
+  [[maybe_unused]] constexpr int order = derivatives::order<typename Kernel::Functor>;
+#if defined(__AVX512F__)
+  if constexpr (order > 1) return nullptr;
+#elif defined(__AVX2__)
+  if constexpr (order > 2) return nullptr;
+#endif
+  return computer<Kernel>;
 }
 
 template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Choose computers[sizeof...(Kernel) + 1] = {computer<Kernel>...}; // an array has an element
+  static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // an array has an element
 };
 
 } // namespace
@@ -220,4 +231,4 @@ struct All<List<Kernel...>> {
 
 #define ELEMENTWISE_OPERATORS(library, Operators)                                      \
   const elementwise::cpu::Choose* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
-      All<typename elementwise::KernelsOf<Operators>::type>::computers;
+      All<typename elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>::type>::computers;

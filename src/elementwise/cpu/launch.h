@@ -10,7 +10,7 @@ namespace elementwise::cpu {
 // parallel_for(end, grain, body) calls body(first, last) for parts of [0, end), of `grain` or more.
 template <class ParallelFor>
 void launch(const Task& task, const ParallelFor& parallel_for) {
-  const Computer computer = isa().computers[task.kernel](task.dtype);
+  const Computer computer = isa().computer(task.kernel)(task.dtype);
   const Tiles tiles(task.plan, computer);
   const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data, task.plan.operands);
   const auto part = [&](int64_t begin, int64_t end) {

@@ -1,6 +1,8 @@
-// What rounds to an integer, compares or copies a sign, and the square root.
+// What rounds to an integer, compares or copies a sign, and the square root. For functors and kernels that need no
+// more: they stay short, and elementwise/math.h has the others.
 #pragma once
 
+#include "../dual.h"
 #include "words.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
@@ -98,6 +100,66 @@ ELEMENTWISE_MATH C rsqrt(C x) {
   const math::Words<C> xy = math::product(x, y);
   const C error = std::fma(-xy.low, y, std::fma(-xy.high, y, C(1))); // 1 - x y^2; a NaN where x is 0 or infinite
   return math::choose(error == error, std::fma(y / 2, error, y), y);
+}
+
+// ---- Of dual numbers: the rule by which each is differentiated. At kinks and limits the derivatives are torch's: of
+// abs at 0 it is 0, of min and max of equal ones half for each, of clamp at a bound 1 (torch has 0 there since 2.15),
+// of what rounds to an integer 0.
+
+namespace math {
+
+// 1 or -1; of a zero, and of a NaN, itself.
+template <class C>
+ELEMENTWISE_MATH C sign(C x) {
+  const auto of = primal(x);
+  using P = decltype(of + 0);
+  return C(choose(of > 0, P(1), choose(of < 0, P(-1), of)));
+}
+
+} // namespace math
+
+// That of a function of one argument: its value y at x, and what the derivative of x is multiplied by.
+#define ELEMENTWISE_RULE(function, factor)                 \
+  template <class C>                                       \
+  ELEMENTWISE_MATH Dual<C> function(const Dual<C>& dual) { \
+    const C x = dual.value, y = function(x);               \
+    (void)x;                                               \
+    return {y, scaled(dual.derivative, factor)};           \
+  }
+ELEMENTWISE_RULE(abs, math::sign(x))
+ELEMENTWISE_RULE(rint, C(0))
+ELEMENTWISE_RULE(floor, C(0))
+ELEMENTWISE_RULE(ceil, C(0))
+ELEMENTWISE_RULE(trunc, C(0))
+ELEMENTWISE_RULE(sqrt, 1 / (2 * y))
+ELEMENTWISE_RULE(rsqrt, C(-0.5) * (y * y * y))
+
+template <class C>
+ELEMENTWISE_MATH Dual<C> copysign(const Dual<C>& magnitude, const Dual<C>& sign) {
+  const C y = copysign(magnitude.value, sign.value);
+  return {y, scaled(magnitude.derivative, math::sign(magnitude.value) * copysign(C(1), sign.value))};
+}
+
+template <class C>
+ELEMENTWISE_MATH Dual<C> min(const Dual<C>& a, const Dual<C>& b) {
+  const C of_equal = select(a == b, C(0.5), C(1));
+  const C of_a = select(b < a, C(0), of_equal), of_b = select(a < b, C(0), of_equal);
+  return {min(a.value, b.value), scaled(a.derivative, of_a) + scaled(b.derivative, of_b)};
+}
+template <class C>
+ELEMENTWISE_MATH Dual<C> max(const Dual<C>& a, const Dual<C>& b) {
+  return -min(-a, -b);
+}
+template <class C>
+ELEMENTWISE_MATH Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<C>& high) {
+  const C y = clamp(x.value, low.value, high.value);
+  const bool is_high = x > high || high < low, is_low = x < low && !is_high;
+  return {y, select(is_high, high.derivative, select(is_low, low.derivative, x.derivative))};
+}
+
+template <class C>
+ELEMENTWISE_MATH Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& z) {
+  return {fma(x.value, y.value, z.value), scaled(x.derivative, y.value) + scaled(y.derivative, x.value) + z.derivative};
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

@@ -16,7 +16,7 @@
 
 #include "../functor.h"
 
-// Before each function; and a mark by which cpu/kernels.h knows that functors are long.
+// Before each function.
 #define ELEMENTWISE_MATH ELEMENTWISE_INLINE
 
 namespace elementwise::inline ELEMENTWISE_TARGET {

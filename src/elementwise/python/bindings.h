@@ -13,6 +13,7 @@
 #include "../copies.h"
 #include "../cpu/fresh.h"
 #include "../cpu/isa.h"
+#include "../derivatives.h"
 #include "../overlap.h"
 
 namespace elementwise {
@@ -32,19 +33,27 @@ void define_module(nanobind::module_& m) {
     return registered.exchange(true);
   });
   // Every operator: its declaration, the form and the name it has in the dispatcher, the dtypes of C, and those that
-  // its results and its tensors have of their own, an empty name where they are of C; and whether it broadcasts.
+  // its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts; and of a
+  // derivative the declaration of what it is of, and by which arguments, an empty name where a call says it.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
-    std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names, bool>> all;
-    for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-      const Description& of = *DescriptionOf<Operators, Op>::values;
-      Names names, results, inputs;
+    using All = WithDerivatives<Operators>;
+    std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names, bool, std::string, Names>> all;
+    for_each_form(All{}, [&]<class Op, unsigned form>() {
+      const Description& of = *DescriptionOf<All, Op>::values;
+      Names names, results, inputs, by;
+      std::string derivative_of;
       for (size_t i = 0; i < of.dtypes.count; i++) names.push_back(contract::dtype_name(of.dtypes.ordinals[i]));
       const auto name = [](const Own& own) { return own.ordinal < 0 ? "" : contract::dtype_name(own.ordinal); };
       for (int k = 0; k < Op::Kernel::kResults; k++) results.push_back(name(of.results[k]));
       for (int k = 0; k < Op::Kernel::kInputs; k++) inputs.push_back(name(of.inputs[k]));
+      if constexpr (requires { Op::of; }) {
+        derivative_of = Op::of.declaration;
+        for (const int place : Op::by) by.emplace_back(place < 0 ? "" : Op::of.arguments[place].name);
+      }
       all.emplace_back(
-          of.signature.declaration, form, of.signature.qualified(form), names, results, inputs, of.broadcasts);
+          of.signature.declaration, form, of.signature.qualified(form), names, results, inputs, of.broadcasts,
+          derivative_of, by);
     });
     return all;
   });

@@ -7,7 +7,8 @@
 
 namespace my_ops {
 
-using elementwise::functional, elementwise::writing, elementwise::out, elementwise::updating, elementwise::Operator;
+using elementwise::differentiable, elementwise::Operator;
+using elementwise::functional, elementwise::writing, elementwise::out, elementwise::updating;
 
 // clang-format off
 using Operators = elementwise::List<

@@ -1,0 +1,298 @@
+// The kernels of an operator's derivatives, made of its functor. Of f(x, y) they are grad * df/dx, grad * df/dy, both
+// in one pass, and grad times the partial derivatives of the second and third order, by the arguments in the places
+// that a call gives. Each is an operator like any other:
+//
+//   _f_by_x(Tensor x, Tensor y, Tensor grad)       _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
+//   _f_gradients(Tensor x, Tensor y, Tensor grad)  _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
+//
+// These are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by y is
+// grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
+#pragma once
+
+#include <array>
+
+#include "dual.h"
+#include "operator.h"
+
+namespace elementwise {
+namespace derivatives {
+
+template <class C, int depth>
+struct NestedOf {
+  using type = Dual<typename NestedOf<C, depth - 1>::type>;
+};
+template <class C>
+struct NestedOf<C, 0> {
+  using type = C;
+};
+
+// An argument of a functor with C in the place of AnyC.
+template <class P, class C>
+struct WithOf {
+  using type = std::conditional_t<std::is_same_v<P, parameters::AnyC>, C, P>;
+};
+template <class P, class C>
+struct WithOf<Optional<P>, C> {
+  using type = Optional<typename WithOf<P, C>::type>;
+};
+template <class P, class C>
+using With = typename WithOf<P, C>::type;
+
+// The arguments that a partial derivative is by, of which one may come several times.
+template <int order>
+struct Places {
+  int64_t by[order];
+};
+
+// x as a number that has derivatives: 1 at each level that is by the argument in its place, else 0. Where the places
+// are constants, so are these, and what is multiplied by 0 is not computed.
+template <class C, int level, int order>
+ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) {
+  if constexpr (level == 0) {
+    return x;
+  } else {
+    using Below = typename NestedOf<C, level - 1>::type;
+    return Dual<Below>{lifted<C, level - 1>(x, place, places), Below(place == places.by[level - 1] ? 1 : 0)};
+  }
+}
+
+template <int level, class D>
+ELEMENTWISE_INLINE auto innermost(const D& x) {
+  if constexpr (level == 0) {
+    return x;
+  } else {
+    return innermost<level - 1>(x.derivative);
+  }
+}
+
+template <class P, class C, int order>
+ELEMENTWISE_INLINE auto argument(With<P, C> x, int64_t place, const Places<order>& places) {
+  if constexpr (std::is_same_v<P, parameters::AnyC>) {
+    return lifted<C, order>(x, place, places);
+  } else if constexpr (std::is_same_v<P, Optional<parameters::AnyC>>) {
+    return Optional<typename NestedOf<C, order>::type>{x.is_given, lifted<C, order>(x.value, place, places)};
+  } else {
+    return x;
+  }
+}
+
+// A functor at dual numbers: grad times its partial derivative. P are the types of its arguments.
+template <class F, class... P, class C, int order, size_t... I>
+ELEMENTWISE_INLINE C
+partial(List<P...>, std::index_sequence<I...>, const Places<order>& places, C grad, With<P, C>... arguments) {
+  return grad * innermost<order>(F{}(argument<P, C>(arguments, I, places)...));
+}
+
+// The dtypes that derivatives of an order are compiled for: the floating-point ones, and of a higher order what these
+// are computed in.
+template <class Dtypes, int order>
+struct Floats;
+template <class... T, int order>
+struct Floats<List<T...>, order> {
+  template <class U>
+  static constexpr bool is_computed_in = (std::is_same_v<compute_t<T>, U> || ...);
+  using Computed = typename parameters::Joined<
+      List<>, std::conditional_t<is_computed_in<float>, List<float>, List<>>,
+      std::conditional_t<is_computed_in<double>, List<double>, List<>>>::type;
+  using Stored = typename parameters::Joined<
+      List<>, std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...>::type;
+  using type = std::conditional_t<(order > 1), Computed, Stored>;
+};
+
+// The functor of a derivative of the first order.
+template <class F, class Arguments, int by>
+struct First;
+template <class F, class... P, int by>
+struct First<F, List<P...>, by> {
+  using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
+
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(With<P, C>... arguments, C grad) const {
+    return partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{by}}, grad, arguments...);
+  }
+};
+
+// And of those of a higher order.
+template <class F, class Arguments, class Levels>
+struct Higher;
+template <class F, class... P, size_t... level>
+struct Higher<F, List<P...>, std::index_sequence<level...>> {
+  static constexpr int order = sizeof...(level);
+  using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
+
+  template <class C>
+  ELEMENTWISE_FUNCTION C
+  operator()(With<P, C>... arguments, C grad, std::enable_if_t<(level < order), int64_t>... by) const {
+    return partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}}, grad, arguments...);
+  }
+};
+
+// The functor of the derivatives by several arguments, each, in one pass.
+template <class F, class Arguments, int... places>
+struct Gradients;
+template <class F, class... P, int... places>
+struct Gradients<F, List<P...>, places...> {
+  using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
+
+  template <class C>
+  ELEMENTWISE_FUNCTION Results<std::enable_if_t<places + 1 != 0, C>...> operator()(
+      With<P, C>... arguments, C grad) const {
+    return of_each<Results<std::enable_if_t<places + 1 != 0, C>...>, places...>(grad, arguments...);
+  }
+
+ private:
+  template <class R, int first, int... rest, class C>
+  ELEMENTWISE_FUNCTION static R of_each(C grad, With<P, C>... arguments) {
+    const C one = partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{first}}, grad, arguments...);
+    if constexpr (sizeof...(rest) == 0)
+      return {one};
+    else
+      return {one, of_each<decltype(R::rest), rest...>(grad, arguments...)};
+  }
+};
+
+// 1 of the first order, and of what is no derivative.
+template <class F>
+constexpr int order = 1;
+template <class F, class Arguments, size_t... level>
+constexpr int order<Higher<F, Arguments, std::index_sequence<level...>>> = sizeof...(level);
+
+// Writes the declaration of a derivative of f: its arguments, without defaults, and the gradient.
+constexpr size_t write(char* to, const Signature& of, std::string_view what, std::string_view by, int order) {
+  size_t size = 0;
+  const auto append = [&](std::string_view text) {
+    for (const char character : text) {
+      if (to) to[size] = character;
+      size++;
+    }
+  };
+  const auto append_name = [&](std::string_view name) { // one that no argument of f has
+    append(name);
+    for (int i = 0; i < of.count; i++)
+      if (of.arguments[i].name.starts_with(name)) append("_");
+  };
+  append("_");
+  append(of.name);
+  append(what);
+  append(by);
+  if (!of.overload.empty()) {
+    append(".");
+    append(of.overload);
+  }
+  append("(");
+  for (int i = 0; i < of.count; i++) {
+    append(kKinds[static_cast<int>(of.arguments[i].kind)]);
+    append(" ");
+    append(of.arguments[i].name);
+    append(", ");
+  }
+  append("Tensor ");
+  append_name("grad");
+  constexpr std::string_view names[] = {"by0", "by1", "by2"};
+  for (int i = 0; order > 1 && i < order; i++) {
+    append(", int ");
+    append_name(names[i]);
+  }
+  append(")");
+  return size;
+}
+template <const Signature& of, int order, int by = -1>
+constexpr auto declaration() {
+  constexpr std::string_view whats[] = {"_gradients", "_by_", "_second", "_third"}, what = whats[order];
+  constexpr std::string_view name = by < 0 ? std::string_view() : of.arguments[by < 0 ? 0 : by].name;
+  Literal<write(nullptr, of, what, name, order) + 1> to;
+  write(to.text, of, what, name, order);
+  return to;
+}
+
+template <class Op>
+using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
+template <class Op>
+constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
+
+// Of each Python is told what it is of, and by which arguments: -1 where a call says it.
+template <class Op, int place>
+struct FirstDerivative
+    : Operator<
+          declaration<Op::signature, 1, place>(), First<typename Op::Functor, ArgumentsOf<Op>, place>, kForms<Op>> {
+  static constexpr const Signature& of = Op::signature;
+  static constexpr std::array<int, 1> by{place};
+};
+template <class Op, int order>
+struct HigherDerivative
+    : Operator<
+          declaration<Op::signature, order>(),
+          Higher<typename Op::Functor, ArgumentsOf<Op>, std::make_index_sequence<order>>, kForms<Op>> {
+  static constexpr const Signature& of = Op::signature;
+  static constexpr auto by = [] {
+    std::array<int, order> places{};
+    places.fill(-1);
+    return places;
+  }();
+};
+template <class Op, int... places>
+struct AllGradients
+    : Operator<
+          declaration<Op::signature, 0>(), Gradients<typename Op::Functor, ArgumentsOf<Op>, places...>, kForms<Op>> {
+  static constexpr const Signature& of = Op::signature;
+  static constexpr std::array<int, 0> by{};
+};
+
+// Whether an operator is differentiated by an argument: a tensor of C.
+template <class Op, size_t place>
+constexpr bool has_derivative() {
+  using P = parameters::At<place, typename Op::Kernel::Parameters::Arguments>;
+  return Op::signature.arguments[place].is_tensor() &&
+         std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
+}
+
+// The derivatives of the first order, and all of them in one pass if there are several and no tensor may be absent.
+template <class Op, size_t... place>
+auto first_order(std::index_sequence<place...>) {
+  return typename parameters::Joined<
+      List<>, std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>::type{};
+}
+template <class Op, int... place>
+auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
+  constexpr int count = sizeof...(place);
+  constexpr bool fits = count + Op::signature.tensors + 1 <= kMaxOperands;
+  if constexpr (count > 1 && fits && Op::signature.optional == 0)
+    return List<FirstDerivative<Op, place>..., AllGradients<Op, place...>>{};
+  else
+    return derivatives;
+}
+
+// Whether an operator has a derivative: of integers, and where a result is one, there is none.
+template <class Op, class R = parameters::At<0, typename Op::Kernel::Parameters::Results>>
+constexpr bool is_differentiable() {
+  constexpr bool of_floats = !std::is_same_v<typename Floats<typename Op::Kernel::Dtypes, 1>::type, List<>>;
+  return Op::is_differentiable && of_floats && (std::is_same_v<R, parameters::AnyC> || std::is_floating_point_v<R>);
+}
+
+template <class Op>
+auto family() {
+  if constexpr (is_differentiable<Op>()) {
+    static_assert(
+        Op::Kernel::kResults == 1 && Op::Kernel::OfResults::own[0].ordinal < 0,
+        "an operator has one result, of C, to be `differentiable`: leave that out of its row in src/operators.h");
+    using First = decltype(with_gradients<Op>(first_order<Op>(std::make_index_sequence<Op::signature.count>{})));
+    return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
+  } else {
+    return List<>{};
+  }
+}
+
+template <class Operators>
+struct Extended;
+template <class... Op>
+struct Extended<List<Op...>> {
+  using type = typename parameters::Joined<List<Op...>, decltype(family<Op>())...>::type;
+};
+
+} // namespace derivatives
+
+// The operators of a list, and after them those of their derivatives.
+template <class Operators>
+using WithDerivatives = typename derivatives::Extended<Operators>::type;
+
+} // namespace elementwise

@@ -1,0 +1,211 @@
+// Dual numbers, x + d e with e * e = 0: what a functor makes of them has its derivative beside its value. Of duals of
+// duals it has the second derivative too, and so on.
+#pragma once
+
+#include "math/words.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+template <class C>
+struct Dual;
+
+// `yes` where the condition holds, else `no`, without a branch.
+template <class C>
+ELEMENTWISE_INLINE C select(bool condition, C yes, C no) {
+  return math::choose(condition, yes, no);
+}
+template <class C>
+ELEMENTWISE_INLINE Dual<C> select(bool condition, const Dual<C>& yes, const Dual<C>& no) {
+  return {select(condition, yes.value, no.value), select(condition, yes.derivative, no.derivative)};
+}
+
+// derivative * factor. A derivative that is zero stays zero: that of what does not depend on x is none, also where
+// infinities meet. The compiler knows such zeros, and computes nothing with them.
+template <class C>
+ELEMENTWISE_INLINE C scaled(C derivative, C factor) {
+  return select(derivative == 0, C(0), derivative * factor);
+}
+template <class C>
+ELEMENTWISE_INLINE Dual<C> scaled(const Dual<C>& derivative, const Dual<C>& factor) {
+  return {
+      scaled(derivative.value, factor.value),
+      scaled(derivative.derivative, factor.value) + scaled(factor.derivative, derivative.value)};
+}
+
+template <class C>
+struct Dual {
+  C value, derivative;
+
+  Dual() = default;
+  ELEMENTWISE_INLINE constexpr Dual(C value, C derivative) : value(value), derivative(derivative) {}
+  template <class N, std::enable_if_t<std::is_arithmetic_v<N>, int> = 0>
+  ELEMENTWISE_INLINE constexpr Dual(N constant) : value(static_cast<C>(constant)), derivative(0) {}
+
+  // An integer has no derivative.
+  template <class N, std::enable_if_t<std::is_integral_v<N>, int> = 0>
+  ELEMENTWISE_INLINE explicit operator N() const {
+    return static_cast<N>(value);
+  }
+
+  ELEMENTWISE_INLINE friend Dual operator+(const Dual& a) {
+    return a;
+  }
+  ELEMENTWISE_INLINE friend Dual operator-(const Dual& a) {
+    return {-a.value, -a.derivative};
+  }
+  ELEMENTWISE_INLINE friend Dual operator+(const Dual& a, const Dual& b) {
+    return {a.value + b.value, a.derivative + b.derivative};
+  }
+  ELEMENTWISE_INLINE friend Dual operator-(const Dual& a, const Dual& b) {
+    return {a.value - b.value, a.derivative - b.derivative};
+  }
+  ELEMENTWISE_INLINE friend Dual operator*(const Dual& a, const Dual& b) {
+    return {a.value * b.value, scaled(a.derivative, b.value) + scaled(b.derivative, a.value)};
+  }
+  ELEMENTWISE_INLINE friend Dual operator/(const Dual& a, const Dual& b) {
+    const C quotient = a.value / b.value;
+    return {quotient, scaled(a.derivative, 1 / b.value) - scaled(b.derivative, quotient / b.value)};
+  }
+  ELEMENTWISE_INLINE Dual& operator+=(const Dual& b) {
+    return *this = *this + b;
+  }
+  ELEMENTWISE_INLINE Dual& operator-=(const Dual& b) {
+    return *this = *this - b;
+  }
+  ELEMENTWISE_INLINE Dual& operator*=(const Dual& b) {
+    return *this = *this * b;
+  }
+  ELEMENTWISE_INLINE Dual& operator/=(const Dual& b) {
+    return *this = *this / b;
+  }
+  ELEMENTWISE_INLINE friend bool operator==(const Dual& a, const Dual& b) {
+    return a.value == b.value;
+  }
+  ELEMENTWISE_INLINE friend bool operator!=(const Dual& a, const Dual& b) {
+    return a.value != b.value;
+  }
+  ELEMENTWISE_INLINE friend bool operator<(const Dual& a, const Dual& b) {
+    return a.value < b.value;
+  }
+  ELEMENTWISE_INLINE friend bool operator<=(const Dual& a, const Dual& b) {
+    return a.value <= b.value;
+  }
+  ELEMENTWISE_INLINE friend bool operator>(const Dual& a, const Dual& b) {
+    return a.value > b.value;
+  }
+  ELEMENTWISE_INLINE friend bool operator>=(const Dual& a, const Dual& b) {
+    return a.value >= b.value;
+  }
+};
+
+namespace math {
+
+// The value without any derivative: a float or double.
+template <class C>
+struct PrimalOf {
+  using type = C;
+};
+template <class C>
+struct PrimalOf<Dual<C>> : PrimalOf<C> {};
+template <class C>
+using primal_t = typename PrimalOf<C>::type; // float or double
+
+template <class C>
+ELEMENTWISE_INLINE C primal(C x) {
+  return x;
+}
+template <class C>
+ELEMENTWISE_INLINE primal_t<C> primal(const Dual<C>& x) {
+  return primal(x.value);
+}
+
+} // namespace math
+} // namespace elementwise::inline ELEMENTWISE_TARGET
+
+// What a functor may ask std:: of a dual number is asked of its value. One that calls std::exp cannot be given dual
+// numbers: one sentence says what to call.
+namespace std {
+template <class C>
+struct numeric_limits<elementwise::Dual<C>> : numeric_limits<elementwise::math::primal_t<C>> {
+  using Dual = elementwise::Dual<C>;
+  using Primal = numeric_limits<elementwise::math::primal_t<C>>;
+  static constexpr Dual min() {
+    return Primal::min();
+  }
+  static constexpr Dual max() {
+    return Primal::max();
+  }
+  static constexpr Dual lowest() {
+    return Primal::lowest();
+  }
+  static constexpr Dual epsilon() {
+    return Primal::epsilon();
+  }
+  static constexpr Dual infinity() {
+    return Primal::infinity();
+  }
+  static constexpr Dual quiet_NaN() {
+    return Primal::quiet_NaN();
+  }
+  static constexpr Dual denorm_min() {
+    return Primal::denorm_min();
+  }
+};
+
+#define ELEMENTWISE_OF_VALUE(function)                              \
+  template <class C>                                                \
+  ELEMENTWISE_INLINE bool function(const elementwise::Dual<C>& x) { \
+    return function(elementwise::math::primal(x));                  \
+  }
+ELEMENTWISE_OF_VALUE(isnan)
+ELEMENTWISE_OF_VALUE(isinf)
+ELEMENTWISE_OF_VALUE(isfinite)
+ELEMENTWISE_OF_VALUE(signbit)
+#undef ELEMENTWISE_OF_VALUE
+
+#define ELEMENTWISE_NO_DERIVATIVE(function, instead)                                         \
+  template <class C, class... Rest>                                                          \
+  elementwise::Dual<C> function(const elementwise::Dual<C>& x, const Rest&...) {             \
+    static_assert(                                                                           \
+        sizeof(C) == 0, "std::" #function " has no derivative: write elementwise::" #instead \
+                        ", of elementwise/math.h, or leave "                                 \
+                        "`differentiable` out of the row");                                  \
+    return x;                                                                                \
+  }
+ELEMENTWISE_NO_DERIVATIVE(abs, abs)
+ELEMENTWISE_NO_DERIVATIVE(rint, rint)
+ELEMENTWISE_NO_DERIVATIVE(floor, floor)
+ELEMENTWISE_NO_DERIVATIVE(ceil, ceil)
+ELEMENTWISE_NO_DERIVATIVE(trunc, trunc)
+ELEMENTWISE_NO_DERIVATIVE(sqrt, sqrt)
+ELEMENTWISE_NO_DERIVATIVE(cbrt, cbrt)
+ELEMENTWISE_NO_DERIVATIVE(exp, exp)
+ELEMENTWISE_NO_DERIVATIVE(exp2, exp2)
+ELEMENTWISE_NO_DERIVATIVE(expm1, expm1)
+ELEMENTWISE_NO_DERIVATIVE(log, log)
+ELEMENTWISE_NO_DERIVATIVE(log2, log2)
+ELEMENTWISE_NO_DERIVATIVE(log10, log10)
+ELEMENTWISE_NO_DERIVATIVE(log1p, log1p)
+ELEMENTWISE_NO_DERIVATIVE(sin, sin)
+ELEMENTWISE_NO_DERIVATIVE(cos, cos)
+ELEMENTWISE_NO_DERIVATIVE(tan, tan)
+ELEMENTWISE_NO_DERIVATIVE(asin, asin)
+ELEMENTWISE_NO_DERIVATIVE(acos, acos)
+ELEMENTWISE_NO_DERIVATIVE(atan, atan)
+ELEMENTWISE_NO_DERIVATIVE(sinh, sinh)
+ELEMENTWISE_NO_DERIVATIVE(cosh, cosh)
+ELEMENTWISE_NO_DERIVATIVE(tanh, tanh)
+ELEMENTWISE_NO_DERIVATIVE(asinh, asinh)
+ELEMENTWISE_NO_DERIVATIVE(acosh, acosh)
+ELEMENTWISE_NO_DERIVATIVE(atanh, atanh)
+ELEMENTWISE_NO_DERIVATIVE(erf, erf)
+ELEMENTWISE_NO_DERIVATIVE(erfc, erfc)
+ELEMENTWISE_NO_DERIVATIVE(copysign, copysign)
+ELEMENTWISE_NO_DERIVATIVE(fma, fma)
+ELEMENTWISE_NO_DERIVATIVE(hypot, hypot)
+ELEMENTWISE_NO_DERIVATIVE(atan2, atan2)
+ELEMENTWISE_NO_DERIVATIVE(pow, pow)
+ELEMENTWISE_NO_DERIVATIVE(fabs, abs)
+ELEMENTWISE_NO_DERIVATIVE(fmin, min)
+ELEMENTWISE_NO_DERIVATIVE(fmax, max)
+#undef ELEMENTWISE_NO_DERIVATIVE
+} // namespace std
