@@ -14,7 +14,7 @@ import sys
 from difflib import get_close_matches
 from typing import Any
 
-MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # of src/elementwise/operator.h
+MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # of src/elementwise/operator.h, where derivatives have one more
 
 CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit

@@ -11,7 +11,7 @@
 
 #include <array>
 
-#include "dual.h"
+#include "math/basic.h"
 #include "operator.h"
 
 namespace elementwise {
@@ -52,7 +52,9 @@ ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) 
     return x;
   } else {
     using Below = typename NestedOf<C, level - 1>::type;
-    return Dual<Below>{lifted<C, level - 1>(x, place, places), Below(place == places.by[level - 1] ? 1 : 0)};
+    const C distance = static_cast<C>(place - places.by[level - 1]);
+    // Of a comparison of integers GCC would make branches in the loop.
+    return Dual<Below>{lifted<C, level - 1>(x, place, places), {max(1 - distance * distance, C(0))}};
   }
 }
 
