@@ -104,6 +104,10 @@ def test_a_project_that_has_no_record_is_adapted(project, capsys):
         (r"\b_layer\b", "_register"),
         (r"src/elementwise/tools/(?=audit|repair)", "tools/"),
         (r"src/elementwise/tests", "tests/kernels/cuda"),
+        (
+            r"using elementwise::differentiable, elementwise::Operator;\nusing (.*);",
+            r"using \1, elementwise::Operator;",
+        ),
     ]
     for name in after.keys() - {RECORD}:
         if Path(name).exists():

@@ -37,11 +37,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
     operator = schema.declaration.partition("(")[0]
     functor = functor_name(operator)
     refuse_another(files, schema, package)
-    forms = {0: "writing", 1: "functional | writing | out"}.get(schema.results, "functional")
+    forms = {0: "writing", 1: "functional | writing | out | differentiable"}.get(schema.results, "functional")
     forms = "updating" if schema.written else forms
-    if schema.results == 1:
-        is_named = "using elementwise::differentiable" in files["src/operators.h"]  # an earlier version did not
-        forms += " | differentiable" if is_named else " | elementwise::differentiable"
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")

@@ -12,7 +12,7 @@ from ._write import replace
 # What a project that has no record says of each file that is a copy; its tests say nothing.
 _NOTE = re.compile(r"(?:#!.*\n)?(?://|#) Copied from muladd_nb (\S+),")
 
-# Files of the author's that name what the layer has: what it was called before, and is called now.
+# Files of the author's that name what the layer has: what stood there before, and stands there now.
 _AUTHORS = ["*.build", "*.md", "*.py", "*.toml", "python/*/*.py", "src/*", "tests/*.py", ".github/workflows/*"]
 _CALLED = {
     r"^( *from [\w.]*?)(\.| import )_register\b": r"\1\2_layer",
@@ -21,6 +21,9 @@ _CALLED = {
     r"\b_register/": "_layer/",
     r"(?<!elementwise/)\btools/(?=(audit|repair)_wheel\b)": "src/elementwise/tools/",
     r"\btests/kernels/cuda\b": "src/elementwise/tests",
+    r"^using (elementwise::functional.*), elementwise::Operator;$": (
+        r"using elementwise::differentiable, elementwise::Operator;\nusing \1;"
+    ),
 }
 
 

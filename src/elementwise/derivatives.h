@@ -29,11 +29,11 @@ struct NestedOf<C, 0> {
 // An argument of a functor with C in the place of AnyC.
 template <class P, class C>
 struct WithOf {
-  using type = std::conditional_t<std::is_same_v<P, parameters::AnyC>, C, P>;
+  using type = parameters::With<P, C>;
 };
 template <class P, class C>
 struct WithOf<Optional<P>, C> {
-  using type = Optional<typename WithOf<P, C>::type>;
+  using type = Optional<parameters::With<P, C>>;
 };
 template <class P, class C>
 using With = typename WithOf<P, C>::type;

@@ -8,21 +8,20 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 template <class C>
 struct Dual;
 
-// `yes` where the condition holds, else `no`, without a branch.
+namespace math {
+
 template <class C>
-ELEMENTWISE_INLINE C select(bool condition, C yes, C no) {
-  return math::choose(condition, yes, no);
+ELEMENTWISE_INLINE Dual<C> choose(bool condition, const Dual<C>& yes, const Dual<C>& no) {
+  return {choose(condition, yes.value, no.value), choose(condition, yes.derivative, no.derivative)};
 }
-template <class C>
-ELEMENTWISE_INLINE Dual<C> select(bool condition, const Dual<C>& yes, const Dual<C>& no) {
-  return {select(condition, yes.value, no.value), select(condition, yes.derivative, no.derivative)};
-}
+
+} // namespace math
 
 // derivative * factor. A derivative that is zero stays zero: that of what does not depend on x is none, also where
 // infinities meet. The compiler knows such zeros, and computes nothing with them.
 template <class C>
 ELEMENTWISE_INLINE C scaled(C derivative, C factor) {
-  return select(derivative == 0, C(0), derivative * factor);
+  return math::choose(derivative == 0, C(0), derivative * factor);
 }
 template <class C>
 ELEMENTWISE_INLINE Dual<C> scaled(const Dual<C>& derivative, const Dual<C>& factor) {
@@ -124,32 +123,21 @@ ELEMENTWISE_INLINE primal_t<C> primal(const Dual<C>& x) {
 // What a functor may ask std:: of a dual number is asked of its value. One that calls std::exp cannot be given dual
 // numbers: one sentence says what to call.
 namespace std {
+#define ELEMENTWISE_LIMIT(name)                                    \
+  static constexpr elementwise::Dual<C> name() {                   \
+    return numeric_limits<elementwise::math::primal_t<C>>::name(); \
+  }
 template <class C>
 struct numeric_limits<elementwise::Dual<C>> : numeric_limits<elementwise::math::primal_t<C>> {
-  using Dual = elementwise::Dual<C>;
-  using Primal = numeric_limits<elementwise::math::primal_t<C>>;
-  static constexpr Dual min() {
-    return Primal::min();
-  }
-  static constexpr Dual max() {
-    return Primal::max();
-  }
-  static constexpr Dual lowest() {
-    return Primal::lowest();
-  }
-  static constexpr Dual epsilon() {
-    return Primal::epsilon();
-  }
-  static constexpr Dual infinity() {
-    return Primal::infinity();
-  }
-  static constexpr Dual quiet_NaN() {
-    return Primal::quiet_NaN();
-  }
-  static constexpr Dual denorm_min() {
-    return Primal::denorm_min();
-  }
+  ELEMENTWISE_LIMIT(min)
+  ELEMENTWISE_LIMIT(max)
+  ELEMENTWISE_LIMIT(lowest)
+  ELEMENTWISE_LIMIT(epsilon)
+  ELEMENTWISE_LIMIT(infinity)
+  ELEMENTWISE_LIMIT(quiet_NaN)
+  ELEMENTWISE_LIMIT(denorm_min)
 };
+#undef ELEMENTWISE_LIMIT
 
 #define ELEMENTWISE_OF_VALUE(function)                              \
   template <class C>                                                \

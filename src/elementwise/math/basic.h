@@ -142,8 +142,8 @@ ELEMENTWISE_MATH Dual<C> copysign(const Dual<C>& magnitude, const Dual<C>& sign)
 
 template <class C>
 ELEMENTWISE_MATH Dual<C> min(const Dual<C>& a, const Dual<C>& b) {
-  const C of_equal = select(a == b, C(0.5), C(1));
-  const C of_a = select(b < a, C(0), of_equal), of_b = select(a < b, C(0), of_equal);
+  const C of_equal = math::choose(a == b, C(0.5), C(1));
+  const C of_a = math::choose(b < a, C(0), of_equal), of_b = math::choose(a < b, C(0), of_equal);
   return {min(a.value, b.value), scaled(a.derivative, of_a) + scaled(b.derivative, of_b)};
 }
 template <class C>
@@ -154,7 +154,7 @@ template <class C>
 ELEMENTWISE_MATH Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<C>& high) {
   const C y = clamp(x.value, low.value, high.value);
   const bool is_high = x > high || high < low, is_low = x < low && !is_high;
-  return {y, select(is_high, high.derivative, select(is_low, low.derivative, x.derivative))};
+  return {y, math::choose(is_high, high.derivative, math::choose(is_low, low.derivative, x.derivative))};
 }
 
 template <class C>

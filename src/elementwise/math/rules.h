@@ -47,7 +47,7 @@ ELEMENTWISE_MATH Dual<C> hypot(const Dual<C>& x, const Dual<C>& y) {
 template <class C>
 ELEMENTWISE_MATH Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
   const C square = x.value * x.value + y.value * y.value;
-  const C factor = select(square == 0, C(0), 1 / square);
+  const C factor = math::choose(square == 0, C(0), 1 / square);
   return {atan2(y.value, x.value), scaled(y.derivative, x.value * factor) - scaled(x.derivative, y.value * factor)};
 }
 
@@ -55,8 +55,8 @@ ELEMENTWISE_MATH Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
 template <class C>
 ELEMENTWISE_MATH Dual<C> pow(const Dual<C>& x, const Dual<C>& y) {
   const C power = pow(x.value, y.value);
-  const C by_x = select(y.value == 0, C(0), y.value * pow(x.value, y.value - 1));
-  const C by_y = select(x.value == 0 && y.value >= 0, C(0), power * log(x.value));
+  const C by_x = math::choose(y.value == 0, C(0), y.value * pow(x.value, y.value - 1));
+  const C by_y = math::choose(x.value == 0 && y.value >= 0, C(0), power * log(x.value));
   return {power, scaled(x.derivative, by_x) + scaled(y.derivative, by_y)};
 }
 
