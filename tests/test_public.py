@@ -1,6 +1,5 @@
 """The public functions as functions: what Python and its tools see of them."""
 
-import dis
 import inspect
 import pickle
 
@@ -36,11 +35,20 @@ def test_its_arguments_have_the_names_of_its_signature(name, device):
 
 
 @every_function
-def test_no_argument_of_an_operator_can_have_a_name_of_its_source(name):
+def test_arguments_come_by_position_or_by_name_and_once(name):
     function = getattr(muladd_nb, name)
-    loaded = {x.argval for x in dis.get_instructions(function) if x.opname == "LOAD_GLOBAL"}
-    names = loaded | {*function.__code__.co_varnames}
-    assert {x for x in names if not x.startswith("_")} == {*inspect.signature(function).parameters}
+    parameters = inspect.signature(function).parameters
+    given = {x: 2.0 if x == "c" else torch.ones(3) for x in parameters}
+    inputs = [x for x in given.values() if x is not given["out"]]
+    function(*inputs, out=given["out"])
+    for wrong, message in (
+        (lambda: function(*inputs, given["out"], given["out"]), "positional argument"),
+        (lambda: function(*inputs, out=given["out"], a=inputs[0]), "multiple values for argument 'a'"),
+        (lambda: function(*inputs, out=given["out"], d=1.0), "unexpected keyword argument 'd'"),
+    ):
+        for call in (wrong, torch.compile(wrong, backend="eager")):
+            with pytest.raises(TypeError, match=rf"{name}\(\) .*{message}"):
+                call()
 
 
 def test_a_function_has_out_where_its_operator_writes():

@@ -14,20 +14,16 @@ load()  # the kernels, for what follows reads what they have registered
 
 from .. import _C  # noqa: E402
 from . import autocast, autograd, fake, flops, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
-from .operator import UNRECORDED, Elementwise, Form, declared  # noqa: E402
+from .operator import Elementwise, Form, declared  # noqa: E402
 
 __all__ = ["Elementwise", "register"]
 
-# Nothing of a transform, a mode or a subclass comes to what only the public functions call.
-_OF_UNRECORDED = (fake, autograd, autocast, negative, unsupported)
-
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
-    """Register what the operators of ``table`` promise with every subsystem; return the forms that anyone may call."""
+    """Register what the operators of ``table`` promise with every subsystem, and return their forms."""
     forms = declared(_C.operators(), table)
     for subsystem in (fake, lowering, autograd, mutation, vmap, autocast, flops, nested, negative, unsupported):
         for form in forms:
-            if not form.kind & UNRECORDED or subsystem in _OF_UNRECORDED:
-                subsystem.register(form)
+            subsystem.register(form)
     lowering.tag_caches(Path(__file__).parent.parent)
-    return [form for form in forms if not form.kind & UNRECORDED]
+    return forms

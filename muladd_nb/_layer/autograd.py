@@ -11,7 +11,7 @@ from torch import Tensor
 from . import contract, derivative
 from . import torch_private as private
 from ._library import implement, namespace
-from .operator import FUNCTIONAL, TABLE, UNRECORDED, UPDATING, Form
+from .operator import FUNCTIONAL, TABLE, UPDATING, Form
 from .short_way import before
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
@@ -22,9 +22,6 @@ _INSTEAD = {FUNCTIONAL: f"give it a partial derivative in {TABLE}"}
 
 def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
-    if form.kind & UNRECORDED:
-        implement(form.op, torch.library.fallthrough_kernel, "Autograd")
-        return
     promises = form.promises
     if form.kind & UPDATING and (promises.partials or promises.formula or promises.fused):
         raise ValueError(
@@ -54,7 +51,7 @@ def register(form: Form) -> None:
         times=times,
         node=promises.node,
         instead=promises.instead or _INSTEAD.get(form.kind),
-        aten=promises.aten if form.below else None,
+        aten=promises.aten if form.kind == FUNCTIONAL else None,
         shortened=lambda kernel: before(kernel, form),
         mixed=_mixed(form),
         broadcasts=form.broadcasts,

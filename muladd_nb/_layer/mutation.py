@@ -100,4 +100,4 @@ def _refuse_or_warn(form: Form, tensors: Iterable[Tensor]) -> None:
     if op not in _warned or torch.is_warn_always_enabled():
         _warned.add(op)
         message = f"{op}: no gradient is recorded through out, but an argument requires grad; {advice}"
-        warnings.warn(message, stacklevel=5 if form.below else 4)  # the caller, past the short way and torch._ops
+        warnings.warn(message, stacklevel=4)  # the caller, past torch._ops

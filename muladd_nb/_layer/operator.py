@@ -15,7 +15,7 @@ from . import torch_private as private
 from ._library import name, namespace
 
 # The forms of src/elementwise/operator.h.
-FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UNRECORDED, UPDATING = 1, 2, 4, 8, 16, 64
+FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UPDATING = 1, 2, 4, 8, 64
 TABLE = f"{namespace}/_operators.py"
 
 
@@ -86,13 +86,13 @@ class Elementwise:
 class Form:
     """One form of an operator.
 
-    ``kind`` is FUNCTIONAL, WRITING, OUT or UPDATING, and may have TENSOR_NUMBERS or be UNRECORDED.
+    ``kind`` is FUNCTIONAL, WRITING, OUT or UPDATING, and may have TENSOR_NUMBERS.
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``below`` is the same operator UNRECORDED, where it exists. ``family`` has the operators that are made of the
-    functor: the partial derivatives times a gradient, by the arguments that they are by, an empty name where a call
-    says it, and by () all gradients in one pass. Of one of these ``by`` has the arguments.
+    shape. ``family`` has the operators that are made of the functor: the partial derivatives times a gradient, by the
+    arguments that they are by, an empty name where a call says it, and by () all gradients in one pass. Of one of these
+    ``by`` has the arguments.
     """
 
     declaration: str
@@ -100,7 +100,6 @@ class Form:
     op: Any
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
-    below: Any = None
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
@@ -110,8 +109,7 @@ class Form:
     @cached_property
     def name(self) -> str:
         """What its error messages begin with."""
-        own = name(self.op)
-        return own.removeprefix("_") if self.kind & UNRECORDED else own
+        return name(self.op)
 
     @cached_property
     def kinds(self) -> dict[str, str]:
@@ -236,7 +234,6 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration] if not of else _OF_A_DERIVATIVE if by else _OF_ALL_GRADIENTS,
-            ops.get((declaration, kind | UNRECORDED)),
             _own(of_results),
             _own(of_inputs),
             broadcasts,

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
@@ -126,9 +125,6 @@ below_autograd = _strip("Autograd") if _after_autograd is None else _after_autog
 _after_inplace = _find("torch._C:_after_ADInplaceOrView_keyset", SPEED)
 below_version_counter = _strip("ADInplaceOrView") if _after_inplace is None else _after_inplace.__and__
 
-# A context in which operators are dispatched below autograd, where nothing is to be recorded.
-BelowAutograd = _find("torch._C:_AutoDispatchBelowAutograd", SPEED, otherwise=contextlib.nullcontext)
-
 # Is torch.jit.trace running?
 _is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
 
@@ -184,9 +180,9 @@ _AutocastCUDA = _find("torch._C:DispatchKey.AutocastCUDA", AUTOCAST)
 
 # What `op.__call__` and `op.redispatch` call: without the steps through Python, 0.2 and 0.3 us a call.
 entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambda op: op)
-# Calls an operator for which nothing that __torch_function__ serves can come: 0.25 us less than `_op` takes to ask.
-_call_boxed = _find("torch._C:_dispatch_call_boxed", SPEED)
-_handle = _getter("torch:ops.aten.mul.Tensor", "_handle", SPEED)
+# The C++ of a tensor, and the other way round: before torch 2.14 a function in C has no other way to it.
+to_pointer = _find("torch._C._aoti:unsafe_alloc_void_ptr_from_tensor", SPEED)
+from_pointer = _find("torch._C._aoti:alloc_tensor_by_stealing_from_void_ptr", SPEED)
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
 
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
@@ -230,17 +226,16 @@ if _missing:
 # ---- What is made of them
 
 
-# No one sees which operators are called: no transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace,
-# which compares where calls come from. Source, because a call of it would take as long again.
-UNOBSERVED = (
-    "not (_transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes() "
-    "or _is_tracing() or _profiler._is_profiler_enabled)"
-)
-
-
-def entry_point_of_plain(op: Any) -> Callable[..., Any]:
-    """Return what calls an operator on what has no ``__torch_function__``, where no mode has one."""
-    return partial(_call_boxed, _handle(op)) if _call_boxed and _handle else entry_point(op)
+# No one sees which operators are called where each of these functions, or attributes, gives this answer: there is no
+# transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace, which compares where calls come from.
+QUIET = [
+    (transforms_active, None, False),
+    (_dispatch_modes, None, 0),
+    (_function_modes, None, 0),
+    (_is_tracing, None, False),
+    (_profiler, "_is_profiler_enabled", False),
+    (_forward_ad, "_current_level", -1),
+]
 
 
 def differentiating() -> bool:
@@ -272,7 +267,7 @@ def leave_alone(function: _Callable) -> _Callable:
 
     It would, where a program that is compiled in part comes to it, and warn of what it cannot compile.
     """
-    if not lacking(COMPILED_IN_PART):
+    if hasattr(function, "__code__") and not lacking(COMPILED_IN_PART):  # Dynamo looks into none in C
         _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))
     return function
 

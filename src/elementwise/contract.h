@@ -28,7 +28,7 @@ struct Caller {
 // STD_TORCH_CHECK would put function, file and line before the sentence.
 template <class... Parts>
 [[noreturn]] void fail(const Caller& op, const Parts&... parts) {
-  const std::string name = op.signature.qualified(op.form & ~unrecorded);
+  const std::string name = op.signature.qualified(op.form);
   std::ostringstream text;
   text << (op.form & out ? name : name.substr(0, name.find('.'))) << ": ";
   (text << ... << parts);
@@ -150,7 +150,7 @@ inline void check_dtype_beside(const Caller& op, const Operand& a, const Operand
 
 // A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
 inline void check_number(const Caller& op, const Operand& c) {
-  const std::string name = op.signature.qualified(op.form & ~unrecorded);
+  const std::string name = op.signature.qualified(op.form);
   if (c.dim != 0 || dtype_name(c.dtype) != "float64" || device_name(c) != "cpu")
     fail(
         op, c.name, " must be a number, or for ", name.substr(name.find('.') + 1),

@@ -26,8 +26,6 @@ enum Form : unsigned {
   // next one. TorchScript finds an operator by its name and the types of its arguments, without the overload's name,
   // and there may be an f(Tensor x, Tensor c). So this one has an argument more, by which alone the two differ.
   tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c, *, bool is_number=True) -> Tensor    f.tag_tensor_c
-  // The first two once more, without a kernel at Autograd: what the public functions call where nothing is recorded.
-  unrecorded = 16, // _f(Tensor x, float c) -> Tensor                                   _f.tag
   // Alone: where the declaration marks tensors with "(a!)" or "!", the functor takes their elements and returns what
   // they become, in the order of the arguments.
   updating = 64, // f(Tensor(a!) x, float c) -> ()                                      f.tag
@@ -124,8 +122,7 @@ struct Signature {
 
   // The name of the operator in one of its forms, "f_out.tag".
   std::string qualified(unsigned form) const {
-    std::string base(form & unrecorded ? "_" : ""), tag(overload);
-    base += name;
+    std::string base(name), tag(overload);
     const auto append = [&tag](std::string_view text) { tag.append(tag.empty() ? "" : "_").append(text); };
     if (form & writing) base += "_out";
     if (form & out) append("out");
@@ -299,8 +296,6 @@ void for_each_form(List<Op...>, const Body& body) {
   of_all.template operator()<writing | tensor_numbers>();
   of_all.template operator()<updating>();
   of_all.template operator()<updating | tensor_numbers>();
-  of_all.template operator()<functional | unrecorded>();
-  of_all.template operator()<writing | unrecorded>();
 }
 
 } // namespace elementwise

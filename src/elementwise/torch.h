@@ -1,7 +1,7 @@
 // The operators for torch, once for all backends: check, find or allocate the output, plan, launch; and their
 // registration with the dispatcher.
 //
-// A backend is a type with two static functions:
+// A backend is a type with two static functions, and the number that torch has for its kind of device:
 //   void launch(const contract::Caller&, const Task&, int32_t device_index)    runs the task;
 //   void on_fresh_output(void* data, size_t bytes)    is told of every new output before it is written.
 #pragma once
@@ -15,6 +15,7 @@
 #include "contract.h"
 #include "copies.h"
 #include "cpu/backend.h"
+#include "kernels_of_library.h"
 #include "task.h"
 #include "tensor.h"
 
@@ -256,9 +257,10 @@ void define(torch::stable::detail::StableLibrary& library) {
 
 template <class Operators, class Backend>
 void implement(torch::stable::detail::StableLibrary& library) {
-  if (registered_before()) return;
   for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-    library.impl(Op::signature.qualified(form).c_str(), boxed<Operators, Op, Backend, form>);
+    const auto kernel = boxed<Operators, Op, Backend, form>;
+    kernels_of_library().push_back({Op::signature, form, Op::Kernel::kResults, Backend::kDeviceType, kernel});
+    if (!registered_before()) library.impl(Op::signature.qualified(form).c_str(), kernel);
   });
 }
 

@@ -10,6 +10,8 @@
 namespace elementwise::cpu {
 
 struct Backend {
+  static constexpr int32_t kDeviceType = 0;
+
   static void on_fresh_output(void* data, size_t bytes) {
     cpu::on_fresh_output(data, bytes);
   }

@@ -10,16 +10,20 @@ namespace elementwise::cpu {
 // parallel_for(end, grain, body) calls body(first, last) for parts of [0, end), of `grain` or more.
 template <class ParallelFor>
 void launch(const Task& task, const ParallelFor& parallel_for) {
+  // Below this, handing work to another thread costs more than it saves (measured).
+  constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.kernel)(task.dtype);
+  const int64_t numel = task.plan.numel();
+  if (numel <= kGrain && task.plan.contiguous()) { // to plan it would take as long as to compute it
+    const DefaultFloatEnvironment environment;
+    return computer.row(numel, task.data, task.numbers);
+  }
   const Tiles tiles(task.plan, computer);
   const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data, task.plan.operands);
   const auto part = [&](int64_t begin, int64_t end) {
     const DefaultFloatEnvironment environment;
     Run(task, computer, tiles, stream)(begin, end);
   };
-  // Below this, handing work to another thread costs more than it saves (measured).
-  constexpr int64_t kGrain = 32 * 1024;
-  const int64_t numel = task.plan.numel();
   if (numel <= kGrain) return part(0, tiles.total);
   const int64_t elements_per_tile = std::max<int64_t>(1, numel / tiles.total);
   parallel_for(tiles.total, kGrain / elements_per_tile, part);

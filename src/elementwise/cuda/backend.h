@@ -24,6 +24,8 @@ void on_device(const contract::Caller& op, int32_t device_index, const Run& run)
 }
 
 struct Backend {
+  static constexpr int32_t kDeviceType = 1;
+
   static void on_fresh_output(void*, size_t) {}
 
   static void launch(const contract::Caller& op, const Task& task, int32_t device_index) {

@@ -1,5 +1,4 @@
-// What the Python module offers to the Python side of the library. The operators themselves are called through the
-// dispatcher: no tensor passes through here.
+// What the Python module offers to the Python side of the library.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,6 +14,7 @@
 #include "../cpu/isa.h"
 #include "../derivatives.h"
 #include "../overlap.h"
+#include "short_way.h"
 
 namespace elementwise {
 
@@ -22,6 +22,7 @@ template <class Operators>
 void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
+  python::define_short_way(m);
   // Reads the environment, so that what it has that no one can use is said at the import, and not at the first call.
   m.def("check_settings", [] {
     cpu::isa();

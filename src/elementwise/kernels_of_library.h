@@ -1,0 +1,28 @@
+// The kernels of this copy of the library, for who calls them past the dispatcher.
+#pragma once
+
+#include <torch/csrc/stable/stableivalue_conversions.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "operator.h"
+
+namespace elementwise {
+
+struct KernelOfLibrary {
+  const Signature& signature;
+  unsigned form;
+  int results;
+  int32_t device_type; // of torch
+  // Replaces the arguments on the stack, which it takes over, by the results.
+  void (*call)(StableIValue* stack, uint64_t arguments, uint64_t results);
+};
+
+// Filled as the library is opened.
+inline std::vector<KernelOfLibrary>& kernels_of_library() {
+  static std::vector<KernelOfLibrary> all;
+  return all;
+}
+
+} // namespace elementwise
