@@ -66,7 +66,7 @@ def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
             assert f"{operator} {dtype}" in names
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_main_job_begins_with_its_verdict_and_nothing_else_is_heard(numpy_is_missing):
     ran = run(SCRIPT, CUDA_HOME="/", **numpy_is_missing)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -319,8 +319,8 @@ def test_a_busy_machine_is_named_in_the_row_and_in_the_verdict(main, monkeypatch
 
 @pytest.mark.parametrize(("redirection", "status", "says"), [
     ("> /dev/full", 1, "muladd-nb: standard output: No space left on device\n"),
-    pytest.param(">&-", 0, "", marks=pytest.mark.whole),
-    pytest.param(">&- 2>&-", 0, "", marks=pytest.mark.whole),
+    pytest.param(">&-", 0, "", marks=pytest.mark.slow),
+    pytest.param(">&- 2>&-", 0, "", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_output_that_nothing_takes(redirection, status, says):
     ran = run("sh", "-c", f"exec {SCRIPT} --json info {redirection}")

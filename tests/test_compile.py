@@ -346,7 +346,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
     """In a process that has not imported Inductor."""
     code = FIRST.format(tests=str(Path(__file__).parent))
@@ -372,7 +372,7 @@ assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.full((40,), {factor
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_caches_of_compiled_programs_know_the_formula(tmp_path):
     for factor in (2.0, 3.0):
         (tmp_path / "_operators.py").write_text(f"formula=lambda x: {factor} * x")
@@ -403,7 +403,7 @@ assert ("torch.ops.muladd_nb." in code) == {called}
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_path):
     for before, called in [(True, True), (False, not fuses("cpu"))]:
         code = CACHED.format(folder=str(tmp_path / "cache"), before=before, called=called)

@@ -52,9 +52,9 @@ def checks():
     scope="module",
     params=[
         pytest.param(("cpu", 2), id="cpu-2"),
-        pytest.param(("cpu", 4), id="cpu-2x2", marks=pytest.mark.whole),
+        pytest.param(("cpu", 4), id="cpu-2x2", marks=pytest.mark.slow),
         pytest.param(("cuda", 2), id="cuda-2", marks=on_cuda(2)),
-        pytest.param(("cuda", 4), id="cuda-2x2", marks=[on_cuda(4), pytest.mark.whole]),
+        pytest.param(("cuda", 4), id="cuda-2x2", marks=[on_cuda(4), pytest.mark.slow]),
     ],
 )
 def report(request):
@@ -67,7 +67,7 @@ def test_distributed(report, name):
     assert report[name] == ""
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--tensor-parallel"]], ids=["fsdp", "tensor_parallel"])
 def test_the_example_says_the_same_on_one_process_and_on_two(arguments):
     alone = run(str(EXAMPLE), *arguments)

@@ -137,7 +137,7 @@ def test_optests(info, device):
 
 
 @operator
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_aot_autograd(info, device, dynamic):
     for sample in itertools.islice(samples(info, device, torch.float32, requires_grad=True), 2, 6):
         aot_autograd_check(info.op, (sample.input, *sample.args), {}, dynamic=dynamic)
@@ -181,7 +181,7 @@ TRANSFORMS = {
 
 
 @pytest.mark.parametrize(
-    "depth", [1, 2, *(pytest.param(n, marks=pytest.mark.whole) for n in (3, 4))], ids=lambda depth: f"{depth} deep"
+    "depth", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))], ids=lambda depth: f"{depth} deep"
 )
 @pytest.mark.parametrize("inside", [torch.enable_grad, torch.no_grad])
 def test_nestings(device, depth, inside):

@@ -155,7 +155,7 @@ BUILDS = {
 }
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [
