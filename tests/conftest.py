@@ -67,9 +67,10 @@ MISSING = pytest.StashKey[int]()
 def pytest_collection_modifyitems(config, items):
     here = [item for item in items if all(mark.args[0] <= CUDA_DEVICES for mark in item.iter_markers("cuda"))]
     config.stash[MISSING] = len(items) - len(here)
-    # Both processes of pytest-xdist have work at once: the first compiles the headers that all of Inductor's programs
-    # share, and the second, beside it, has a file that needs none.
-    items[:] = sorted(here, key=lambda item: {"test_compile.py": 0, "test_derivative.py": 1}.get(item.path.name, 2))
+    # Both processes of pytest-xdist have work at once: one compiles the headers that all of Inductor's programs share,
+    # and the other has files that need none, or not at once.
+    first = {f"test_{name}.py": place for place, name in enumerate(("compile", "contract", "derivative"), -3)}
+    items[:] = sorted(here, key=lambda item: first.get(item.path.name, 0))
 
 
 def pytest_sessionfinish(session):

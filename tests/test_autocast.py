@@ -63,18 +63,22 @@ def test_vmap(device, function, target):
     assert torch.equal(result, function(a.to(target), b.to(target).expand(3, 4)))
 
 
-@target
-def test_compiled(device, target):
-    def f(a, b):
-        with torch.autocast(device, target):
-            return muladd_nb.mymuladd(a, b, 0.5)
+def test_compiled(device):
+    """Both dtypes in one program, which is compiled in the time of one."""
 
-    a, b = (torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2))
-    expected, result = f(a, b), torch.compile(f, fullgraph=True)(a, b)
-    assert result.dtype == target
-    assert torch.equal(result, expected)
-    inputs, grad = (a, b), torch.ones_like(result)
-    torch.testing.assert_close(torch.autograd.grad(result, inputs, grad), torch.autograd.grad(expected, inputs, grad))
+    def f(a, b):
+        results = []
+        for target in (torch.bfloat16, torch.float16):
+            with torch.autocast(device, target):
+                results.append(muladd_nb.mymuladd(a, b, 0.5))
+        return results
+
+    inputs = [torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2)]
+    results, expected = torch.compile(f, fullgraph=True)(*inputs), f(*inputs)
+    assert [result.dtype for result in results] == [torch.bfloat16, torch.float16]
+    assert all(map(torch.equal, results, expected))
+    ours, theirs = (torch.autograd.grad(of, inputs, [torch.ones_like(x) for x in of]) for of in (results, expected))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_what_is_written_into_is_not_cast(device):
