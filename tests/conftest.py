@@ -19,6 +19,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Where Triton is installed, Inductor starts processes that import torch and wait for kernels of Triton, before it needs
 # one: in every process of these tests that compiles for the CPU.
 os.environ.setdefault("TORCH_WARM_POOL", "0")
+# Nor does it compile six programs to find out whether the compiler knows the processor's instruction sets.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0

@@ -1,5 +1,7 @@
 """Autocast follows the region's dtype, with gradients, vmap and compilation."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -98,8 +100,10 @@ def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device,
 
 @function
 @target
-@pytest.mark.parametrize("n", [5, 70_000])
-@pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
+@pytest.mark.parametrize(("n", "backend"), [
+    *itertools.product((5, 70_000), (None, "aot_eager")),
+    *(pytest.param(n, "inductor", marks=pytest.mark.slow) for n in (5, 70_000)),
+])  # fmt: skip
 def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, function, target, n, backend):
     """Not in that of the region that it happens to run in, in which 300,000 is infinite, or not exact."""
     a = torch.ones(n, device=device, requires_grad=True)

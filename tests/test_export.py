@@ -88,7 +88,8 @@ def test_what_the_contract_forbids_is_not_exported(device):
 
 def test_aot_inductor(device, tmp_path):
     program = export(Model(), device)
-    options = {"aot_inductor.precompile_headers": False}  # which would serve other programs, and here is one
+    # Headers that are compiled before would serve other programs, and here is one.
+    options = {"aot_inductor.precompile_headers": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
     package = torch._inductor.aoti_compile_and_package(
         program, package_path=str(tmp_path / "model.pt2"), inductor_configs=options
     )

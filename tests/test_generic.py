@@ -8,9 +8,17 @@ import torch
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.autograd import gradcheck, gradgradcheck
-from torch.testing._internal import composite_compliance
-from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
-from torch.testing._internal.optests import aot_autograd_check, autograd_registration_check, fake_check, make_fx_check
+from torch.testing._internal import common_utils, composite_compliance
+
+common_utils.TEST_SCIPY = False  # or the next line imports SciPy, for two seconds
+
+from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput  # noqa: E402
+from torch.testing._internal.optests import (  # noqa: E402
+    aot_autograd_check,
+    autograd_registration_check,
+    fake_check,
+    make_fx_check,
+)
 
 ops = torch.ops.muladd_nb
 TENSORS = {"mymuladd": 2, "mymul": 2, "mymuladd.Tensor": 3}
