@@ -167,6 +167,14 @@ def test_tools_are_pinned_to_one_version(tool, repository):
     assert only(rf"{repository}\n    rev: v([\d.]+)", ".pre-commit-config.yaml") == pinned
 
 
+def test_each_extra_is_tried_alone():
+    table = text("noxfile.py").partition("EXTRAS = {")[2].partition("\n}")[0]
+    tried = re.findall(r'^    "(\w+)": \[', table, re.MULTILINE)
+    assert only(r"^        extra: \[(.+)\]", ".github/workflows/test.yml").split(", ") == tried
+    extras = importlib.metadata.metadata("muladd_nb").get_all("Provides-Extra")
+    assert {*extras} - {*tried} == {"dev", "executorch"}  # which gates of their own try
+
+
 def public_functions():
     """Read, not imported: some modules register things on import, or need more than the package does."""
     for path in sorted((ROOT / "muladd_nb").glob("[!_]*.py")):

@@ -268,8 +268,8 @@ def disagreement(seed, ours, atens, leaves, modes):
 
 @pytest.mark.parametrize(("leaves", "modes"), [(ALIKE, MODES), (ALIKE + OTHERS, [nullcontext])], ids=["modes", "none"])
 def test_nested_at_random(leaves, modes):
-    outcomes = {seed: disagreement(seed, Ours, Aten, leaves, modes) for seed in range(150)}
-    assert sum(result is ... for result in outcomes.values()) < 75
+    outcomes = {seed: disagreement(seed, Ours, Aten, leaves, modes) for seed in range(100)}
+    assert sum(result is ... for result in outcomes.values()) < 50
     assert not {seed: result for seed, result in outcomes.items() if result not in (None, ...)}
 
 
