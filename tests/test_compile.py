@@ -325,7 +325,8 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 
         return function
 
-    tensors = [torch.randn(40, 7).to(dtype).requires_grad_() for dtype in DTYPES for _ in range(2)]
+    dtypes = (torch.bfloat16, torch.float32)
+    tensors = [torch.randn(40, 7).to(dtype).requires_grad_() for dtype in dtypes for _ in range(2)]
     actual, codes = run_and_get_code(gradients, torch.compile(of_each(op), fullgraph=True), *tensors)
     for f in (op, softclip):
         torch.testing.assert_close(actual, gradients(of_each(f), *tensors), rtol=2e-2, atol=2e-2)

@@ -361,9 +361,17 @@ def test_compiled_by_inductor():
         torch.testing.assert_close(ours, torch.autograd.grad(Aten.muladd(x, y, x).sin().sum(), (x, y)))
 
 
-@pytest.mark.parametrize("transform", [grad, jacrev, jacfwd, lambda f: lambda x: jvp(f, (x,), (x,))[1]])
-@pytest.mark.parametrize("name", ["power", "clipped", "logsumexp", "sin"])
+COMPILED = {"grad": grad, "jacrev": jacrev, "jacfwd": jacfwd, "jvp": lambda f: lambda x: jvp(f, (x,), (x,))[1]}
+
+
+@pytest.mark.parametrize(("name", "transform"), [  # each with one of the transforms, or with all
+    pytest.param(name, transform, marks=[] if i == j else pytest.mark.slow)
+    for i, name in enumerate(["power", "clipped", "logsumexp", "sin"])
+    for j, transform in enumerate(COMPILED)
+])  # fmt: skip
 def test_compiled_transform(name, transform):
+    transform = COMPILED[transform]
+
     def f(m):
         return transform(lambda x: CALLS[name](m, x, y3).sum())
 
