@@ -110,7 +110,7 @@ def wheel(session: nox.Session) -> None:
     shutil.rmtree("dist", ignore_errors=True)
     os.umask(0o022)  # a wheel keeps the permissions of the files it was made of
     commit_time = _output(session, "git", "log", "-1", "--format=%ct")
-    build = ["python", "-m", "build", "--no-isolation", "-Csetup-args=-Dwerror=true"]
+    build = ["python", "-m", "build", "--no-isolation", "-Csetup-args=-Dwerror=true", "-Csetup-args=-Dgpu_archs=all"]
 
     def build_wheel(source: Path, folder: Path) -> bytes:
         session.run(*build, "--wheel", "--outdir", work / "built", source, env={"SOURCE_DATE_EPOCH": commit_time})
@@ -361,7 +361,7 @@ def cuda(session: nox.Session) -> None:
         session.skip("there is no nvcc")
     folder = Path(session.create_tmp()).resolve() / "cuda"
     shutil.rmtree(folder, ignore_errors=True)
-    session.run("meson", "setup", folder, "-Dcuda=enabled", silent=True, env=env)
+    session.run("meson", "setup", folder, "-Dcuda=enabled", "-Dgpu_archs=all", silent=True, env=env)
     session.run("python", "tools/audit_cuda.py", folder, "docs/gpu/code.csv", env=env)
     flags = ["-std=c++20", "-fmad=false", "-arch=sm_90", "-Werror=all-warnings", "-Isrc"]
     out = folder / "functions.o"

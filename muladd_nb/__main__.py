@@ -188,7 +188,9 @@ def _settings(info: dict[str, Any]) -> list[str]:
 
 
 def _summary(info: dict[str, Any]) -> str:
-    cuda = f"kernels of CUDA {info['cuda_version']}" if info["cuda_version"] else "no kernels"
+    cuda = "no kernels"
+    if info["cuda_version"]:
+        cuda = f"kernels of CUDA {info['cuda_version']} for {', '.join(info['cuda_architectures'])}"
     return (
         f"muladd_nb {info['version']}, torch {info['torch']}, CPython {info['python']}; CPU: {info['simd']}, "
         f"{info['threads']} threads; CUDA: {cuda}, device: {info['cuda_device']}"

@@ -16,6 +16,11 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 # The processes of pytest-xdist share the processors: OpenMP threads that spin while they wait would take them away from
 # each other, and some tests took six times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Where Triton is installed, Inductor starts processes that import torch and wait for kernels of Triton, before it needs
+# one: in every process of these tests that compiles for the CPU.
+os.environ.setdefault("TORCH_WARM_POOL", "0")
+# Nor does it compile six programs to find out whether the compiler knows the processor's instruction sets.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
@@ -64,7 +69,10 @@ MISSING = pytest.StashKey[int]()
 def pytest_collection_modifyitems(config, items):
     here = [item for item in items if all(mark.args[0] <= CUDA_DEVICES for mark in item.iter_markers("cuda"))]
     config.stash[MISSING] = len(items) - len(here)
-    items[:] = here
+    # Both processes of pytest-xdist have work at once: one compiles the headers that all of Inductor's programs share,
+    # and the other has files that need none, or not at once.
+    first = {f"test_{name}.py": place for place, name in enumerate(("compile", "contract", "derivative"), -3)}
+    items[:] = sorted(here, key=lambda item: first.get(item.path.name, 0))
 
 
 def pytest_sessionfinish(session):

@@ -20,10 +20,18 @@ _server.set_forkserver_preload(
 
 def python(code, stderr):
     """Run `code`; return the exit status and what came to stderr, by way of that file."""
-    process = _server.Process(target=_run, args=(code, str(stderr)))
-    process.start()
-    process.join()
-    return process.exitcode, Path(stderr).read_text()
+    (result,) = together({stderr: code})
+    return result
+
+
+def together(codes):
+    """Run each code at the same time as the others, and return what `python` does of each; `codes` has the files."""
+    processes = [_server.Process(target=_run, args=(code, str(stderr))) for stderr, code in codes.items()]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [(process.exitcode, Path(stderr).read_text()) for process, stderr in zip(processes, codes, strict=True)]
 
 
 def _run(code, stderr):

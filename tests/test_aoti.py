@@ -23,7 +23,7 @@ BUILDS = {
 }
 
 
-pytestmark = [pytest.mark.whole, needs("c++", "g++")]  # test_export.py has packages, in Python
+pytestmark = [pytest.mark.slow, needs("c++", "g++")]  # test_export.py has packages, in Python
 batches = pytest.mark.parametrize("batch", [1, 2, 7, None], ids=["1", "2", "7", "all"])
 
 

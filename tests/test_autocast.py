@@ -1,5 +1,7 @@
 """Autocast follows the region's dtype, with gradients, vmap and compilation."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -63,18 +65,22 @@ def test_vmap(device, function, target):
     assert torch.equal(result, function(a.to(target), b.to(target).expand(3, 4)))
 
 
-@target
-def test_compiled(device, target):
-    def f(a, b):
-        with torch.autocast(device, target):
-            return muladd_nb.mymuladd(a, b, 0.5)
+def test_compiled(device):
+    """Both dtypes in one program, which is compiled in the time of one."""
 
-    a, b = (torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2))
-    expected, result = f(a, b), torch.compile(f, fullgraph=True)(a, b)
-    assert result.dtype == target
-    assert torch.equal(result, expected)
-    inputs, grad = (a, b), torch.ones_like(result)
-    torch.testing.assert_close(torch.autograd.grad(result, inputs, grad), torch.autograd.grad(expected, inputs, grad))
+    def f(a, b):
+        results = []
+        for target in (torch.bfloat16, torch.float16):
+            with torch.autocast(device, target):
+                results.append(muladd_nb.mymuladd(a, b, 0.5))
+        return results
+
+    inputs = [torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2)]
+    results, expected = torch.compile(f, fullgraph=True)(*inputs), f(*inputs)
+    assert [result.dtype for result in results] == [torch.bfloat16, torch.float16]
+    assert all(map(torch.equal, results, expected))
+    ours, theirs = (torch.autograd.grad(of, inputs, [torch.ones_like(x) for x in of]) for of in (results, expected))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_what_is_written_into_is_not_cast(device):
@@ -94,8 +100,10 @@ def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device,
 
 @function
 @target
-@pytest.mark.parametrize("n", [5, 70_000])
-@pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
+@pytest.mark.parametrize(("n", "backend"), [
+    *itertools.product((5, 70_000), (None, "aot_eager")),
+    *(pytest.param(n, "inductor", marks=pytest.mark.slow) for n in (5, 70_000)),
+])  # fmt: skip
 def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, function, target, n, backend):
     """Not in that of the region that it happens to run in, in which 300,000 is infinite, or not exact."""
     a = torch.ones(n, device=device, requires_grad=True)

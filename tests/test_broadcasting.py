@@ -141,7 +141,7 @@ def program(x, weight, bias):
     return muladd_nb.mymuladd(x.abs(), weight, bias).neg()
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_compiled(device, dynamic):
     """In one loop with its neighbours, and with the bits of the kernel."""
     torch._dynamo.reset()

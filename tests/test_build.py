@@ -1,12 +1,16 @@
 """What a build that cannot work says, before anything is compiled."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import needs
 
-SCRIPT = Path(__file__).parent.parent / "src/elementwise/tools/dependencies.py"
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "src/elementwise/tools/dependencies.py"
 
 
 def install(folder, package, version, *files):
@@ -63,3 +67,23 @@ def test_what_is_there_is_printed(tmp_path):
     install(tmp_path, "nanobind", "3.1.0", NANOBIND_HEADER)
     expected = ["2.13.0", tmp_path / "torch/include", tmp_path / "torch/lib", tmp_path / "nanobind/include"]
     assert configure(tmp_path).stdout.splitlines() == [str(line) for line in expected]
+
+
+@pytest.mark.slow
+@needs("meson", "ninja", "nvcc")
+@pytest.mark.parametrize(("says", "options", "architectures"), [
+    ("9.0\n9.0\n99.9", [], ["90"]),  # nvcc does not know the last one
+    ("9.0", ["-Dgpu_archs=all"], ["75", "80", "90"]),
+    ("it has failed", [], ["75", "80", "90"]),
+])  # fmt: skip
+def test_cuda_kernels_are_for_the_gpu_that_is_there_or_else_for_all(tmp_path, says, options, architectures):
+    tool = tmp_path / "bin/nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\necho '{says}'\n")
+    tool.chmod(0o755)
+    path = {"PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}"}
+    command = ["meson", "setup", tmp_path / "build", ROOT, *options]
+    done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    found = re.findall(r"\d+", done.stdout.partition("architectures:")[2].partition("\n\n")[0])
+    assert found[:3] == architectures

@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import _muladd_nb_cli
+import forked
 import pytest
 
 import muladd_nb
@@ -27,6 +28,13 @@ def run(*command, cwd="/", **environment):
     return subprocess.run(
         [*map(str, command)], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
     )
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Run the console script in a process that has not imported the package; return its status and stderr."""
+    call = "import os, sys, _muladd_nb_cli; sys.argv[1:] = {}; {}; sys.exit(_muladd_nb_cli.main())"
+    return lambda *arguments, after="": forked.python(call.format(arguments, after), tmp_path / "stderr")
 
 
 def test_console_script_is_installed():
@@ -46,16 +54,11 @@ def test_what_needs_no_torch_imports_none(arguments, tmp_path):
     assert not re.findall(r"\| +(torch|numpy|rich)\b", ran.stderr)
 
 
-@pytest.fixture
-def numpy_is_missing(tmp_path):
-    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('numpy')")
-    return {"PYTHONPATH": str(tmp_path)}
-
-
-def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
-    ran = run(SCRIPT, "check", "--json", **numpy_is_missing)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    results = json.loads(ran.stdout)["check"]
+def test_every_operator_is_checked_and_nothing_else_is_heard(capfd):
+    assert __main__.main(["check", "--json"]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    results = json.loads(printed.out)["check"]
     assert all(result["ok"] for result in results)
     names = {result["name"] for result in results}
     operators = {form.op.name().partition("::")[2] for form in FORMS}
@@ -66,9 +69,10 @@ def test_every_operator_is_checked_and_nothing_else_is_heard(numpy_is_missing):
             assert f"{operator} {dtype}" in names
 
 
-@pytest.mark.whole
-def test_the_main_job_begins_with_its_verdict_and_nothing_else_is_heard(numpy_is_missing):
-    ran = run(SCRIPT, CUDA_HOME="/", **numpy_is_missing)
+@pytest.mark.slow
+def test_the_main_job_begins_with_its_verdict_and_nothing_else_is_heard(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('numpy')")
+    ran = run(SCRIPT, CUDA_HOME="/", PYTHONPATH=str(tmp_path))
     assert (ran.returncode, ran.stderr) == (0, "")
     told = [line for line in ran.stdout.splitlines() if not line.startswith("... ")]
     assert told[0].startswith("Right on this machine: ")
@@ -211,23 +215,27 @@ def test_a_long_step_says_so_in_a_pipe(main, monkeypatch):
     assert re.search(r"^ok   cpu +slow +fine  0\.\d s$", out, re.MULTILINE)
 
 
-def test_a_long_step_is_drawn_on_a_terminal():
-    code = "import time; from muladd_nb._progress import Step\nwith Step('compiling'): time.sleep(1.2)"
+def test_a_long_step_is_drawn_on_a_terminal(tmp_path):
     ours, theirs = pty.openpty()
-    subprocess.run([sys.executable, "-c", code], cwd="/", env=os.environ | {"TERM": "xterm"}, stdout=theirs, check=True)
+    code = f"""import os, sys, time
+os.environ["TERM"] = "xterm"
+sys.stdout = open({os.ttyname(theirs)!r}, "w")
+from muladd_nb._progress import Step
+with Step("compiling"): time.sleep(1.2)
+"""
+    assert forked.python(code, tmp_path / "stderr") == (0, "")
     assert re.search(r"compiling \.\.\. .*0:00:01", os.read(ours, 1 << 16).decode())
 
 
-def test_a_reader_may_leave():
-    with subprocess.Popen([SCRIPT, "info"], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as script:
-        script.stdout.close()
-        assert script.stderr.read() == b""
+def test_a_reader_may_leave(script):
+    gone = "read, write = os.pipe(); os.close(read); os.dup2(write, 1)"
+    assert script("info", after=gone) == (1, "")
 
 
-def test_an_unknown_instruction_set_is_a_sentence():
-    ran = run(SCRIPT, "info", MULADD_NB_SIMD="bogus")
-    assert ran.returncode == 2
-    assert re.fullmatch(r"muladd-nb: MULADD_NB_SIMD must be one of .*, got bogus\n", ran.stderr)
+def test_an_unknown_instruction_set_is_a_sentence(script):
+    status, stderr = script("info", after="os.environ['MULADD_NB_SIMD'] = 'bogus'")
+    assert status == 2
+    assert re.fullmatch(r"muladd-nb: MULADD_NB_SIMD must be one of .*, got bogus\n", stderr)
 
 
 class Machine:
@@ -317,11 +325,14 @@ def test_a_busy_machine_is_named_in_the_row_and_in_the_verdict(main, monkeypatch
     assert re.search(r"^ +16 .*  too busy to tell", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("redirection", "status", "says"), [
-    ("> /dev/full", 1, "muladd-nb: standard output: No space left on device\n"),
-    pytest.param(">&-", 0, "", marks=pytest.mark.whole),
-    pytest.param(">&- 2>&-", 0, "", marks=pytest.mark.whole),
-])  # fmt: skip
-def test_output_that_nothing_takes(redirection, status, says):
-    ran = run("sh", "-c", f"exec {SCRIPT} --json info {redirection}")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", says)
+def test_a_full_disk_is_a_sentence(script):
+    full = "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    says = "muladd-nb: standard output: No space left on device\n"
+    assert script("--json", "info", after=full) == (1, says)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_output_that_nothing_takes(closed):
+    ran = run("sh", "-c", f"exec {SCRIPT} --json info {closed}")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")

@@ -58,7 +58,7 @@ def test_one_version_everywhere():
         assert released[0] == (version, only(r"^date-released: (.+)", "CITATION.cff"))
 
 
-@pytest.mark.whole  # nox is a tool of CI, and of no other test
+@pytest.mark.slow  # nox is a tool of CI, and of no other test
 def test_a_release_names_its_version_and_its_addresses_everywhere(tmp_path):
     pytest.importorskip("nox")
     run = functools.partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True)
@@ -167,6 +167,14 @@ def test_tools_are_pinned_to_one_version(tool, repository):
     assert only(rf"{repository}\n    rev: v([\d.]+)", ".pre-commit-config.yaml") == pinned
 
 
+def test_each_extra_is_tried_alone():
+    table = text("noxfile.py").partition("EXTRAS = {")[2].partition("\n}")[0]
+    tried = re.findall(r'^    "(\w+)": \[', table, re.MULTILINE)
+    assert only(r"^        extra: \[(.+)\]", ".github/workflows/test.yml").split(", ") == tried
+    extras = importlib.metadata.metadata("muladd_nb").get_all("Provides-Extra")
+    assert {*extras} - {*tried} == {"dev", "executorch"}  # which gates of their own try
+
+
 def public_functions():
     """Read, not imported: some modules register things on import, or need more than the package does."""
     for path in sorted((ROOT / "muladd_nb").glob("[!_]*.py")):
@@ -245,7 +253,7 @@ def test_no_arrow_leads_up():
     assert house["arrows_up"]() == []
 
 
-@pytest.mark.whole  # no other test proves it; it compiles for a minute
+@pytest.mark.slow  # no other test proves it; it compiles for a minute
 def test_an_operator_is_little_code():
     command = [sys.executable, ROOT / "tools/operator_cost.py", "--most=18"]  # and a tenth more than it is
     run = subprocess.run(command, capture_output=True, text=True)
@@ -276,7 +284,7 @@ ELEMENTWISE_OPERATORS(test, Operators)
 """
 
 
-@pytest.mark.whole  # no other test proves it; it compiles for half a minute
+@pytest.mark.slow  # no other test proves it; it compiles for half a minute
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the vectors of x86-64 are counted")
 def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_path):
     options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
@@ -295,7 +303,7 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and computers: row and stream
 
 
-@pytest.mark.whole  # no other test proves it; the longer polynomials take minutes
+@pytest.mark.slow  # no other test proves it; the longer polynomials take minutes
 def test_the_coefficients_are_made_as_the_headers_have_them():
     names = ["exp float", "tanh float", "asin float", "atan float", "tan quarter turns"]
     command = [sys.executable, ROOT / "tools/coefficients.py", *names]
@@ -334,9 +342,10 @@ def test_an_operator_stands_where_contributing_shows_it_and_nowhere_else():
     assert named == set(shown)
 
 
-def test_the_list_for_a_gpu_names_what_is_there():
-    command = [sys.executable, "tools/gpu.py", "--dry-run"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def test_the_list_for_a_gpu_names_what_is_there(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run"])
+    assert not runpy.run_path(str(ROOT / "tools/gpu.py"))["main"]()
+    said = capsys.readouterr().out
     files = set(re.findall(r"(?:tests|benchmarks)/\w+\.py", said))
     assert {"tests/test_layout.py", "benchmarks/throughput.py"} <= files
     assert [file for file in files if not (ROOT / file).is_file()] == []

@@ -27,9 +27,8 @@ def test_forward_and_backward(device):
 
     def f(*tensors):
         values = [
-            muladd_nb.mymuladd(a.sin(), b, addend).cos().sum().float()
+            muladd_nb.mymuladd(muladd_nb.mymuladd(a.sin(), b, 0.5), a, c).cos().sum().float()
             for a, b, c in zip(*[iter(tensors)] * 3, strict=True)
-            for addend in (0.5, c)
         ]
         return torch.stack(values).sum()
 
@@ -173,8 +172,12 @@ def every_form(a, b, c, number, row, out, other):
     return [-x for x in (*results, other)]
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("dtypes", [DTYPES[:2], DTYPES[2:]], ids=["16 bits", "more"])  # in one program: faster
+@pytest.mark.parametrize(("dtypes", "dynamic"), [  # two dtypes in one program: faster
+    pytest.param(DTYPES[:2], False, id="16 bits"),
+    pytest.param(DTYPES[:2], True, id="16 bits, dynamic", marks=pytest.mark.slow),
+    pytest.param(DTYPES[2:], False, id="more"),
+    pytest.param(DTYPES[2:], True, id="more, dynamic"),
+])  # fmt: skip
 def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtypes, dynamic):
     def arguments(rows, dtype):
         a, b, c, out, other = (torch.randn(rows, 7, device=device).to(dtype) for _ in range(5))
@@ -302,7 +305,7 @@ def softclip(x, y, limit):
 
 
 def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
-    """Alone and with a neighbour, forward and backward, as it compiles the formula itself; nothing else does."""
+    """Alone and with a neighbour, forward and backward; nothing else compiles it."""
     op = defined(
         "softclip",
         "Tensor x, Tensor y, float limit",
@@ -322,10 +325,11 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 
         return function
 
-    tensors = [torch.randn(40, 7).to(dtype).requires_grad_() for dtype in DTYPES for _ in range(2)]
+    dtypes = (torch.bfloat16, torch.float32)
+    tensors = [torch.randn(40, 7).to(dtype).requires_grad_() for dtype in dtypes for _ in range(2)]
     actual, codes = run_and_get_code(gradients, torch.compile(of_each(op), fullgraph=True), *tensors)
-    for function in (of_each(op), torch.compile(of_each(softclip), fullgraph=True)):
-        torch.testing.assert_close(actual, gradients(function, *tensors), rtol=2e-2, atol=2e-2)
+    for f in (op, softclip):
+        torch.testing.assert_close(actual, gradients(of_each(f), *tensors), rtol=2e-2, atol=2e-2)
     assert len(codes) == 2
     assert "torch.ops.compile_test." not in "".join(codes)
     x, y = tensors[:2]
@@ -346,7 +350,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
     """In a process that has not imported Inductor."""
     code = FIRST.format(tests=str(Path(__file__).parent))
@@ -372,7 +376,7 @@ assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.full((40,), {factor
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_caches_of_compiled_programs_know_the_formula(tmp_path):
     for factor in (2.0, 3.0):
         (tmp_path / "_operators.py").write_text(f"formula=lambda x: {factor} * x")
@@ -403,7 +407,7 @@ assert ("torch.ops.muladd_nb." in code) == {called}
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_path):
     for before, called in [(True, True), (False, not fuses("cpu"))]:
         code = CACHED.format(folder=str(tmp_path / "cache"), before=before, called=called)
@@ -459,9 +463,14 @@ PUBLIC_WRITES = {
 }
 
 
-@pytest.mark.parametrize("write", PUBLIC_WRITES.values(), ids=PUBLIC_WRITES)
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize(("view", "write"), [  # each view with one of the writes, or with all
+    pytest.param(view, write, marks=[] if (i - j) % len(PUBLIC_WRITES) == 0 else pytest.mark.slow)
+    for i, view in enumerate(VIEWS)
+    for j, write in enumerate(PUBLIC_WRITES)
+])  # fmt: skip
 def test_a_view_of_an_input_with_an_offset_is_written_where_it_is(device, view, write):
+    view, write = VIEWS[view], PUBLIC_WRITES[write]
+
     class Write(torch.nn.Module):
         def forward(self, y):
             v = view(y)
@@ -503,8 +512,11 @@ def test_what_is_written_and_no_view_needs_no_second_buffer(device):
     assert "empty_strided" not in code.split("def call")[1].split("runner")[0]
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize(("backend", "dynamic"), [
+    *(("aot_eager", dynamic) for dynamic in (None, True, False)),
+    ("inductor", None),
+    *(pytest.param("inductor", dynamic, marks=pytest.mark.slow) for dynamic in (True, False)),
+])  # fmt: skip
 def test_a_view_is_written_where_eager_writes_it_wherever_it_starts(device, backend, dynamic):
     def fixed(y, k, x):
         muladd_nb.mymul(x, x, out=y[2:8])

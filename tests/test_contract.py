@@ -290,24 +290,22 @@ def _free_memory(device):
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
 
 
-@pytest.mark.parametrize("layout", ["flat", "strided"])
-def test_more_than_2_to_the_31_elements(device, layout):
-    if _free_memory(device) < 12 << 30:
-        pytest.skip("needs 12 GiB of free memory")
-    n = (1 << 31) + 5
-    # Expanded inputs cost nothing; the last element is at an offset that 32 bits cannot hold.
-    a = torch.tensor([1.5], device=device, dtype=torch.bfloat16).expand(n)
-    if layout == "flat":
-        b = torch.zeros(n, device=device, dtype=torch.bfloat16)
-        b[-1] = 2
-        out = ops.mymuladd(a, b, 1.0)
-    else:
-        b = torch.tensor([0.0], device=device, dtype=torch.bfloat16).expand(n).clone()[: n - 1].view(2, -1).t()
-        b[-1, -1] = 2
-        out = torch.empty_like(b)
-        ops.mymuladd_out(a[: n - 1].view(-1, 2), b, 1.0, out)
-    assert out.reshape(-1)[-1].item() == 4 if layout == "flat" else out[-1, -1].item() == 4
-    assert out.amin().item() == 1
+def test_more_than_2_to_the_31_elements(device):
+    """New, then contiguous and strided in place: memory that is touched for the first time takes most of the time."""
+    if _free_memory(device) < 6 << 30:
+        pytest.skip("needs 6 GiB of free memory")
+    n = (1 << 31) + 6
+    x = torch.tensor([1.5], device=device, dtype=torch.bfloat16).expand(n)  # which costs nothing
+    out = ops.mymuladd(x, x, 0.75)
+    assert [bound.item() for bound in out.aminmax()] == [3, 3]
+    transposed = out.view(2, -1).t()
+    for of_x, inout in ((x, out), (x.view(-1, 2), transposed)):
+        before, last = out[0].item(), (-1,) * inout.ndim  # at an offset that 32 bits cannot hold
+        inout[last] = -4
+        ops.mymuladd_out(of_x, inout, 1.0, inout)
+        assert inout[last].item() == -5
+        inout[last] = 1.5 * before + 1
+        assert [bound.item() for bound in out.aminmax()] == [1.5 * before + 1] * 2
 
 
 @call

@@ -268,8 +268,8 @@ def disagreement(seed, ours, atens, leaves, modes):
 
 @pytest.mark.parametrize(("leaves", "modes"), [(ALIKE, MODES), (ALIKE + OTHERS, [nullcontext])], ids=["modes", "none"])
 def test_nested_at_random(leaves, modes):
-    outcomes = {seed: disagreement(seed, Ours, Aten, leaves, modes) for seed in range(150)}
-    assert sum(result is ... for result in outcomes.values()) < 75
+    outcomes = {seed: disagreement(seed, Ours, Aten, leaves, modes) for seed in range(100)}
+    assert sum(result is ... for result in outcomes.values()) < 50
     assert not {seed: result for seed, result in outcomes.items() if result not in (None, ...)}
 
 
@@ -361,9 +361,17 @@ def test_compiled_by_inductor():
         torch.testing.assert_close(ours, torch.autograd.grad(Aten.muladd(x, y, x).sin().sum(), (x, y)))
 
 
-@pytest.mark.parametrize("transform", [grad, jacrev, jacfwd, lambda f: lambda x: jvp(f, (x,), (x,))[1]])
-@pytest.mark.parametrize("name", ["power", "clipped", "logsumexp", "sin"])
+COMPILED = {"grad": grad, "jacrev": jacrev, "jacfwd": jacfwd, "jvp": lambda f: lambda x: jvp(f, (x,), (x,))[1]}
+
+
+@pytest.mark.parametrize(("name", "transform"), [  # each with one of the transforms, or with all
+    pytest.param(name, transform, marks=[] if i == j else pytest.mark.slow)
+    for i, name in enumerate(["power", "clipped", "logsumexp", "sin"])
+    for j, transform in enumerate(COMPILED)
+])  # fmt: skip
 def test_compiled_transform(name, transform):
+    transform = COMPILED[transform]
+
     def f(m):
         return transform(lambda x: CALLS[name](m, x, y3).sum())
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from conftest import on_cuda
 
@@ -48,17 +49,31 @@ def checks():
     return [f.name for f in tree.body if isinstance(f, ast.FunctionDef) and f.decorator_list]
 
 
+def fork(processes, folder):
+    """The same in processes that need not import torch again."""
+    code = (
+        f"import os, sys; os.dup2(2, 1); sys.path.insert(0, {str(HERE)!r}); import torch; torch.set_num_threads(1); "
+        f"import distributed_worker; distributed_worker.main('cpu', init_method='file://{folder}/store', "
+        f"world_size={processes}, rank={{}})"
+    )
+    (status, printed), *others = forked.together({folder / str(rank): code.format(rank) for rank in range(processes)})
+    assert status == 0 and not any(status for status, _ in others), "".join([printed, *(text for _, text in others)])
+    return next(line for line in printed.splitlines() if line.startswith("{"))
+
+
 @pytest.fixture(
     scope="module",
     params=[
         pytest.param(("cpu", 2), id="cpu-2"),
-        pytest.param(("cpu", 4), id="cpu-2x2", marks=pytest.mark.whole),
+        pytest.param(("cpu", 4), id="cpu-2x2", marks=pytest.mark.slow),
         pytest.param(("cuda", 2), id="cuda-2", marks=on_cuda(2)),
-        pytest.param(("cuda", 4), id="cuda-2x2", marks=[on_cuda(4), pytest.mark.whole]),
+        pytest.param(("cuda", 4), id="cuda-2x2", marks=[on_cuda(4), pytest.mark.slow]),
     ],
 )
-def report(request):
+def report(request, tmp_path_factory):
     device, processes = request.param
+    if request.param == ("cpu", 2):
+        return json.loads(fork(processes, tmp_path_factory.mktemp("processes")))
     return json.loads(start(processes, HERE / "distributed_worker.py", device))
 
 
@@ -67,7 +82,7 @@ def test_distributed(report, name):
     assert report[name] == ""
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--tensor-parallel"]], ids=["fsdp", "tensor_parallel"])
 def test_the_example_says_the_same_on_one_process_and_on_two(arguments):
     alone = run(str(EXAMPLE), *arguments)

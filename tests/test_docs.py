@@ -46,7 +46,7 @@ def test_digits_example():
     assert min(example("digits")["accuracy"]) > 0.95
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_training_example():
     results = example("training")
     assert results["apart"] < 1e-5
@@ -60,7 +60,7 @@ def test_derivatives_example():
     assert results["J"].triu(2).any()
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_own_operator_example():
     norms = example("own_operator")["norms"]
     assert norms["with softclip"][-1] < 10 < 1e3 < norms["as it is"][-1]

@@ -8,9 +8,17 @@ import torch
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.autograd import gradcheck, gradgradcheck
-from torch.testing._internal import composite_compliance
-from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
-from torch.testing._internal.optests import aot_autograd_check, autograd_registration_check, fake_check, make_fx_check
+from torch.testing._internal import common_utils, composite_compliance
+
+common_utils.TEST_SCIPY = False  # or the next line imports SciPy, for two seconds
+
+from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput  # noqa: E402
+from torch.testing._internal.optests import (  # noqa: E402
+    aot_autograd_check,
+    autograd_registration_check,
+    fake_check,
+    make_fx_check,
+)
 
 ops = torch.ops.muladd_nb
 TENSORS = {"mymuladd": 2, "mymul": 2, "mymuladd.Tensor": 3}
@@ -137,7 +145,7 @@ def test_optests(info, device):
 
 
 @operator
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_aot_autograd(info, device, dynamic):
     for sample in itertools.islice(samples(info, device, torch.float32, requires_grad=True), 2, 6):
         aot_autograd_check(info.op, (sample.input, *sample.args), {}, dynamic=dynamic)
@@ -181,7 +189,7 @@ TRANSFORMS = {
 
 
 @pytest.mark.parametrize(
-    "depth", [1, 2, *(pytest.param(n, marks=pytest.mark.whole) for n in (3, 4))], ids=lambda depth: f"{depth} deep"
+    "depth", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))], ids=lambda depth: f"{depth} deep"
 )
 @pytest.mark.parametrize("inside", [torch.enable_grad, torch.no_grad])
 def test_nestings(device, depth, inside):

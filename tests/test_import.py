@@ -14,17 +14,19 @@ from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, declared
 ROOT = Path(__file__).parent.parent
 
 
-def python(code, cwd="/"):
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+@pytest.fixture
+def last_line(tmp_path):
+    """Return the last line of what a program says that fails."""
+
+    def last_line(code):
+        status, stderr = forked.python(code, tmp_path / "stderr")
+        assert status != 0
+        return stderr.strip().splitlines()[-1]
+
+    return last_line
 
 
-def last_line(code, cwd="/"):
-    run = python(code, cwd)
-    assert run.returncode != 0
-    return run.stderr.strip().splitlines()[-1]
-
-
-def test_an_old_torch_is_refused():
+def test_an_old_torch_is_refused(last_line):
     code = "import torch; torch.__version__ = '2.9.1'; import muladd_nb"
     assert last_line(code) == (
         "ImportError: muladd_nb needs torch 2.10 or newer, but torch 2.9.1 is installed: "
@@ -47,7 +49,7 @@ import muladd_nb
 """
 
 
-def test_a_missing_torch_or_backend_is_named():
+def test_a_missing_torch_or_backend_is_named(last_line):
     assert last_line(_without("torch")) == (
         "ImportError: muladd_nb needs torch 2.10 or newer: run 'pip install torch'."
     )
@@ -60,7 +62,7 @@ def test_a_missing_torch_or_backend_is_named():
     ("SIMD", "foo", "must be one of .*baseline on this machine"),
     ("HUGEPAGES", "banana", "must be 0 or 1"),
 ])  # fmt: skip
-def test_a_setting_that_is_none_is_refused(setting, got, known):
+def test_a_setting_that_is_none_is_refused(last_line, setting, got, known):
     code = f"import os; os.environ['MULADD_NB_{setting}'] = {got!r}; import muladd_nb"
     assert re.fullmatch(f"ImportError: muladd_nb: MULADD_NB_{setting} {known}, got {got}", last_line(code))
 
@@ -77,8 +79,9 @@ def test_an_operator_that_one_side_lacks_is_named_with_both_files():
 FORGET = "import sys; [sys.modules.pop(name) for name in [*sys.modules] if name.startswith('muladd_nb')]"
 
 
-def test_a_second_import_works_or_says_why_not():
-    assert python("import sys, muladd_nb; del sys.modules['muladd_nb']; import muladd_nb").returncode == 0
+def test_a_second_import_works_or_says_why_not(last_line, tmp_path):
+    again = "import sys, muladd_nb; del sys.modules['muladd_nb']; import muladd_nb"
+    assert forked.python(again, tmp_path / "stderr") == (0, "")
     assert last_line(f"import muladd_nb; {FORGET}; import muladd_nb") == (
         "ImportError: muladd_nb was imported before in this process, which keeps what was registered then: "
         "leave its modules in sys.modules, or start Python again"
@@ -128,7 +131,7 @@ import muladd_nb
 print(sorted(m for m in set(sys.modules) - before
              if m.startswith(("torch._dynamo", "torch._inductor", "torch.distributed", "numpy", "torch.onnx"))))
 """
-    run = python(code)
+    run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "[]", run.stderr
 
 

@@ -281,7 +281,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_an_operator_is_a_functor_a_row_and_an_entry(tmp_path):
     tree, package = tmp_path / "tree", tmp_path / "package"
     for source in sources():

@@ -14,7 +14,7 @@ from muladd_nb.__main__ import main
 BEFORE = ROOT / "docs/ship/migrate"
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_an_extension_that_moved_computes_what_it_did(tmp_path, monkeypatch):
     flags = ["-std=c++20"]

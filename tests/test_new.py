@@ -44,6 +44,7 @@ def softclip(tmp_path_factory):
     return folder / "my_ops", folder / "site"
 
 
+@pytest.mark.slow
 def test_an_operator_passes_its_tests(softclip):
     project, site = softclip
     assert (site / "my_ops/_C.abi3.so").exists()
@@ -51,7 +52,7 @@ def test_an_operator_passes_its_tests(softclip):
     its_tests(project, site, "-k", "not registrations and not compiled and not compiling")
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "file", "right", "wrong", "sentence"),
     [
@@ -111,6 +112,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_functor(softclip):
     """Up to the third order, by operators that are made of it."""
     printed = run(sys.executable, "-c", DERIVATIVES, cwd="/", PYTHONPATH=str(softclip[1]))
@@ -137,6 +139,20 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert sentence in printed
 
 
+@pytest.mark.slow
+@needs("meson", "ninja")
+def test_a_functor_that_does_not_compile_is_one_error_at_its_line(folder):
+    assert main(["new", "my_ops", SOFTCLIP]) == 0
+    functors = folder / "my_ops/src/functors.h"
+    functors.write_text(functors.read_text().replace("return x * limit", "return x * limitt"))
+    line = functors.read_text().partition("limitt")[0].count("\n") + 1
+    run("meson", "setup", "build", "-Dcuda=disabled", cwd=folder / "my_ops")
+    done = subprocess.run(["ninja", "-C", "build"], cwd=folder / "my_ops", capture_output=True, text=True, check=False)
+    (error,) = re.findall(".*error: .*", done.stdout)
+    assert error.startswith(f"../src/functors.h:{line}:") and "limitt" in error
+    assert len(done.stdout.partition("FAILED: ")[2].splitlines()) <= 15
+
+
 CALLS = """
 import torch, my_ops
 for call in (my_ops.row_logsumexp, torch.ops.my_ops.row_logsumexp, torch.compile(my_ops.row_logsumexp, backend="eager")):
@@ -154,6 +170,7 @@ except RuntimeError as error:
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
     """In a process of its own, which would end."""
     printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
@@ -162,7 +179,7 @@ def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
     assert printed.splitlines() == sentences
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @needs("abi3audit", "auditwheel", "check-wheel-contents", "patchelf", "readelf", "torch-abi-audit", "twine", "wheel")
 def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     assert main(["new", "my_ops"]) == 0
@@ -190,7 +207,7 @@ REFERENCE = (
 )
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     """And what a kernel is given is what was passed."""
     kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)", *EVERY_ARGUMENT]
@@ -220,7 +237,7 @@ for form in FORMS:
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_arguments_may_have_any_name_that_is_not_refused(folder):
     """Those tried are what the files of a kernel themselves call something."""
     words = {
@@ -251,6 +268,7 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
 PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
 
 
+@pytest.mark.slow
 def test_two_copies_in_one_process_are_one(softclip, tmp_path):
     _, site = softclip
     copy = shutil.copy(site / "my_ops/_C.abi3.so", tmp_path)
@@ -262,6 +280,7 @@ def test_two_copies_in_one_process_are_one(softclip, tmp_path):
         assert run(sys.executable, "-c", PYTHON.format(str(site)) + code + works, cwd=tmp_path) == "0.1.0 0.5\n"
 
 
+@pytest.mark.slow
 def test_sources_that_are_not_compiled_say_what_to_do(softclip):
     project, _ = softclip
     command = [sys.executable, "-c", "import my_ops"]
@@ -304,7 +323,8 @@ def test_what_is_written_is_formatted(folder, schemas):
     assert main(["new", "zoo_ops", *schemas]) == 0
     run("ruff", "check", "--no-cache", cwd=folder / "zoo_ops")
     run("ruff", "format", "--no-cache", "--check", cwd=folder / "zoo_ops")
-    sources = [name for name in files(folder / "zoo_ops") if re.fullmatch(r"(src|tests)/.*\.(h|cpp|cu)", name)]
+    written = files(folder / "zoo_ops").keys() - recorded(folder / "zoo_ops")
+    sources = [name for name in written if name.endswith((".h", ".cpp", ".cu"))]
     run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "zoo_ops")
 
 

@@ -11,7 +11,7 @@ from ten import KERNEL, RMS_NORM, edit
 
 from muladd_nb import _new
 
-pytestmark = pytest.mark.whole  # test_new.py has one of them
+pytestmark = pytest.mark.slow  # test_new.py has one of them
 
 LEVEL = "level(Tensor x) -> Tensor"  # a kernel that returns x, and says what it was compiled for
 SAYS = """\

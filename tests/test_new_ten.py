@@ -8,7 +8,7 @@ from conftest import needs
 from generated import install, its_tests, run
 from ten import write_project
 
-pytestmark = pytest.mark.whole  # test_new.py has two of them
+pytestmark = pytest.mark.slow  # test_new.py has two of them
 
 
 @pytest.fixture(scope="module")

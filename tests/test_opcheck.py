@@ -16,8 +16,11 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "requires_grad"), [
+    *((layout, True) for layout in LAYOUTS),
+    ("sliced", False),
+    *(pytest.param(layout, False, marks=pytest.mark.slow) for layout in LAYOUTS if layout != "sliced"),
+])  # fmt: skip
 def test_opcheck(device, layout, requires_grad):
     def tensor():
         return LAYOUTS[layout](3, 4, device=device).detach().requires_grad_(requires_grad)

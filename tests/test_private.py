@@ -96,19 +96,19 @@ QUICK = [
 ]
 
 
-def without(path, tmp_path, *, whole):
+def without(path, tmp_path, *, slow):
     lost = [lost for prefix, of_it in LOSES.items() if path.startswith(prefix) for lost in of_it]
-    status, stderr = python(f"import works; works.check({path!r}, *{lost}, whole={whole})", tmp_path / "stderr")
+    status, stderr = python(f"import works; works.check({path!r}, *{lost}, slow={slow})", tmp_path / "stderr")
     assert status == 0, stderr
 
 
 @pytest.mark.parametrize("path", QUICK)
 def test_a_torch_that_lacks_something_loses_only_what_needs_it(path, tmp_path):
-    without(path, tmp_path, whole=False)
+    without(path, tmp_path, slow=False)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*names, *MODULES_OF_TORCH])
 def test_a_torch_that_lacks_any_of_the_table_loses_only_what_needs_it(path, tmp_path):
     """Nor does it lose ``torch.compile``."""
-    without(path, tmp_path, whole=True)
+    without(path, tmp_path, slow=True)

@@ -132,7 +132,7 @@ def project(tmp_path_factory):
     return project
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_those_pass_all_their_tests(project):
     install(project, project.parent / "site")
     its_tests(project, project.parent / "site")

@@ -6,6 +6,6 @@ import soak
 NAMES = ("leaks", "threads", "interrupts", "allocations")  # forks are in test_tools.py, sizes in test_contract.py
 
 
-@pytest.mark.parametrize("name", [*NAMES, pytest.param("forks", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("name", [*NAMES, pytest.param("forks", marks=pytest.mark.slow)])
 def test_for_a_moment(name):
     assert soak.SOAKS[name](0.3)

@@ -92,21 +92,21 @@ OTHERS = [(["-I"], {}), ([], {"PYTHONPATH": "."}), *([(["-P"], {})] if sys.versi
 
 @pytest.mark.parametrize(
     ("options", "environment"),
-    [([], {}), *(pytest.param(*how, marks=pytest.mark.whole) for how in OTHERS)],
+    [([], {}), *(pytest.param(*how, marks=pytest.mark.slow) for how in OTHERS)],
     ids=str,
 )
 def test_the_installed_package_is_used_wholly(installed, options, environment):
     assert all(file.is_relative_to(installed.site) for file in files(installed.run(*options, "-c", USE, **environment)))
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [link_to_the_root, link_to_the_package])
 def test_the_installed_package_is_used_where_a_link_leads_to_the_sources(installed, link, tmp_path):
     run = installed.run("-c", USE, cwd=link(tmp_path), PYTHONPATH=".")
     assert all(file.is_relative_to(installed.site) for file in files(run))
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_programs_of_python_m_use_the_installed_package(installed, tmp_path):
     info = installed.run("-m", "muladd_nb", "info", "--json")
     assert Path(json.loads(info.stdout)["info"]["library_path"]).is_relative_to(installed.site)
@@ -125,7 +125,7 @@ def test_only_where_none_is_installed_the_sources_say_what_to_do(without):
     )
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_an_editable_install_stays_as_it_is(without, tmp_path):
     clone = tmp_path / "clone"
     for path in test_codebase.sources():

@@ -129,7 +129,7 @@ def test_jagged_with_lengths_compiled(device, call, reference):
     check_compiled_with_lengths(device, call, reference, "aot_eager")
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_jagged_with_lengths_compiled_by_inductor():
     check_compiled_with_lengths("cpu", muladd_nb.mymul, torch.mul, "inductor")
 

@@ -16,7 +16,10 @@ CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", [
+    pytest.param(path, id=path.stem, marks=pytest.mark.slow if "ATen" in path.read_text() else [])  # many headers
+    for path in PROGRAMS
+])  # fmt: skip
 def test_program(program, tmp_path):
     lines = [line.removeprefix("// ") for line in program.read_text().splitlines() if line.startswith("// ")][1:]
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]

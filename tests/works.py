@@ -190,21 +190,21 @@ def compiled_autograd():
     assert_close(x.grad, y)
 
 
-def calls(whole):
+def calls(slow):
     """Return the calls of each capability."""
     always = [*each(values), writes, wrapper_subclasses, *each(reverse), *each(batches), autocast, *each(traced)]
     return {
-        "always": always + (each(compiled) if whole else []),
+        "always": always + (each(compiled) if slow else []),
         "transforms": [call for transform in TRANSFORMS for call in each(under(transform))],
         "forward mode": each(duals),
         "jagged": [*each(jagged), jagged_write],
-        "compiled lengths": [compiled_lengths] if whole else [],
-        "compiled autograd": [compiled_autograd] if whole else [],
+        "compiled lengths": [compiled_lengths] if slow else [],
+        "compiled autograd": [compiled_autograd] if slow else [],
         "vmap of out": [batches_of_out],
     }
 
 
-def check(path, *lost, whole):
+def check(path, *lost, slow):
     """Import the package where torch lacks a name, and try everything: what is lost raises, the rest is right."""
     (warning,) = import_without("muladd_nb", path)
     import muladd_nb
@@ -212,7 +212,7 @@ def check(path, *lost, whole):
     name = path.replace(":", ".")
     assert name in warning and torch.__version__ in warning
     assert name in " ".join(muladd_nb.build_info()["missing_in_torch"])
-    for capability, of_it in calls(whole).items():
+    for capability, of_it in calls(slow).items():
         for call in of_it:
             if capability in lost:
                 with pytest.raises(RuntimeError, match=LACKS):

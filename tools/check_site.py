@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import torch
@@ -29,7 +30,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 import muladd_nb
 
 WIDTHS = {"desktop": 1280, "phone": 390}
-SCHEMES = ("light", "dark")
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLUMNS_OF_CODE = 92
 NO_SOURCE = {"genindex.html", "py-modindex.html", "search.html"}  # Sphinx makes them
 
@@ -229,7 +230,7 @@ def main(site: Path, screenshots: Path | None) -> int:
         )
         for device, width in WIDTHS.items():
             for scheme in SCHEMES:
-                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
                 page = context.new_page()
                 page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
                 page.on("pageerror", lambda error: said.append(str(error)))

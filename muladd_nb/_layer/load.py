@@ -26,15 +26,6 @@ def load() -> None:
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:
         raise ImportError(f"{_package} needs torch {needed} or newer: run 'pip install torch'.")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
-        import torch  # before _C, so that the loader finds libtorch
-
-    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:
-        raise ImportError(
-            f"{_package} needs torch {needed} or newer, but torch {torch.__version__} is installed: "
-            f"run 'pip install --upgrade torch'."
-        )
     module = importlib.util.find_spec(f"{_package}._C")
     # A module for one Python alone has nanobind compiled in.
     is_linked = module is not None and ".abi3" not in (module.origin or "")
@@ -44,6 +35,15 @@ def load() -> None:
         raise ImportError(
             f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
+        import torch  # before _C, so that the loader finds libtorch
+
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:
+        raise ImportError(
+            f"{_package} needs torch {needed} or newer, but torch {torch.__version__} is installed: "
+            f"run 'pip install --upgrade torch'."
         )
     compiled = importlib.import_module(f"{_package}._C")
     if text := compiled.conflict():
