@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,11 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 # The processes of pytest-xdist share the processors: OpenMP threads that spin while they wait would take them away from
 # each other, and some tests took six times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
+if not HAS_GIL:  # not even once torch imports triton, which would turn it on
+    os.environ.setdefault("PYTHON_GIL", "0")
 
+MODULE = Path(muladd_nb._C.__file__).name  # its suffix is that of this CPython
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
 CUDA = CUDA_DEVICES > 0

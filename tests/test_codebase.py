@@ -43,7 +43,7 @@ def only(pattern, path):
 
 def matrix():
     """The pairs of torch and CPython that `nox -s matrix` measures."""
-    cells = re.findall(r'"([\d.]+)": "([\d. ]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
+    cells = re.findall(r'"([\d.]+)": "([\d. t]+)"', only(r"^MATRIX = ({[^}]+})", "noxfile.py"))
     return [(torch, python) for torch, pythons in cells for python in pythons.split()]
 
 
