@@ -350,6 +350,27 @@ def sanitizers(session: nox.Session) -> None:
 
 
 @nox.session
+def races(session: nox.Session) -> None:
+    """Look for races in the module under ThreadSanitizer, on a CPython without the GIL: nox -s races -P 3.15t."""
+    session.install(*PROJECT["build-system"]["requires"], ".[test]")
+    folder = Path(session.create_tmp()).resolve() / "package"
+    shutil.rmtree(folder, ignore_errors=True)
+    options = ["-Db_sanitize=thread", "-Db_lundef=false", "-Dcuda=disabled", "-Doptimization=1"]
+    setup = [f"-Csetup-args={option}" for option in options]
+    session.run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, ".")
+    environment = {
+        "PYTHONPATH": folder,
+        "PYTHON_GIL": "0",  # whatever torch imports
+        "OMP_NUM_THREADS": "1",  # in the threads that call; how libgomp's own wait is not seen, as above
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",
+        "LD_PRELOAD": _output(session, "gcc", "-print-file-name=libtsan.so"),
+    }
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    soak = ["python", "tests/soak.py", "threads", *(session.posargs or ["--seconds", "20"])]
+    session.run("setarch", "-R", "env", *variables, *soak, external=True)  # ThreadSanitizer wants its addresses free
+
+
+@nox.session
 def functions(session: nox.Session) -> None:
     """Measure how accurate the functions of elementwise/math.h are, which takes hours, and write docs/functions.csv.
 
