@@ -17,8 +17,16 @@ nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 
-# torch -> CPythons: every torch and every CPython at least once, the newest of them with the newest torch.
-MATRIX = {"2.10": "3.13", "2.11": "3.10", "2.12": "3.12", "2.13": "3.11", "2.14": "3.10", "2.15": "3.12 3.14 3.15"}
+# torch -> CPythons: every torch and every CPython at least once, the newest of them with the newest torch. One with a t
+# has no GIL, and compiles the package.
+MATRIX = {
+    "2.10": "3.13",
+    "2.11": "3.10",
+    "2.12": "3.12",
+    "2.13": "3.11",
+    "2.14": "3.10",
+    "2.15": "3.12 3.14 3.15 3.15t",
+}
 
 
 @nox.session
@@ -139,6 +147,7 @@ def wheel(session: nox.Session) -> None:
 def matrix(session: nox.Session) -> None:
     """Run the tests of that wheel on every CPython and torch, or after -- on those versions, and of those files."""
     (built,) = Path("dist").resolve().glob("*.whl")
+    (sdist,) = Path("dist").resolve().glob("*.tar.gz")
     files = [word for word in session.posargs if word.startswith("tests/")]
     versions = {*session.posargs} - {*files}
     older = False
@@ -150,7 +159,7 @@ def matrix(session: nox.Session) -> None:
     for torch, pythons in MATRIX.items():
         for python in pythons.split():
             if not versions or {torch, python} & versions:
-                rows.append(_cell(session, built, torch, python, files))
+                rows.append(_cell(session, sdist if python.endswith("t") else built, torch, python, files))
                 session.log(" | ".join(rows[-1]))
     if not session.posargs:
         _write_rows(session, "x86_64", rows)
@@ -192,8 +201,10 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str, files: lis
     venv, results = folder / "venv", folder / "results.xml"
     # virtualenv brings a pip that knows the CPython; nox needs it, too.
     session.run(sys.executable, "-m", "virtualenv", "-q", "--clear", "-p", interpreter.executable, venv, external=True)
-    session.run(venv / "bin/pip", "install", "-q", f"torch=={torch}.*", f"{built}[test]", external=True)
-    versions = "import platform, torch; print(torch.__version__, platform.python_version())"
+    pip = [venv / "bin/pip", "install", "-q"]
+    session.run(*pip, f"torch=={torch}.*", *PROJECT["build-system"]["requires"], external=True)
+    session.run(*pip, "--no-build-isolation", f"{built}[test]", external=True)
+    versions = "import platform, sys, torch; print(torch.__version__, platform.python_version() + sys.abiflags)"
     installed = _output(session, venv / "bin/python", "-Ic", versions).split()
     session.run(venv / "bin/pytest", "-q", f"--junitxml={results}", *files, external=True, success_codes=[0, 1])
     shutil.rmtree(venv)  # several GB
@@ -336,6 +347,27 @@ def sanitizers(session: nox.Session) -> None:
         what = "the tests that need no compiler, under address and undefined; the kernels also under thread"
         row = ["sanitizers", what, f"{passed} tests passed, {skipped} skipped", "nox -s sanitizers -- all"]
         session.run("python", "tests/record.py", *row)
+
+
+@nox.session
+def races(session: nox.Session) -> None:
+    """Look for races in the module under ThreadSanitizer, on a CPython without the GIL: nox -s races -P 3.15t."""
+    session.install(*PROJECT["build-system"]["requires"], ".[test]")
+    folder = Path(session.create_tmp()).resolve() / "package"
+    shutil.rmtree(folder, ignore_errors=True)
+    options = ["-Db_sanitize=thread", "-Db_lundef=false", "-Dcuda=disabled", "-Doptimization=1"]
+    setup = [f"-Csetup-args={option}" for option in options]
+    session.run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, ".")
+    environment = {
+        "PYTHONPATH": folder,
+        "PYTHON_GIL": "0",  # whatever torch imports
+        "OMP_NUM_THREADS": "1",  # in the threads that call; how libgomp's own wait is not seen, as above
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",
+        "LD_PRELOAD": _output(session, "gcc", "-print-file-name=libtsan.so"),
+    }
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    soak = ["python", "tests/soak.py", "threads", *(session.posargs or ["--seconds", "20"])]
+    session.run("setarch", "-R", "env", *variables, *soak, external=True)  # ThreadSanitizer wants its addresses free
 
 
 @nox.session

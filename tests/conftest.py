@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TORCH_WARM_POOL", "0")
 # Nor does it compile six programs to find out whether the compiler knows the processor's instruction sets.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
+if not HAS_GIL:  # not even once torch imports triton, which would turn it on
+    os.environ.setdefault("PYTHON_GIL", "0")
 
+MODULE = Path(muladd_nb._C.__file__).name  # its suffix is that of this CPython
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
 CUDA = CUDA_DEVICES > 0

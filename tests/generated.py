@@ -4,6 +4,11 @@ import os
 import subprocess
 import sys
 
+from conftest import MODULE
+
+# As this package was compiled: for this Python alone, where it has no stable ABI.
+ABI = [] if ".abi3" in MODULE else ["--config-settings=setup-args=-Dpython.allow_limited_api=false"]
+
 
 def run(*command, cwd, **environment):
     result = subprocess.run(
@@ -24,6 +29,7 @@ def install(project, folder, *options):
         "--no-build-isolation",
         "--no-deps",
         "--config-settings=setup-args=-Dcuda=disabled",
+        *ABI,
         *options,
         "-w",
         wheels,

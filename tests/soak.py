@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from record import record
@@ -20,22 +21,27 @@ import muladd_nb
 ops = torch.ops.muladd_nb
 
 
+def every_kind(a, b, out):
+    """Calls of every kind, refused ones too, but forward mode, of which torch allows one thread at a time."""
+    muladd_nb.mymuladd(a, b, b).sum().backward()
+    a.grad = b.grad = None
+    torch.func.vmap(torch.func.grad(lambda a, b: muladd_nb.mymuladd(a, b, 0.5).sum()))(a.detach(), b.detach())
+    with torch.no_grad(), torch.autocast("cpu"):
+        muladd_nb.mymuladd(a, b, 0.5, out=out)
+    for wrong in (b[:1], b.detach().double(), None):
+        with contextlib.suppress(RuntimeError):
+            ops.mymul(a, wrong)
+            raise AssertionError("taken, though it is wrong")
+
+
 def leaks(seconds):
     """Calls of every kind, refused ones too, without growth of the process."""
     a, b = (torch.randn(64, 65)[:, :64].requires_grad_() for _ in range(2))
     out = torch.empty(64, 64)
 
     def once():
-        muladd_nb.mymuladd(a, b, b).sum().backward()
-        a.grad = b.grad = None
+        every_kind(a, b, out)
         torch.func.jvp(lambda a: muladd_nb.mymul(a, a), (a.detach(),), (b.detach(),))
-        torch.func.vmap(torch.func.grad(lambda a, b: muladd_nb.mymuladd(a, b, 0.5).sum()))(a.detach(), b.detach())
-        with torch.no_grad(), torch.autocast("cpu"):
-            muladd_nb.mymuladd(a, b, 0.5, out=out)
-        for wrong in (b[:1], b.detach().double(), None):
-            with contextlib.suppress(RuntimeError):
-                ops.mymul(a, wrong)
-                raise AssertionError("taken, though it is wrong")
 
     for _ in range(min(2000, 200 + int(100 * seconds))):  # what is made once, and kept
         once()
@@ -54,32 +60,32 @@ def memory():
 
 
 def threads(seconds):
-    """Several threads at once, which share their inputs and each have an output: the same bits from all."""
+    """Several threads at once, which share their inputs: calls of every kind, and the same bits from all."""
     count = min(8, 2 * (os.cpu_count() or 1))
     # Small, large enough to be shared out, and so large that stores are streamed.
     tensors = [[torch.randn(n, 7).t() for _ in range(2)] for n in (3, 20_000, 1_000_000)]
-    expected, done, wrong = [a * b + 0.5 for a, b in tensors], [0] * count, []
+    expected = [a * b + 0.5 for a, b in tensors]
     begin, until = threading.Barrier(count), time.monotonic() + seconds
 
-    def work(mine):
+    def work():
         outs = [torch.empty_like(a) for a, _ in tensors]
+        own = [torch.randn(4, 5).requires_grad_() for _ in range(2)]
+        done = 0
         begin.wait()
-        while not done[mine] or time.monotonic() < until:
+        while not done or time.monotonic() < until:
+            every_kind(*own, torch.empty(4, 5))
             for (a, b), out, right in zip(tensors, outs, expected, strict=True):
                 muladd_nb.mymuladd(a, b, 0.5, out=out)
+                assert torch.allclose(out, right, atol=1e-5)
                 x = a.detach().requires_grad_()
                 (gradient,) = torch.autograd.grad(muladd_nb.mymul(x, b).sum(), x)
-                if not (torch.allclose(out, right, atol=1e-5) and torch.equal(gradient, b)):
-                    wrong.append(mine)
-                done[mine] += 3
+                assert torch.equal(gradient, b)
+            done += 7 + 3 * len(tensors)
+        return done
 
-    together = [threading.Thread(target=work, args=(mine,)) for mine in range(count)]
-    for thread in together:
-        thread.start()
-    for thread in together:
-        thread.join()
-    assert not wrong, f"wrong in the threads {sorted(set(wrong))}"
-    return f"{sum(done):,} calls in {count} threads"
+    with ThreadPoolExecutor(count) as pool:
+        done = sum(running.result() for running in [pool.submit(work) for _ in range(count)])
+    return f"{done:,} calls in {count} threads"
 
 
 def interrupts(seconds):

@@ -43,7 +43,7 @@ def only(pattern, path):
 
 def matrix():
     """The pairs of torch and CPython that `nox -s matrix` measures."""
-    cells = re.findall(r'"([\d.]+)": "([\d. ]+)"', only(r"^MATRIX = (.+)", "noxfile.py"))
+    cells = re.findall(r'"([\d.]+)": "([\d. t]+)"', only(r"^MATRIX = ({[^}]+})", "noxfile.py"))
     return [(torch, python) for torch, pythons in cells for python in pythons.split()]
 
 
@@ -107,7 +107,9 @@ def test_one_oldest_python_everywhere():
     tag, tag_without_gil = (f"cp3{int(minor, 16)}" for minor in hexes)
     for project in ("", "muladd_nb/_new/project/"):
         assert only(r'^requires-python = ">=(.+)"', f"{project}pyproject.toml") == oldest
-        assert only(r'^build = "(\w+)-manylinux', f"{project}pyproject.toml") == tag
+        built = only(r'^build = "(\w+)-manylinux\S* (\w+)t-manylinux', f"{project}pyproject.toml")
+        assert built == (tag, tag_without_gil)
+        assert "Python :: Free Threading ::" in text(f"{project}pyproject.toml")
         assert f"without the GIL, from {tag_without_gil.replace('cp3', '3.')}" in text(f"{project}README.md")
     pages = ("README.md", "docs/index.md", "docs/start.md", "docs/ship/index.md", "muladd_nb/_new/project/README.md")
     for page in pages:
@@ -115,7 +117,9 @@ def test_one_oldest_python_everywhere():
     for path in ("src/elementwise/tools/repair_wheel", "src/elementwise/tools/audit_wheel", "docs/start.md"):
         tags = re.findall(r"\b(cp3\d+)\b.{1,12}\b(abi3t?)\b", text(path))
         assert {*tags} == {(tag, "abi3"), (tag_without_gil, "abi3t")}
-    assert oldest in dict(map(reversed, matrix()))
+    pythons = {python for _, python in matrix()}
+    assert oldest in pythons
+    assert pythons == {*re.findall(r"^ +(3\.\d+t?)$", text(".github/workflows/test.yml"), re.MULTILINE)}
 
 
 def test_one_cuda_of_the_released_wheel_everywhere():

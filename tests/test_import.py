@@ -7,6 +7,7 @@ from pathlib import Path
 
 import forked
 import pytest
+from conftest import HAS_GIL, MODULE
 
 import muladd_nb
 from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, declared
@@ -53,6 +54,8 @@ def test_a_missing_torch_or_backend_is_named(last_line):
     assert last_line(_without("torch")) == (
         "ImportError: muladd_nb needs torch 2.10 or newer: run 'pip install torch'."
     )
+    if ".abi3" not in MODULE:
+        return  # nanobind is in it
     assert last_line(_without("nanobind_backend")) == (
         "ImportError: muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'."
     )
@@ -74,6 +77,12 @@ def test_an_operator_that_one_side_lacks_is_named_with_both_files():
         'muladd_nb: src/operators.h has "f(Tensor x)", and muladd_nb/_operators.py has not: add it there; '
         'muladd_nb/_operators.py has "g(Tensor x)", and src/operators.h has not: add it there'
     )
+
+
+@pytest.mark.skipif(HAS_GIL, reason="this CPython has the GIL")
+def test_importing_leaves_the_gil_off(monkeypatch):
+    monkeypatch.delenv("PYTHON_GIL")
+    assert python("import sys, muladd_nb; print(sys._is_gil_enabled())").stdout == "False\n"
 
 
 FORGET = "import sys; [sys.modules.pop(name) for name in [*sys.modules] if name.startswith('muladd_nb')]"

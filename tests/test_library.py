@@ -10,7 +10,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
-from conftest import CUDA, needs
+from conftest import CUDA, MODULE, needs
 
 import muladd_nb
 from muladd_nb.__main__ import main
@@ -105,7 +105,7 @@ def test_another_build_is_named_after_the_import(python, how, other_build):
     assert status == 0
     assert re.fullmatch(
         rf"warning: muladd_nb 9\.9\.9 with.* \({other_build}\) adds nothing to this process, which has the operators "
-        rf"of {re.escape(BUILD)} with.* \(.*_C\.abi3\.so\): open the same build, or only one of them\n",
+        rf"of {re.escape(BUILD)} with.* \(.*{re.escape(MODULE)}\): open the same build, or only one of them\n",
         stderr,
     )
 
@@ -115,8 +115,8 @@ def test_another_build_is_named_before_the_import(python, how, other_build):
     status, stderr = python(f"{how.format(str(other_build))}; import muladd_nb")
     assert status == 1
     assert re.fullmatch(
-        rf"ImportError: {re.escape(BUILD)} with.* \(.*_C\.abi3\.so\) adds nothing to this process, which has the "
-        rf"operators of muladd_nb 9\.9\.9 with.* \({other_build}\): open the same build, or only one of them",
+        rf"ImportError: {re.escape(BUILD)} with.* \(.*{re.escape(MODULE)}\) adds nothing to this process, which has "
+        rf"the operators of muladd_nb 9\.9\.9 with.* \({other_build}\): open the same build, or only one of them",
         stderr.splitlines()[-1],
     )
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import needs
+from conftest import MODULE, needs
 from generated import install, its_tests, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit
 
@@ -47,7 +47,7 @@ def softclip(tmp_path_factory):
 @pytest.mark.slow
 def test_an_operator_passes_its_tests(softclip):
     project, site = softclip
-    assert (site / "my_ops/_C.abi3.so").exists()
+    assert (site / "my_ops" / MODULE).exists()
     assert (site / "my_ops/py.typed").exists()
     its_tests(project, site, "-k", "not registrations and not compiled and not compiling")
 
@@ -271,7 +271,7 @@ PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
 @pytest.mark.slow
 def test_two_copies_in_one_process_are_one(softclip, tmp_path):
     _, site = softclip
-    copy = shutil.copy(site / "my_ops/_C.abi3.so", tmp_path)
+    copy = shutil.copy(site / "my_ops" / MODULE, tmp_path)
     for code in (
         f"import my_ops; torch.ops.load_library({copy!r}); ",
         f"torch.ops.load_library({copy!r}); import my_ops; ",

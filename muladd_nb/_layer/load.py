@@ -27,15 +27,14 @@ def load() -> None:
     if importlib.util.find_spec("torch") is None:
         raise ImportError(f"{_package} needs torch {needed} or newer: run 'pip install torch'.")
     module = importlib.util.find_spec(f"{_package}._C")
-    # A module for one Python alone has nanobind compiled in.
-    is_linked = module is not None and ".abi3" not in (module.origin or "")
-    if not is_linked and importlib.util.find_spec("nanobind_backend") is None:
-        raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
     if module is None:
         raise ImportError(
             f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."
         )
+    # A module for one Python alone has nanobind compiled in.
+    if ".abi3" in (module.origin or "") and importlib.util.find_spec("nanobind_backend") is None:
+        raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
         import torch  # before _C, so that the loader finds libtorch
