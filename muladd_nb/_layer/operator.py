@@ -92,7 +92,8 @@ class Form:
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
     shape. ``below`` is the same operator UNRECORDED, where it exists. ``family`` has the operators that are made of the
     functor: the partial derivatives times a gradient, by the arguments that they are by, an empty name where a call
-    says it, and by () all gradients in one pass. Of one of these ``by`` has the arguments.
+    says it, and by several names all gradients in one pass. Of one of these ``by`` has the arguments, ``reads`` those
+    that it reads beside the gradient, and ``constant`` the partial derivative, where it is the same everywhere.
     """
 
     declaration: str
@@ -105,7 +106,14 @@ class Form:
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
     by: tuple[str, ...] = ()
-    family: Mapping[tuple[str, ...], Any] = dataclasses.field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    constant: float | None = None
+    family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def has_all_gradients(self) -> bool:
+        """Whether its results are the gradients by several arguments, each of the shape of its own."""
+        return len(self.by) > 1 and "" not in self.by
 
     @cached_property
     def name(self) -> str:
@@ -200,7 +208,7 @@ def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable
     return called
 
 
-_Record = tuple[str, int, str, list[str], list[str], list[str], bool, str, list[str]]
+_Record = tuple[str, int, str, list[str], list[str], list[str], bool, str, list[str], list[str], float | None]
 _OF_A_DERIVATIVE = Elementwise(autocast="leave")
 _OF_ALL_GRADIENTS = Elementwise(autocast="leave", differentiable=False)
 
@@ -213,7 +221,10 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     ImportError
         If one is declared that the table has not, or the other way round.
     """
-    sides = {"src/operators.h": {declaration for declaration, *_, of, _ in operators if not of}, TABLE: set(table)}
+    sides = {
+        "src/operators.h": {declaration for declaration, *_, of, _, _, _ in operators if not of},
+        TABLE: set(table),
+    }
     lacking = [
         f'{here} has "{declaration}", and {there} has not: add it there'
         for here, there in (tuple(sides), tuple(sides)[::-1])
@@ -225,26 +236,30 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     for declaration, kind, qualified, *_ in operators:
         packet, _, overload = qualified.partition(".")
         ops[declaration, kind] = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
-    families: dict[tuple[str, int], dict[tuple[str, ...], Any]] = {}
-    for declaration, kind, *_, of, by in operators:
-        if of:
-            families.setdefault((of, kind), {})[tuple(by)] = ops[declaration, kind]
-    return [
-        Form(
+    families: dict[tuple[str, int], dict[tuple[str, ...], Form]] = {}
+    forms = []
+    for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts, of, by, reads, constant in operators:
+        family = families.setdefault((of or declaration, kind), {})
+        several = len(by) > 1 and "" not in by
+        form = Form(
             declaration,
             kind,
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
-            table[declaration] if not of else _OF_A_DERIVATIVE if by else _OF_ALL_GRADIENTS,
+            table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
             ops.get((declaration, kind | UNRECORDED)),
             _own(of_results),
             _own(of_inputs),
             broadcasts,
             tuple(by),
-            families.get((of or declaration, kind), {}) if by or not of else {},
+            tuple(reads),
+            constant,
+            {} if several else family,
         )
-        for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts, of, by in operators
-    ]
+        if of:
+            family[form.by] = form
+        forms.append(form)
+    return forms
 
 
 def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:
