@@ -160,7 +160,8 @@ def elementwise(
     call_at_once: Any = private.entry_point(at_once[0]) if at_once else None
     at_once_by = [places[x] for x in at_once[1]] if at_once else []
     may_sum = call_at_once is not None and broadcasts
-    at_once_from = [slots.get(place) for place in range(len(arguments))]
+    # Not of `is_number`, which tells an overload from another one.
+    at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
     plans: dict[tuple[bool, ...], Any] = {}  # not functools.cache, of which Dynamo warns
 
