@@ -17,6 +17,9 @@ TABLE = {
         fused=lambda ops, a, b, c: ops.fma(a, b, c),
     ),
     "mymuladd.Tensor(Tensor a, Tensor b, Tensor c)": Elementwise(
+        partials={"a": lambda b: b, "b": lambda a: a, "c": lambda: 1},
+        one_pass=True,
+        times="mymul",
         node="MyMulAdd",
         aten=lambda a, b, c: torch.addcmul(c, a, b),
         flops=2,

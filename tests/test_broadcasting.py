@@ -173,7 +173,7 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
 
 
 def test_only_what_is_read_is_saved():
-    """Found from the functor: the derivative of a * b + c by a reads b, and by c nothing."""
+    """The derivative of a * b + c by a reads b, and by c nothing: also where the gradients are summed in one pass."""
     needs = [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
     for need, read in zip(needs, ([1], [0], [], [0, 1]), strict=True):
         args = [x.requires_grad_(each) for x, each in zip(tensors([(300, 300), (300,), ()]), need, strict=True)]

@@ -49,7 +49,7 @@ def register(form: Form) -> None:
     at_once = None
     if promises.fused != "formula":  # which is also compiled, where it is fused
         partials, kernels = {**_constants(form), **partials}, _kernels(form)
-        if not promises.partials:
+        if promises.one_pass or (not promises.partials and not kernels.keys() <= partials.keys()):
             at_once = next(((one.op, one.by) for one in form.family.values() if one.has_all_gradients), None)
     derivative.elementwise(
         form.op,

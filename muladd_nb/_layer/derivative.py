@@ -195,7 +195,9 @@ def elementwise(
         if call_at_once is None or records(grad, *saved):
             return False
         if may_sum and any(needs[x] and shape != grad.shape for x, shape in zip(at_once_by, saved[-2], strict=True)):
-            return grad.device.type == "cpu" and grad.layout is torch.strided  # where the pass sums
+            # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
+            sums = grad.device.type == "cpu" and grad.layout is torch.strided
+            return sums and (count > 0 if by_kernel else not private.is_traced((grad,)))
         return count == len(by_kernel) > 1
 
     def in_one_pass(saved: tuple[Any, ...], grad: Tensor) -> Sequence[Tensor]:
@@ -215,7 +217,7 @@ def elementwise(
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
         _, wanted, wanted_by_kernel, wanted_by_formula = plan(needs)
-        if wanted_by_kernel and grads[0] is not None and fits_one_pass(needs, saved, grads[0], len(wanted_by_kernel)):
+        if grads[0] is not None and fits_one_pass(needs, saved, grads[0], len(wanted_by_kernel)):
             for place, gradient in zip(at_once_by, in_one_pass(saved, grads[0]), strict=True):
                 gradients[place] = gradient if needs[place] else None
             wanted, wanted_by_kernel = [[]], []

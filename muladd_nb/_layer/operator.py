@@ -36,6 +36,9 @@ class Elementwise:
         the arguments. It gives the derivatives that neither ``partials`` nor the functor do, and the tests what to
         expect. A number
         that changes between calls of a compiled program comes as a float64 tensor of shape [].
+    one_pass
+        Whether the gradients of what was broadcast may be made of the functor although there are ``partials``, which
+        say the same: computed and summed in one pass. Compiled programs are made of the partial derivatives.
     times
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
     node
@@ -65,6 +68,7 @@ class Elementwise:
 
     partials: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     formula: Callable[..., Any] | None = None
+    one_pass: bool = False
     times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
     differentiable: bool = True
     node: str | None = None

@@ -4,6 +4,9 @@
 // and these are then added in the order of the parts. 16-bit results are summed in float, and rounded once more.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+
 #include "float_environment.h"
 #include "run.h"
 
