@@ -18,6 +18,7 @@ TABLE = {
     ),
     "mymuladd.Tensor(Tensor a, Tensor b, Tensor c)": Elementwise(
         partials={"a": lambda b: b, "b": lambda a: a, "c": lambda: 1},
+        one_pass=True,
         times="mymul",
         node="MyMulAdd",
         aten=lambda a, b, c: torch.addcmul(c, a, b),

@@ -1,17 +1,15 @@
-// The arithmetic of the operators. std::fma rounds once, by definition, with and without an FMA instruction; the build
-// turns off contraction, so that nothing else is ever fused behind our back.
+// The arithmetic of the operators. fma rounds once, by definition, with and without an FMA instruction; the build turns
+// off contraction, so that nothing else is ever fused behind our back.
 #pragma once
 
-#include <cmath>
-
-#include "elementwise/functor.h"
+#include "elementwise/math/basic.h"
 
 namespace muladd_nb::inline ELEMENTWISE_TARGET {
 
 struct MulAdd {
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(C a, C b, C c) const {
-    return std::fma(a, b, c);
+    return elementwise::fma(a, b, c);
   }
 };
 

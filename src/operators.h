@@ -7,12 +7,13 @@
 
 namespace muladd_nb {
 
-using elementwise::functional, elementwise::writing, elementwise::out, elementwise::same_shape, elementwise::Operator;
+using elementwise::differentiable, elementwise::same_shape, elementwise::Operator;
+using elementwise::functional, elementwise::writing, elementwise::out;
 
 // clang-format off
 using Operators = elementwise::List<
     Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd, functional | writing | out | same_shape>,
-    Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out>,
+    Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out | differentiable>,
     Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out | same_shape>,
     Operator<"myadd(Tensor a, Tensor b)", Add, writing | same_shape>
 >;

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.func import hessian, jacfwd, jacrev, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -121,6 +122,68 @@ def test_derivatives_in_every_mode(device, shapes):
     )
     for x, y in zip(ours, aten, strict=True):
         torch.testing.assert_close(x, y)
+
+
+class Called(TorchDispatchMode):
+    """Notes what is called."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names = [*getattr(self, "names", []), func.name()]
+        return func(*args, **(kwargs or {}))
+
+
+SUMMED = [
+    ((700, 90), (90,), (90,)),  # along the first dimension
+    ((90, 1), (90, 700), (90, 700)),  # the last
+    ((3, 40, 500), (40, 1), ()),  # around one, and all
+    ((3, 1, 600), (3, 40, 600), (40, 600)),  # in the middle
+    ((40, 600), (600, 40), (600,)),  # across the order of memory
+    ((90_001,), (), (1,)),
+    ((0, 7), (7,), ()),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shapes", SUMMED, ids=str)
+def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype):
+    """On the CPU; the bits are the same for any number of threads, and the sums as exact as the dtype."""
+    args = [x.abs().requires_grad_() for x in tensors(shapes, dtype=dtype)]
+    if shapes[1] == (600, 40):
+        args[1] = args[1].detach().t().requires_grad_()
+    result = ops.mymuladd.Tensor(*args)
+    grad = torch.rand_like(result)
+    threads = torch.get_num_threads()
+    gradients = []
+    for n in (1, 2, 3):
+        torch.set_num_threads(n)
+        with Called() as called:
+            gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))
+        assert [name for name in called.names if "muladd" in name or "sum" in name] == [
+            "muladd_nb::mymuladd.Tensor",
+            "muladd_nb::_mymuladd_gradients.Tensor",
+        ]
+    torch.set_num_threads(threads)
+    wide = [x.detach().double().requires_grad_() for x in args]
+    expected = torch.autograd.grad(reference(*wide), wide, grad.double())
+    for x, y, *others in zip(args, expected, *gradients, strict=True):
+        for ours in others:
+            assert ours.shape == x.shape
+            assert torch.equal(ours, others[0])
+        torch.testing.assert_close(others[0], y.to(dtype), rtol=max(1e-5, 2 * torch.finfo(dtype).eps), atol=0)
+
+
+def test_only_what_is_read_is_saved():
+    """The derivative of a * b + c by a reads b, and by c nothing: also where the gradients are summed in one pass."""
+    needs = [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
+    for need, read in zip(needs, ([1], [0], [], [0, 1]), strict=True):
+        args = [x.requires_grad_(each) for x, each in zip(tensors([(300, 300), (300,), ()]), need, strict=True)]
+        saved = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, saved=saved: saved.append(x) or x, lambda x: x):
+            result = ops.mymuladd.Tensor(*args)
+        assert type(result.grad_fn).__name__ == "MyMulAddBackward"
+        assert [x.data_ptr() for x in saved] == [args[place].data_ptr() for place in read]
+        gradients = torch.autograd.grad(result.sum(), [x for x in args if x.requires_grad], create_graph=True)
+        assert [x.shape for x in gradients] == [x.shape for x in args if x.requires_grad]
 
 
 @pytest.mark.parametrize("dims", [*itertools.product((0, 1, None), (0, 1, None), (0, None))][:-1], ids=str)

@@ -61,8 +61,10 @@ def test_the_schemas_are_these():
         for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("muladd_nb::")
     }
-    private = {schema for schema in registered if schema.startswith("_")}
-    assert registered - private == SCHEMAS
+    of_derivatives = {schema for schema in registered if re.match(r"_+mymuladd_(by|gradients|second|third)", schema)}
+    assert of_derivatives  # which docs/ship/derivatives.md explains
+    private = {schema for schema in registered - of_derivatives if schema.startswith("_")}
+    assert registered - private - of_derivatives == SCHEMAS
     # What the public functions call, and compiled backward passes.
     assert {schema.removeprefix("_").replace("_uncast", "") for schema in private} <= SCHEMAS
 

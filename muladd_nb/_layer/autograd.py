@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,12 +41,18 @@ def register(form: Form) -> None:
     times = promises.times
     if isinstance(times, str):
         times = getattr(getattr(torch.ops, namespace), times).default
-    by_formula = promises.fused == "formula"  # also compiled, where it is fused
+    partials: Mapping[str, Any] = promises.partials
+    kernels: Mapping[str, Any] = {}
+    at_once = None
+    if promises.fused != "formula":  # which is also compiled, where it is fused
+        partials, kernels = {**_constants(form), **partials}, _kernels(form)
+        if promises.one_pass or (not promises.partials and not kernels.keys() <= partials.keys()):
+            at_once = next(((one.op, one.by) for one in form.family.values() if one.has_all_gradients), None)
     derivative.elementwise(
         form.op,
-        promises.partials,
-        kernels={} if by_formula else _kernels(form),
-        at_once=form.family.get(()),
+        partials,
+        kernels=kernels,
+        at_once=at_once,
         formula=promises.formula,
         times=times,
         node=promises.node,
@@ -58,7 +64,19 @@ def register(form: Form) -> None:
     )
 
 
-def _kernels(form: Form) -> dict[str, tuple[list[str], Callable[..., Tensor]]]:
+def _constants(form: Form) -> dict[str, Callable[[], float]]:
+    """Return the partial derivatives of the first order that are the same everywhere."""
+    if form.by:
+        return {}
+    found = {by[0]: one.constant for by, one in form.family.items() if one.constant is not None}
+    return {x: _always(1 if constant == 1 else constant) for x, constant in found.items()}
+
+
+def _always(constant: float) -> Callable[[], float]:
+    return lambda: constant
+
+
+def _kernels(form: Form) -> dict[str, tuple[list[str], Callable[..., Tensor] | None]]:
     """Return what the derivatives by each input read, and what computes them: operators of the form's family."""
     if not form.family:
         return {}
@@ -67,26 +85,40 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Callable[..., Tensor]]]:
     # Those of a derivative are the operator's, the gradient, and from the second order on the places it is by.
     n = len(arguments) if order == 0 else len(arguments) - 1 - (order if order > 1 else 0)
     inputs, rest = arguments[:n], arguments[n:]
-    kernels: dict[str, tuple[list[str], Callable[..., Tensor]]] = {}
+    kernels: dict[str, tuple[list[str], Callable[..., Tensor] | None]] = {}
     for place, x in enumerate(inputs):
         if x not in form.inputs or x in form.own:
             continue
         if order == 0:
-            kernels[x] = inputs, _times(form.family[x,], n)
+            kernels[x] = _times(form, form.family[x,], inputs)
+        elif order == 1 and x not in form.reads:
+            kernels[x] = [], None
         elif higher := form.family.get(("",) * (order + 1)):
             before = [inputs.index(form.by[0])] if order == 1 else []
-            kernels[x] = arguments, _times_product(higher, n, before, place)
+            kernels[x] = arguments, _times_product(higher.op, n, before, place)
         else:
             kernels[x] = arguments, _refuse(form)
     if order > 0:
-        kernels[rest[0]] = [*inputs, *rest[1:]], _times(form.op, n)
+        kernels[rest[0]] = _times(form, form, inputs, rest[1:])
     return kernels
 
 
-def _times(op: Any, n: int) -> Callable[..., Tensor]:
-    """Return a gradient times the partial derivative that an operator computes, at ``n`` inputs."""
-    call = private.entry_point(op)
-    return lambda gradient, *read: call(*read[:n], gradient, *read[n:])
+def _times(
+    of: Form, derivative: Form, inputs: list[str], by: Sequence[str] = ()
+) -> tuple[list[str], Callable[..., Tensor]]:
+    """Return what the partial derivative that an operator computes reads, and a gradient times it.
+
+    Where it reads no tensor the gradient stands in for it: it has the dtype, and a shape that changes none.
+    """
+    read = [x for x in inputs if x in derivative.reads or of.kinds[x] != "Tensor"]
+    places = [read.index(x) if x in read else -1 for x in inputs]
+    call = private.entry_point(derivative.op)
+
+    def times(gradient: Tensor, *values: Any) -> Tensor:
+        values_of = *values, gradient
+        return call(*(values_of[place] for place in places), gradient, *values[len(read) :])
+
+    return [*read, *by], times
 
 
 def _times_product(op: Any, n: int, before: list[int], place: int) -> Callable[..., Tensor]:

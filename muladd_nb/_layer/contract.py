@@ -118,7 +118,7 @@ def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) ->
 
 def _check_shape_of_target(form: Form, args: tuple[Any, ...], shape: Sequence[Any], target: str, x: Tensor) -> None:
     a = args[form.inputs[form.first]]
-    if all(_is_shape(other.shape, shape) for other in form.given(args).values()):
+    if all(is_shape(other.shape, shape) for other in form.given(args).values()):
         _check_same_shape(form.name, form.first, a, target, x)
     else:
         must = f"{form.name}: {target} must have the shape that the tensors are broadcast to"
@@ -156,10 +156,11 @@ def _and(words: Iterable[Any]) -> str:
 
 def like(form: Form, args: tuple[Any, ...], shape: Sequence[Any]) -> Tensor | None:
     """Return the first tensor that has this shape of the result, which has the strides of its ``empty_like``."""
-    return next((x for x in form.given(args).values() if _is_shape(x.shape, shape)), None)
+    return next((x for x in form.given(args).values() if is_shape(x.shape, shape)), None)
 
 
-def _is_shape(shape: Sequence[Any], other: Sequence[Any]) -> bool:
+def is_shape(shape: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Return whether a shape is known to be another one."""
     return len(shape) == len(other) and all(map(_is, shape, other))
 
 

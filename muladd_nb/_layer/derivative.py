@@ -36,8 +36,8 @@ def elementwise(
     op: Any,
     partials: Mapping[str, Any],
     *,
-    kernels: Mapping[str, tuple[Sequence[str], Callable[..., Tensor]]] | None = None,
-    at_once: Any = None,
+    kernels: Mapping[str, tuple[Sequence[str], Callable[..., Tensor] | None]] | None = None,
+    at_once: tuple[Any, Sequence[str]] | None = None,
     formula: Callable[..., Any] | None = None,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
@@ -61,9 +61,11 @@ def elementwise(
         depend on that input; they read ``result0``, ``result1`` and so on.
     kernels
         For inputs that are not among ``partials``, of an operator with one result: the arguments that are read, and
-        what returns a gradient, or a tangent, times the partial derivative, from that gradient and those arguments.
+        what returns a gradient, or a tangent, times the partial derivative, from that gradient and those arguments;
+        or None, where the partial derivative is zero.
     at_once
-        An operator of the arguments and the gradient that returns what all of ``kernels`` do, and has no derivative.
+        An operator of the arguments and the gradient that returns the gradients by these tensors, each of the shape of
+        its own, and has no derivative. On the CPU it sums what was broadcast.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
@@ -150,9 +152,16 @@ def elementwise(
     by_kernel = [
         (places[argument], call, _picker([slots[place] for place in reads[argument]]))
         for argument, (_, call) in kernels.items()
+        if call is not None
     ]
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
+
+    call_at_once: Any = private.entry_point(at_once[0]) if at_once else None
+    at_once_by = [places[x] for x in at_once[1]] if at_once else []
+    may_sum = call_at_once is not None and broadcasts
+    # Not of `is_number`, which tells an overload from another one.
+    at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
     plans: dict[tuple[bool, ...], Any] = {}  # not functools.cache, of which Dynamo warns
 
@@ -169,6 +178,8 @@ def elementwise(
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
         others = pick_others(values)
+        if may_sum:
+            others = *others, [inputs[place].shape for place in at_once_by]
         return plan(needs)[0](values), (*others, [(y.shape, y.dtype) for y in results]) if typed else others
 
     def product(x: Tensor, factor: Any) -> Tensor:
@@ -177,10 +188,26 @@ def elementwise(
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
         return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
 
-    call_at_once = private.entry_point(at_once) if at_once and not partials else None
-
     def records(*args: Any) -> bool:
         return args[0].layout not in _DENSE or private.differentiating() or private.is_recorded(args)
+
+    def fits_one_pass(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor, count: int) -> bool:
+        if call_at_once is None or records(grad, *saved):
+            return False
+        if may_sum and any(needs[x] and shape != grad.shape for x, shape in zip(at_once_by, saved[-2], strict=True)):
+            # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
+            sums = grad.device.type == "cpu" and grad.layout is torch.strided
+            return sums and (count > 0 if by_kernel else not private.is_traced((grad,)))
+        return count == len(by_kernel) > 1
+
+    def in_one_pass(saved: tuple[Any, ...], grad: Tensor) -> Sequence[Tensor]:
+        values = [None if slot is None else saved[slot] for slot in at_once_from]
+        shapes = saved[-2] if may_sum else [grad.shape] * len(at_once_by)
+        for place, shape in zip(at_once_by, shapes, strict=True):
+            if values[place] is None:  # it is not read: any tensor of its shape will do
+                values[place] = grad if shape == grad.shape else grad.new_empty(()).expand(shape)
+        gradients: Sequence[Tensor] = call_at_once(*values, grad)
+        return gradients
 
     def through(kernel: Callable[..., Tensor], x: Tensor, values: tuple[Any, ...]) -> Tensor:
         if x.layout in _DENSE:
@@ -190,6 +217,10 @@ def elementwise(
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
         _, wanted, wanted_by_kernel, wanted_by_formula = plan(needs)
+        if grads[0] is not None and fits_one_pass(needs, saved, grads[0], len(wanted_by_kernel)):
+            for place, gradient in zip(at_once_by, in_one_pass(saved, grads[0]), strict=True):
+                gradients[place] = gradient if needs[place] else None
+            wanted, wanted_by_kernel = [[]], []
         for grad, of_result in zip(grads, wanted, strict=True):
             if grad is None:
                 continue
@@ -205,14 +236,9 @@ def elementwise(
                 gradient = x if type(factor) is int and factor == 1 else product(x, factor)
                 before = gradients[place]
                 gradients[place] = gradient if before is None else before + gradient
-        if wanted_by_kernel and (grad := grads[0]) is not None:
-            values = wanted_by_kernel[0][2](saved)
-            if call_at_once and len(wanted_by_kernel) == len(by_kernel) and not records(grad, *values):
-                for (place, *_), gradient in zip(wanted_by_kernel, call_at_once(*values, grad), strict=True):
-                    gradients[place] = gradient
-            else:
-                for place, kernel, pick in wanted_by_kernel:
-                    gradients[place] = through(kernel, grad, pick(saved))
+        if (grad := grads[0]) is not None:
+            for place, kernel, pick in wanted_by_kernel:
+                gradients[place] = through(kernel, grad, pick(saved))
         if wanted_by_formula and any(grad is not None for grad in grads):
             if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
                 raise RuntimeError(
@@ -225,35 +251,38 @@ def elementwise(
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
-        products: list[list[Tensor]] = [[] for _ in terms]
+        # By the places of the arguments, in whose order they are added.
+        products: list[dict[int, Tensor]] = [{} for _ in terms]
         for of_result, of_terms in zip(products, terms, strict=True):
             for place, function, pick in of_terms:
                 tangent = tangents[place]
                 if tangent is not None:
                     tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
-                    of_result.append(product(tangent, function(tangent, *pick(saved))))
+                    of_result[place] = product(tangent, function(tangent, *pick(saved)))
         for place, kernel, pick in by_kernel:
             tangent = tangents[place]
             if tangent is not None:
                 tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
-                products[0].append(through(kernel, tangent, pick(saved)))
+                products[0][place] = through(kernel, tangent, pick(saved))
+        sums: list[Any] = [
+            reduce(torch.add, [of_result[place] for place in sorted(of_result)]) if of_result else None
+            for of_result in products
+        ]
         of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
         if of_tensors:
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
-            for of_result, of_one in zip(
-                products, _push(compute, given, of_tensors, saved[-1] if typed else None), strict=True
-            ):
-                of_result += [] if of_one is None else [of_one]
+            of_results = _push(compute, given, of_tensors, saved[-1] if typed else None)
+            sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]
+        some: Any = next(tangent for tangent in tangents if tangent is not None)
         if not typed:
-            return reduce(torch.add, products[0])
-        like: Any = next(tangent for tangent in tangents if tangent is not None)
+            return torch.zeros_like(some) if sums[0] is None else sums[0]
         typed_tangents = tuple(
             None
             if not dtype.is_floating_point
-            else reduce(torch.add, of_result).to(dtype)
-            if of_result
-            else like.new_zeros(shape, dtype=dtype)
-            for of_result, (shape, dtype) in zip(products, saved[-1], strict=True)
+            else some.new_zeros(shape, dtype=dtype)
+            if of_result is None
+            else of_result.to(dtype)
+            for of_result, (shape, dtype) in zip(sums, saved[-1], strict=True)
         )
         return typed_tangents if n > 1 else typed_tangents[0]
 

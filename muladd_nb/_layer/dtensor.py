@@ -31,20 +31,25 @@ def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
     alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])
-    shardings = []
+    shardings: list[tuple[list[Placement | None], dict[str, Placement | None]]] = []
+    results = len(form.of_results)
     for placement in alike:
         placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
         if None not in placed.values():
-            shardings.append((placement, placed))
+            of_results = [placement] * results
+            if form.has_all_gradients:  # each rank sums its part of what is broadcast
+                part: Placement = placement if placement.is_replicate() else Partial("sum")
+                of_results = [part if placed[x] == Replicate() else placed[x] for x in form.by]
+            shardings.append((of_results, placed))
     for part in (Partial("sum"), Partial("avg")):
         shardings += [
-            (part, {x: part if x in together else Replicate() for x in inputs}) for together in form.promises.linear
+            ([part] * results, {x: part if x in together else Replicate() for x in inputs})
+            for together in form.promises.linear
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
     others |= dict.fromkeys([*form.inputs, *form.integers])
     order = private.argument_names(form.op)[: len(args)]  # without what equals its default
-    results = len(form.of_results)
-    return [([result] * results, [(others | of)[x] for x in order]) for result, of in shardings]
+    return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
 
 
 def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:

@@ -25,6 +25,10 @@ def register(form: Form) -> None:
             if like is None:
                 like = args[form.inputs[form.first]].new_empty(shape)
             results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
+            if form.has_all_gradients:
+                shapes = [args[form.inputs[x]].shape for x in form.by]
+                pairs = zip(results, shapes, strict=True)
+                results = tuple(y if contract.is_shape(own, shape) else y.new_empty(own) for y, own in pairs)
             return results if len(results) > 1 else results[0]
         for x in targets.values():
             increment_version(x)  # what a write does where there is no memory

@@ -39,7 +39,12 @@ def register(form: Form) -> None:
         if targets:
             return targets["out"] if form.kind & OUT else None
         results = result if isinstance(result, tuple) else (result,)
-        of_results = tuple(private.jagged_like(first[1], values) for values in results)
+        # A gradient is like its tensor, which may be none of them.
+        like = [x in nested for x in form.by] if form.has_all_gradients else [True] * len(results)
+        of_results = tuple(
+            private.jagged_like(first[1], values) if is_nested else values
+            for values, is_nested in zip(results, like, strict=True)
+        )
         return of_results if isinstance(result, tuple) else of_results[0]
 
     if refuse := private.refusal(private.JAGGED, form.name):

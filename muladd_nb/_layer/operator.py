@@ -36,6 +36,9 @@ class Elementwise:
         the arguments. It gives the derivatives that neither ``partials`` nor the functor do, and the tests what to
         expect. A number
         that changes between calls of a compiled program comes as a float64 tensor of shape [].
+    one_pass
+        Whether the gradients of what was broadcast may be made of the functor although there are ``partials``, which
+        say the same: computed and summed in one pass. Compiled programs are made of the partial derivatives.
     times
         What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
     node
@@ -65,6 +68,7 @@ class Elementwise:
 
     partials: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     formula: Callable[..., Any] | None = None
+    one_pass: bool = False
     times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
     differentiable: bool = True
     node: str | None = None
@@ -91,8 +95,9 @@ class Form:
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
     shape. ``family`` has the operators that are made of the functor: the partial derivatives times a gradient, by the
-    arguments that they are by, an empty name where a call says it, and by () all gradients in one pass. Of one of these
-    ``by`` has the arguments.
+    arguments that they are by, an empty name where a call says it, and by several names all gradients in one pass. Of
+    one of these ``by`` has the arguments, ``reads`` those that it reads beside the gradient, and ``constant`` the
+    partial derivative, where it is the same everywhere.
     """
 
     declaration: str
@@ -104,7 +109,14 @@ class Form:
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
     by: tuple[str, ...] = ()
-    family: Mapping[tuple[str, ...], Any] = dataclasses.field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    constant: float | None = None
+    family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def has_all_gradients(self) -> bool:
+        """Whether its results are the gradients by several arguments, each of the shape of its own."""
+        return len(self.by) > 1 and "" not in self.by
 
     @cached_property
     def name(self) -> str:
@@ -198,7 +210,7 @@ def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable
     return called
 
 
-_Record = tuple[str, int, str, list[str], list[str], list[str], bool, str, list[str]]
+_Record = tuple[str, int, str, list[str], list[str], list[str], bool, str, list[str], list[str], float | None]
 _OF_A_DERIVATIVE = Elementwise(autocast="leave")
 _OF_ALL_GRADIENTS = Elementwise(autocast="leave", differentiable=False)
 
@@ -211,7 +223,10 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     ImportError
         If one is declared that the table has not, or the other way round.
     """
-    sides = {"src/operators.h": {declaration for declaration, *_, of, _ in operators if not of}, TABLE: set(table)}
+    sides = {
+        "src/operators.h": {declaration for declaration, *_, of, _, _, _ in operators if not of},
+        TABLE: set(table),
+    }
     lacking = [
         f'{here} has "{declaration}", and {there} has not: add it there'
         for here, there in (tuple(sides), tuple(sides)[::-1])
@@ -223,25 +238,29 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     for declaration, kind, qualified, *_ in operators:
         packet, _, overload = qualified.partition(".")
         ops[declaration, kind] = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
-    families: dict[tuple[str, int], dict[tuple[str, ...], Any]] = {}
-    for declaration, kind, *_, of, by in operators:
-        if of:
-            families.setdefault((of, kind), {})[tuple(by)] = ops[declaration, kind]
-    return [
-        Form(
+    families: dict[tuple[str, int], dict[tuple[str, ...], Form]] = {}
+    forms = []
+    for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts, of, by, reads, constant in operators:
+        family = families.setdefault((of or declaration, kind), {})
+        several = len(by) > 1 and "" not in by
+        form = Form(
             declaration,
             kind,
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
-            table[declaration] if not of else _OF_A_DERIVATIVE if by else _OF_ALL_GRADIENTS,
+            table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
             _own(of_results),
             _own(of_inputs),
             broadcasts,
             tuple(by),
-            families.get((of or declaration, kind), {}) if by or not of else {},
+            tuple(reads),
+            constant,
+            {} if several else family,
         )
-        for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts, of, by in operators
-    ]
+        if of:
+            family[form.by] = form
+        forms.append(form)
+    return forms
 
 
 def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:

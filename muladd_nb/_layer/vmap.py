@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from . import contract
 from . import torch_private as private
@@ -38,6 +40,9 @@ def register(form: Form) -> None:
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
                 moved[place] = moved[place].unsqueeze(1)  # its dimensions come after that of the batch
         result = call(*moved, **numbers)
+        if form.has_all_gradients and form.broadcasts:
+            pairs = zip(result, (form.inputs[x] for x in form.by), strict=True)
+            result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     if form.kind & OUT:
@@ -46,3 +51,8 @@ def register(form: Form) -> None:
         implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
     else:
         torch.library.register_vmap(form.op.name(), private.leave_alone(rule))
+
+
+def _one(x: Tensor, dim: int | None) -> Sequence[int]:
+    """Return the shape of one of a batch."""
+    return x.shape if dim is None else [size for place, size in enumerate(x.shape) if place != dim % x.dim()]

@@ -201,6 +201,10 @@ class Inputs {
     return bytes_;
   }
 
+  bool are_broadcast() const {
+    return dim_ >= 0;
+  }
+
   // The place of the first that had this shape before, or the number of inputs.
   size_t first_of_shape() const {
     return first_of_shape_;

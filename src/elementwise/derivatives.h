@@ -5,6 +5,8 @@
 //   _f_by_x(Tensor x, Tensor y, Tensor grad)       _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
 //   _f_gradients(Tensor x, Tensor y, Tensor grad)  _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
 //
+// The gradients have the shapes of x and y: where one was broadcast, they are summed in the same pass.
+//
 // These are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by y is
 // grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
 #pragma once
@@ -212,12 +214,13 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
-// Of each Python is told what it is of, and by which arguments: -1 where a call says it.
+// Of each Python is told what it is of, and by which arguments: -1 where a call says it. One by several arguments has a
+// result for each.
 template <class Op, int place>
 struct FirstDerivative
     : Operator<
           declaration<Op::signature, 1, place>(), First<typename Op::Functor, ArgumentsOf<Op>, place>, kForms<Op>> {
-  static constexpr const Signature& of = Op::signature;
+  using Of = Op;
   static constexpr std::array<int, 1> by{place};
 };
 template <class Op, int order>
@@ -225,7 +228,7 @@ struct HigherDerivative
     : Operator<
           declaration<Op::signature, order>(),
           Higher<typename Op::Functor, ArgumentsOf<Op>, std::make_index_sequence<order>>, kForms<Op>> {
-  static constexpr const Signature& of = Op::signature;
+  using Of = Op;
   static constexpr auto by = [] {
     std::array<int, order> places{};
     places.fill(-1);
@@ -236,8 +239,9 @@ template <class Op, int... places>
 struct AllGradients
     : Operator<
           declaration<Op::signature, 0>(), Gradients<typename Op::Functor, ArgumentsOf<Op>, places...>, kForms<Op>> {
-  static constexpr const Signature& of = Op::signature;
-  static constexpr std::array<int, 0> by{};
+  using Of = Op;
+  static constexpr std::array<int, sizeof...(places)> by{places...};
+  static constexpr std::array<int, sizeof...(places)> like{Op::signature.tensors_before(places)...};
 };
 
 // Whether an operator is differentiated by an argument: a tensor of C.

@@ -113,6 +113,13 @@ struct Signature {
     if (optional > kMaxOptional) throw "there may be three optional tensors";
   }
 
+  // The place among the tensors of an argument that is one.
+  constexpr int tensors_before(int argument) const {
+    int count = 0;
+    for (int i = 0; i < argument; i++) count += arguments[i].is_tensor();
+    return count;
+  }
+
   // Where a character is, or the size. GCC 12 takes string_view::find for no constant where a sanitizer is on.
   static constexpr size_t find(std::string_view text, char character) {
     size_t at = 0;
@@ -256,6 +263,7 @@ struct Description {
   int count;    // of the inputs
   size_t first; // of them, that is of C and always there
   bool broadcasts;
+  const int* like; // the input to whose shape each result is summed, or null
 };
 
 template <class Operators, class Op, class Kernels = typename Op::Kernels>
@@ -267,11 +275,17 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     (void)((std::is_same_v<All, Op> || (place += All::kKernels, false)) || ...);
     return place;
   }
+  static constexpr const int* like() {
+    if constexpr (requires { Op::like; })
+      return Op::like.data();
+    else
+      return nullptr;
+  }
   template <size_t... I>
   struct Values {
     static constexpr Description each[] = {
         {Op::signature, ValuesOf<typename Kernel::Dtypes>::dtypes, place() + I, Kernel::OfResults::own,
-         Kernel::OfInputs::own, Kernel::kInputs, Kernel::first(), Op::broadcasts}...};
+         Kernel::OfInputs::own, Kernel::kInputs, Kernel::first(), Op::broadcasts, like()}...};
   };
   template <size_t... I>
   static Values<I...> values_of(std::index_sequence<I...>);

@@ -33,18 +33,19 @@ struct Plan {
   }
 };
 
-inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int64_t* const* strides) {
+// In the order of the memory of another operand, if the output is summed.
+inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int64_t* const* strides, int by = 0) {
   Plan plan;
   plan.operands = operands;
   const auto set = [&plan, operands](int at, int64_t size, const auto& stride_of) {
     plan.size[at] = size;
     for (int k = 0; k < operands; k++) plan.stride[at][k] = stride_of(k);
   };
-  // Insertion sort by the output's stride; tensors mostly come sorted, with the last dimension innermost.
+  // Insertion sort by the stride of that operand; tensors mostly come sorted, with the last dimension innermost.
   for (int64_t d = dim - 1; d >= 0; d--) {
     if (sizes[d] == 1) continue;
     int at = plan.dims++;
-    for (; at > 0 && plan.stride[at - 1][0] > strides[0][d]; at--)
+    for (; at > 0 && plan.stride[at - 1][by] > strides[by][d]; at--)
       set(at, plan.size[at - 1], [&](int k) { return plan.stride[at - 1][k]; });
     set(at, sizes[d], [&](int k) { return strides[k][d]; });
   }

@@ -72,17 +72,30 @@ class Call {
   void compute(StableIValue* stack) {
     const contract::Inputs inputs = check_inputs();
     const int64_t bytes = inputs.bytes();
+    const Operand& whole = operands_[kResults]; // of the shape of what is computed, as all inputs are by now
+    uint32_t summed = 0;
     for (int k = 0; k < kResults; k++) {
-      tensors_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
-      operands_[k] = tensors_[k].operand("out");
+      const bool is_like = op_->like && inputs.are_broadcast();
+      const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : whole;
+      if (contract::same_shape(to, whole)) {
+        tensors_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
+        operands_[k] = tensors_[k].operand("out");
+      } else {
+        tensors_[k] = empty_contiguous(to);
+        operands_[k] = summed_to(tensors_[k].operand("out"), whole, summed_strides_[k]);
+        summed |= uint32_t{1} << k;
+      }
     }
-    if (const int64_t numel = operands_[0].numel()) {
+    if (whole.numel() > 0) {
       for (int k = 0; k < kResults; k++) {
         data_[k] = tensors_[k].mutable_data();
-        Backend::on_fresh_output(data_[k], numel * op_->results[k].bytes_or(bytes));
+        if (!(summed >> k & 1)) Backend::on_fresh_output(data_[k], whole.numel() * op_->results[k].bytes_or(bytes));
       }
       for (int k = kResults; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
-      run();
+      run(summed, summed ? kResults + static_cast<int>(inputs.first_of_shape()) : 0);
+    } else {
+      for (int k = 0; k < kResults; k++)
+        if (summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(tensors_[k].get()));
     }
     for (int k = 0; k < kResults; k++) stack[k] = tensors_[k].release();
   }
@@ -181,15 +194,7 @@ class Call {
     if (is_like && x.contiguous()) return empty(x, x.strides);
     const int64_t* const end = x.strides + x.dim;
     const bool is_sorted = x.dim > 0 && end[-1] > 0 && std::adjacent_find(x.strides, end, std::less_equal<>()) == end;
-    if (x.dim <= kMaxDims && (is_sorted || !is_like)) {
-      int64_t strides[kMaxDims];
-      int64_t stride = 1;
-      for (int64_t d = x.dim - 1; d >= 0; d--) {
-        strides[d] = stride;
-        stride *= x.sizes[d];
-      }
-      return empty(x, strides);
-    }
+    if (x.dim <= kMaxDims && (is_sorted || !is_like)) return empty_contiguous(x);
     AtenTensorHandle self;
     TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensors_[kResults + input].get(), &self));
     const auto none = torch::stable::detail::from(std::nullopt);
@@ -203,6 +208,28 @@ class Call {
     return empty(x, like.strides);
   }
 
+  // Of at most kMaxDims dimensions.
+  Tensor empty_contiguous(const Operand& x) const {
+    int64_t strides[kMaxDims];
+    int64_t stride = 1;
+    for (int64_t d = x.dim - 1; d >= 0; d--) {
+      strides[d] = stride;
+      stride *= x.sizes[d];
+    }
+    return empty(x, strides);
+  }
+
+  // A result as what is computed is added to it: with strides of 0 where it is summed.
+  static Operand summed_to(Operand x, const Operand& whole, int64_t* strides) {
+    const int64_t missing = whole.dim - x.dim;
+    for (int64_t d = 0; d < whole.dim; d++)
+      strides[d] = d < missing || x.sizes[d - missing] == 1 ? 0 : x.strides[d - missing];
+    x.dim = whole.dim;
+    x.sizes = whole.sizes;
+    x.strides = strides;
+    return x;
+  }
+
   Tensor empty(const Operand& x, const int64_t* strides) const {
     AtenTensorHandle out;
     if (aoti_torch_empty_strided(x.dim, x.sizes, strides, x.dtype, x.device_type, x.device_index, &out) !=
@@ -211,12 +238,20 @@ class Call {
     return Tensor(out);
   }
 
-  void run() const {
+  // Adds up the results of which a bit is set in `summed`, and goes over memory in the order of an operand.
+  void run(uint32_t summed = 0, int by = 0) const {
     const Operand& out = operands_[0];
     const int64_t* strides[kMaxOperands];
     for (int k = 0; k < operands(); k++) strides[k] = operands_[k].strides;
-    const Plan plan = make_plan(operands(), out.dim, out.sizes, strides);
-    Backend::launch(caller_, {op_->kernel, first().dtype, numbers_, plan, data_}, out.device_index);
+    const Plan plan = make_plan(operands(), out.dim, out.sizes, strides, by);
+    const Task task{op_->kernel, first().dtype, numbers_, plan, data_};
+    if (!summed) return Backend::launch(caller_, task, out.device_index);
+    Tensor memory;
+    Backend::launch_sums(caller_, task, summed, [&](int64_t bytes) {
+      const int64_t stride = 1;
+      memory = empty({"out", 1, &bytes, &stride, kOrdinal<uint8_t>, out.device_type, out.device_index}, &stride);
+      return memory.mutable_data();
+    });
   }
 
   static constexpr int kOperands = kResults + kInputs;
@@ -229,6 +264,7 @@ class Call {
   Tensor tensors_[kOperands];          // the results, then the inputs
   Operand operands_[kOperands];
   void* data_[kOperands];
+  int64_t summed_strides_[kResults][kMaxDims];
 };
 
 // A boxed kernel. TORCH_BOX would write one for a function of torch::stable::Tensor, with a shared_ptr and a second

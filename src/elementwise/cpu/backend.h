@@ -17,9 +17,21 @@ struct Backend {
   }
 
   static void launch(const contract::Caller&, const Task& task, int32_t) {
-    cpu::launch(
-        task, [](int64_t end, int64_t grain, const auto& body) { torch::stable::parallel_for(0, end, grain, body); });
+    cpu::launch(task, parallel_for);
   }
+
+  // Of the results in `summed`, elements with strides of 0 are added up. allocate(bytes) returns memory for the time of
+  // the call.
+  template <class Allocate>
+  static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const Allocate& allocate) {
+    Sums sums(task, summed);
+    sums(allocate(sums.bytes()), parallel_for);
+  }
+
+ private:
+  static constexpr auto parallel_for = [](int64_t end, int64_t grain, const auto& body) {
+    torch::stable::parallel_for(0, end, grain, body);
+  };
 };
 
 } // namespace elementwise::cpu

@@ -20,10 +20,10 @@ Isa choose_isa() {
 #endif
   Isa all[] = {
 #ifdef __x86_64__
-      {"avx512", avx512::computers, avx512::movers, v4},
-      {"avx2", avx2::computers, avx2::movers, v3},
+      {"avx512", avx512::computers, avx512::movers, avx512::summers, v4},
+      {"avx2", avx2::computers, avx2::movers, avx2::summers, v3},
 #endif
-      {"baseline", baseline::computers, baseline::movers, true},
+      {"baseline", baseline::computers, baseline::movers, baseline::summers, true},
   };
   const char* const wanted = environment("SIMD");
   std::string known;
@@ -47,6 +47,12 @@ Choose Isa::computer(size_t kernel) const {
 #else
   return computers[kernel];
 #endif
+}
+
+const Summer& Isa::summer(int32_t dtype) const {
+  const Summer* of = summers;
+  while (of->dtype != dtype) of++;
+  return *of;
 }
 
 const Isa& isa() {

@@ -15,11 +15,13 @@ struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
   const Choose* computers;
   const Mover* movers;
+  const Summer* summers;
   bool runs_here;
   int place = 0; // in a list of what there is for each
 
   // Of this instruction set, or of the best one that has it.
   Choose computer(size_t kernel) const;
+  const Summer& summer(int32_t dtype) const;
 };
 
 // The best one this machine runs, or the one that the environment variable <LIBRARY>_SIMD names. Throws

@@ -4,6 +4,7 @@
 #include "cache.h"
 #include "float_environment.h"
 #include "run.h"
+#include "sums.h"
 
 namespace elementwise::cpu {
 

@@ -42,19 +42,33 @@ struct Mover {
   Box gather_box, scatter_box;
 };
 
-// For each instruction set: the computers in the order of the list of operators, and the movers of elements of 1, 2, 4
-// and 8 bytes.
+// What sums elements of a floating-point type.
+struct Summer {
+  int32_t dtype;
+  int64_t bytes; // of a sum
+  // Adds rows of n adjacent elements: each to one sum, or each of its elements to one. From the sums of a row to those
+  // of the next is `pitch`.
+  void (*add)(const void* from, int64_t n, int64_t rows, void* sums, bool along, int64_t pitch);
+  void (*add_sums)(const void* from, int64_t n, void* sums);
+  void (*round)(const void* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
+};
+
+// For each instruction set: the computers in the order of the list of operators, the movers of elements of 1, 2, 4 and
+// 8 bytes, and the summers of all types that have one.
 namespace avx512 {
 extern const Choose* const computers;
 extern const Mover movers[4];
+extern const Summer summers[4];
 } // namespace avx512
 namespace avx2 {
 extern const Choose* const computers;
 extern const Mover movers[4];
+extern const Summer summers[4];
 } // namespace avx2
 namespace baseline {
 extern const Choose* const computers;
 extern const Mover movers[4];
+extern const Summer summers[4];
 } // namespace baseline
 
 } // namespace elementwise::cpu

@@ -31,6 +31,11 @@ struct Backend {
   static void launch(const contract::Caller& op, const Task& task, int32_t device_index) {
     on_device(op, device_index, [&](void* stream) { return kernels[task.kernel](task, stream); });
   }
+
+  template <class Allocate>
+  static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const Allocate&) {
+    contract::fail(op, "gradients are summed on the CPU alone; expand what is broadcast, and sum them after");
+  }
 };
 
 } // namespace elementwise::cuda

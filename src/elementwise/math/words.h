@@ -80,8 +80,12 @@ ELEMENTWISE_MATH C magnitude(C x) {
 // branches, folds the constant into each, and computes both for every vector.
 template <class C>
 ELEMENTWISE_MATH C choose(bool condition, C yes, C no) {
-  const bits_t<C> mask = -bits_t<C>{condition};
-  return number<C>((bits(yes) & mask) | (bits(no) & ~mask));
+  if constexpr (std::is_class_v<C>) { // a number of python/reads.h
+    return condition ? yes : no;
+  } else {
+    const bits_t<C> mask = -bits_t<C>{condition};
+    return number<C>((bits(yes) & mask) | (bits(no) & ~mask));
+  }
 }
 
 // Added to a number of less than 2^21 (float) or 2^50 (double), it leaves the nearest integer, ties to even, in the low

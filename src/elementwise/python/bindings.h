@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -14,6 +15,7 @@
 #include "../cpu/isa.h"
 #include "../derivatives.h"
 #include "../overlap.h"
+#include "reads.h"
 #include "short_way.h"
 
 namespace elementwise {
@@ -35,26 +37,36 @@ void define_module(nanobind::module_& m) {
   });
   // Every operator: its declaration, the form and the name it has in the dispatcher, the dtypes of C, and those that
   // its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts; and of a
-  // derivative the declaration of what it is of, and by which arguments, an empty name where a call says it.
+  // derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the arguments
+  // that it reads beside the gradient, and what it is if that is a constant.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;
-    std::vector<std::tuple<std::string, unsigned, std::string, Names, Names, Names, bool, std::string, Names>> all;
+    std::vector<std::tuple<
+        std::string, unsigned, std::string, Names, Names, Names, bool, std::string, Names, Names,
+        std::optional<double>>>
+        all;
     for_each_form(All{}, [&]<class Op, unsigned form>() {
       const Description& of = *DescriptionOf<All, Op>::values;
-      Names names, results, inputs, by;
+      Names names, results, inputs, by, read;
       std::string derivative_of;
+      std::optional<double> constant;
       for (size_t i = 0; i < of.dtypes.count; i++) names.push_back(contract::dtype_name(of.dtypes.ordinals[i]));
       const auto name = [](const Own& own) { return own.ordinal < 0 ? "" : contract::dtype_name(own.ordinal); };
       for (int k = 0; k < Op::Kernel::kResults; k++) results.push_back(name(of.results[k]));
       for (int k = 0; k < Op::Kernel::kInputs; k++) inputs.push_back(name(of.inputs[k]));
-      if constexpr (requires { Op::of; }) {
-        derivative_of = Op::of.declaration;
-        for (const int place : Op::by) by.emplace_back(place < 0 ? "" : Op::of.arguments[place].name);
+      if constexpr (requires { typename Op::Of; }) {
+        const Signature& base = Op::Of::signature;
+        derivative_of = base.declaration;
+        for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
+        const Reads reads = reads_of<typename Op::Of>(Op::by);
+        for (int i = 0; i < base.count; i++)
+          if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
+        if (!reads.arguments) constant = reads.constant;
       }
       all.emplace_back(
           of.signature.declaration, form, of.signature.qualified(form), names, results, inputs, of.broadcasts,
-          derivative_of, by);
+          derivative_of, by, read, constant);
     });
     return all;
   });

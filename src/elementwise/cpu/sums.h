@@ -1,0 +1,189 @@
+// Runs a task some of whose results are summed: where such a result has a stride of 0, its elements are added up in the
+// pass that computes them. In which order depends on the sizes alone, so that the bits are the same for any number of
+// threads, on every instruction set: the call is cut into parts, each part adds what it computes to sums of its own,
+// and these are then added in the order of the parts. 16-bit results are summed in float, and rounded once more.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "float_environment.h"
+#include "run.h"
+
+namespace elementwise::cpu {
+
+class Sums {
+ public:
+  Sums(const Task& task, uint32_t summed)
+      : task_(task), computer_(isa().computer(task.kernel)(task.dtype)), summed_(summed), plan_(task.plan) {
+    for (; plan_.dims < 2; plan_.dims++) {
+      plan_.size[plan_.dims] = 1;
+      std::fill_n(plan_.stride[plan_.dims], plan_.operands, 0);
+    }
+    cut();
+    for (int k = 0; k < computer_.results; k++) {
+      if (!is_summed(k)) continue;
+      int64_t count = 1;
+      for (int d = 0; d < plan_.dims; d++) {
+        pitch_[k][d] = plan_.stride[d][k] ? count : 0;
+        if (plan_.stride[d][k]) count *= extent_[d];
+      }
+      summer_[k] = &isa().summer(task.dtype);
+      begin_[k] = bytes_;
+      bytes_ += (count_[k] = count) * summer_[k]->bytes;
+    }
+  }
+
+  // Of the sums of all parts.
+  int64_t bytes() const {
+    return bytes_ * parts_;
+  }
+
+  template <class ParallelFor>
+  void operator()(void* memory, const ParallelFor& parallel_for) {
+    memory_ = static_cast<std::byte*>(memory);
+    parallel_for(parts_, 1, [&](int64_t begin, int64_t end) {
+      const DefaultFloatEnvironment environment;
+      for (int64_t part = begin; part < end; part++) compute(part);
+    });
+    for (int k = 0; k < computer_.results; k++) {
+      if (!is_summed(k)) continue;
+      int64_t boxes = 1; // of what is kept
+      for (int d = 0; d < plan_.dims; d++) boxes *= plan_.stride[d][k] ? parts_along_[d] : 1;
+      const int64_t grain = std::max<int64_t>(1, kElements * boxes / (parts_ * count_[k]));
+      parallel_for(boxes, grain, [&](int64_t begin, int64_t end) {
+        const DefaultFloatEnvironment environment;
+        for (int64_t box = begin; box < end; box++) finish(k, box);
+      });
+    }
+  }
+
+ private:
+  static constexpr int64_t kElements = 32 * 1024; // of a part
+  static constexpr int64_t kRow = 512;       // of a row of it, where rows are added to each other: a short row is slow
+  static constexpr int64_t kTogether = 4096; // elements that are computed, and then added
+
+  bool is_summed(int result) const {
+    return summed_ >> result & 1;
+  }
+
+  // So that few sums come of a part: first along what is summed.
+  void cut() {
+    bool is_summed_along[kMaxDims] = {};
+    for (int d = 0; d < plan_.dims; d++)
+      for (int k = 0; k < computer_.results; k++) is_summed_along[d] |= is_summed(k) && plan_.stride[d][k] == 0;
+    std::fill_n(extent_, plan_.dims, 1);
+    int64_t left = kElements;
+    const auto extend = [&](int d, int64_t most) {
+      int64_t to = std::min(plan_.size[d], extent_[d] * std::min(left, most));
+      const int64_t n = (plan_.size[d] + to - 1) / to;
+      to = (plan_.size[d] + n - 1) / n; // about as many in each
+      left = left * extent_[d] / to;
+      extent_[d] = to;
+    };
+    extend(0, is_summed_along[0] ? kTogether : kRow);
+    for (const bool summed : {true, false})
+      for (int d = 1; d < plan_.dims; d++)
+        if (is_summed_along[d] == summed) extend(d, left);
+    extend(0, left);
+    for (int d = 0; d < plan_.dims; d++) parts_ *= parts_along_[d] = (plan_.size[d] + extent_[d] - 1) / extent_[d];
+  }
+
+  std::byte* sums(int k, int64_t part) const {
+    return memory_ + part * bytes_ + begin_[k];
+  }
+
+  // Computes a part, a few rows of its two inner dimensions at a time.
+  void compute(int64_t part) const {
+    int64_t first[kMaxDims], n[kMaxDims], at[kMaxDims] = {};
+    for (int64_t d = 0, rest = part; d < plan_.dims; rest /= parts_along_[d++]) {
+      first[d] = rest % parts_along_[d] * extent_[d];
+      n[d] = std::min(extent_[d], plan_.size[d] - first[d]);
+    }
+    std::memset(memory_ + part * bytes_, 0, bytes_);
+    const int64_t columns = std::min(n[0], kTogether), rows = kTogether / columns;
+    do {
+      for (at[1] = 0; at[1] < n[1]; at[1] += rows)
+        for (at[0] = 0; at[0] < n[0]; at[0] += columns)
+          together(part, first, at, std::min(columns, n[0] - at[0]), std::min(rows, n[1] - at[1]));
+      int d = 2;
+      while (d < plan_.dims && ++at[d] == n[d]) at[d++] = 0;
+      if (d >= plan_.dims) return;
+    } while (true);
+  }
+
+  void together(int64_t part, const int64_t* first, const int64_t* at, int64_t columns, int64_t rows) const {
+    alignas(kLine) std::byte computed[kMaxInputs][kTogether * sizeof(double)];
+    Plan plan;
+    plan.operands = plan_.operands;
+    plan.dims = 2;
+    plan.size[0] = columns;
+    plan.size[1] = rows;
+    void* data[kMaxOperands];
+    for (int k = 0; k < plan_.operands; k++) {
+      const bool is_added = k < computer_.results && is_summed(k);
+      int64_t offset = 0;
+      for (int d = 0; d < plan_.dims; d++) offset += (first[d] + at[d]) * plan_.stride[d][k];
+      data[k] = is_added ? computed[k] : static_cast<std::byte*>(task_.data[k]) + offset * computer_.bytes[k];
+      for (int d = 0; d < 2; d++) plan.stride[d][k] = is_added ? (d ? columns : 1) : plan_.stride[d][k];
+    }
+    const Task task{task_.kernel, task_.dtype, task_.numbers, plan, data};
+    const Tiles tiles(plan, computer_);
+    Run(task, computer_, tiles, false)(0, tiles.total);
+    for (int k = 0; k < computer_.results; k++) {
+      if (!is_summed(k)) continue;
+      int64_t offset = 0;
+      for (int d = 0; d < plan_.dims; d++) offset += at[d] * pitch_[k][d];
+      summer_[k]->add(
+          computed[k], columns, rows, sums(k, part) + offset * summer_[k]->bytes, pitch_[k][0] == 0, pitch_[k][1]);
+    }
+  }
+
+  // Adds the sums of those parts that have the same elements of a result, and writes these.
+  void finish(int k, int64_t box) const {
+    int64_t part = 0, step[kMaxDims], n[kMaxDims], at[kMaxDims] = {}, offset = 0;
+    for (int64_t d = 0, stride = 1; d < plan_.dims; stride *= parts_along_[d++]) {
+      step[d] = stride;
+      n[d] = 1;
+      if (!plan_.stride[d][k]) continue;
+      const int64_t place = box % parts_along_[d];
+      box /= parts_along_[d];
+      part += place * stride;
+      n[d] = std::min(extent_[d], plan_.size[d] - place * extent_[d]);
+      offset += place * extent_[d] * plan_.stride[d][k];
+    }
+    const auto advance = [&](int first, const auto& end) {
+      int d = first;
+      while (d < plan_.dims && ++at[d] == end(d)) at[d++] = 0;
+      return d < plan_.dims;
+    };
+    std::byte* const total = sums(k, part);
+    while (advance(0, [&](int d) { return plan_.stride[d][k] ? 1 : parts_along_[d]; })) {
+      int64_t other = part;
+      for (int d = 0; d < plan_.dims; d++) other += at[d] * step[d];
+      summer_[k]->add_sums(sums(k, other), count_[k], total);
+    }
+    do {
+      int64_t from = 0, to = offset;
+      for (int d = 1; d < plan_.dims; d++) {
+        from += at[d] * pitch_[k][d];
+        to += at[d] * plan_.stride[d][k];
+      }
+      summer_[k]->round(
+          total + from * summer_[k]->bytes, n[0], plan_.stride[0][k],
+          static_cast<std::byte*>(task_.data[k]) + to * computer_.bytes[k]);
+    } while (advance(1, [&](int d) { return n[d]; }));
+  }
+
+  const Task& task_;
+  const Computer computer_;
+  const uint32_t summed_; // bit k is for result k
+  Plan plan_;             // of two dimensions or more
+  int64_t extent_[kMaxDims], parts_along_[kMaxDims], parts_ = 1;
+  int64_t pitch_[kMaxInputs][kMaxDims]; // of the sums of a part
+  int64_t count_[kMaxInputs], begin_[kMaxInputs], bytes_ = 0;
+  const Summer* summer_[kMaxInputs];
+  std::byte* memory_ = nullptr;
+};
+
+} // namespace elementwise::cpu

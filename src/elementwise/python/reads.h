@@ -1,0 +1,242 @@
+// Which arguments a partial derivative reads. It is found from the functor: called with numbers that know what they are
+// made of, once for each way in which its conditions can turn out.
+#pragma once
+
+#include <cstdint>
+
+#include "../derivatives.h"
+#include "../math.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+
+// One way through a functor: how its conditions turn out, and what they compare.
+struct Path {
+  static constexpr int kMost = 10; // conditions; a functor with more is said to read everything
+
+  bool taken[kMost] = {};
+  int length = 0;
+  uint64_t compared = 0;
+  bool is_known = true;
+
+  // A condition turns out each way in turn, also past the last one that is followed: a loop has an end.
+  bool decide(uint64_t reads) {
+    compared |= reads;
+    if (length < kMost) return taken[length++];
+    return is_known = !is_known;
+  }
+
+  // Goes on to the next way, if there is one.
+  bool next() {
+    while (length > 0 && taken[length - 1]) taken[--length] = false;
+    if (length == 0) return false;
+    taken[length - 1] = true;
+    length = 0;
+    return true;
+  }
+
+  static Path*& now() {
+    static thread_local Path* path = nullptr;
+    return path;
+  }
+};
+
+// A constant, or a number that is made of arguments: bit k of `reads` is for the k-th.
+struct Traced {
+  double constant = 0; // where it reads none
+  uint64_t reads = 0;
+
+  Traced() = default;
+  template <class N, std::enable_if_t<std::is_arithmetic_v<N>, int> = 0>
+  constexpr Traced(N constant) : constant(static_cast<double>(constant)) {}
+
+  explicit operator bool() const {
+    return reads ? Path::now()->decide(reads) : constant != 0;
+  }
+  // An integer has no way to say what it is made of.
+  template <class N, std::enable_if_t<std::is_integral_v<N> && !std::is_same_v<N, bool>, int> = 0>
+  explicit operator N() const {
+    if (reads) Path::now()->is_known = false;
+    return static_cast<N>(constant);
+  }
+};
+
+template <class Value, class... X>
+Traced made_of(const Value& value, const X&... x) {
+  Traced made;
+  made.reads = (x.reads | ...);
+  if (!made.reads) made.constant = static_cast<double>(value(x.constant...));
+  return made;
+}
+
+inline Traced operator+(const Traced& x) {
+  return x;
+}
+inline Traced operator-(const Traced& x) {
+  return made_of([](double x) { return -x; }, x);
+}
+
+#define ELEMENTWISE_TRACED(sign)                                   \
+  inline Traced operator sign(const Traced& a, const Traced& b) {  \
+    return made_of([](auto x, auto y) { return x sign y; }, a, b); \
+  }                                                                \
+  inline Traced& operator sign## = (Traced & a, const Traced& b) { \
+    return a = a sign b;                                           \
+  }
+ELEMENTWISE_TRACED(+)
+ELEMENTWISE_TRACED(-)
+ELEMENTWISE_TRACED(*)
+ELEMENTWISE_TRACED(/)
+#undef ELEMENTWISE_TRACED
+
+#define ELEMENTWISE_TRACED(sign)                                         \
+  inline bool operator sign(const Traced& a, const Traced& b) {          \
+    return bool(made_of([](auto x, auto y) { return x sign y; }, a, b)); \
+  }
+ELEMENTWISE_TRACED(==)
+ELEMENTWISE_TRACED(!=)
+ELEMENTWISE_TRACED(<)
+ELEMENTWISE_TRACED(<=)
+ELEMENTWISE_TRACED(>)
+ELEMENTWISE_TRACED(>=)
+#undef ELEMENTWISE_TRACED
+
+#define ELEMENTWISE_TRACED(function)                                    \
+  inline bool function(const Traced& x) {                               \
+    return bool(made_of([](double x) { return std::function(x); }, x)); \
+  }
+ELEMENTWISE_TRACED(isnan)
+ELEMENTWISE_TRACED(isinf)
+ELEMENTWISE_TRACED(isfinite)
+ELEMENTWISE_TRACED(signbit)
+#undef ELEMENTWISE_TRACED
+
+#define ELEMENTWISE_TRACED(function)                                      \
+  inline Traced function(const Traced& x) {                               \
+    return made_of([](double x) { return elementwise::function(x); }, x); \
+  }
+ELEMENTWISE_TRACED(abs)
+ELEMENTWISE_TRACED(rint)
+ELEMENTWISE_TRACED(floor)
+ELEMENTWISE_TRACED(ceil)
+ELEMENTWISE_TRACED(trunc)
+ELEMENTWISE_TRACED(sqrt)
+ELEMENTWISE_TRACED(rsqrt)
+ELEMENTWISE_TRACED(cbrt)
+ELEMENTWISE_TRACED(exp)
+ELEMENTWISE_TRACED(exp2)
+ELEMENTWISE_TRACED(expm1)
+ELEMENTWISE_TRACED(log)
+ELEMENTWISE_TRACED(log2)
+ELEMENTWISE_TRACED(log10)
+ELEMENTWISE_TRACED(log1p)
+ELEMENTWISE_TRACED(sin)
+ELEMENTWISE_TRACED(cos)
+ELEMENTWISE_TRACED(tan)
+ELEMENTWISE_TRACED(asin)
+ELEMENTWISE_TRACED(acos)
+ELEMENTWISE_TRACED(atan)
+ELEMENTWISE_TRACED(sinh)
+ELEMENTWISE_TRACED(cosh)
+ELEMENTWISE_TRACED(tanh)
+ELEMENTWISE_TRACED(asinh)
+ELEMENTWISE_TRACED(acosh)
+ELEMENTWISE_TRACED(atanh)
+ELEMENTWISE_TRACED(erf)
+ELEMENTWISE_TRACED(erfc)
+ELEMENTWISE_TRACED(sigmoid)
+#undef ELEMENTWISE_TRACED
+
+#define ELEMENTWISE_TRACED(function)                                                      \
+  inline Traced function(const Traced& a, const Traced& b) {                              \
+    return made_of([](double x, double y) { return elementwise::function(x, y); }, a, b); \
+  }
+ELEMENTWISE_TRACED(copysign)
+ELEMENTWISE_TRACED(min)
+ELEMENTWISE_TRACED(max)
+ELEMENTWISE_TRACED(hypot)
+ELEMENTWISE_TRACED(atan2)
+ELEMENTWISE_TRACED(pow)
+#undef ELEMENTWISE_TRACED
+
+#define ELEMENTWISE_TRACED(function)                                                                      \
+  inline Traced function(const Traced& a, const Traced& b, const Traced& c) {                             \
+    return made_of([](double x, double y, double z) { return elementwise::function(x, y, z); }, a, b, c); \
+  }
+ELEMENTWISE_TRACED(clamp)
+ELEMENTWISE_TRACED(fma)
+#undef ELEMENTWISE_TRACED
+
+// As dual.h has it: a derivative that is zero reads nothing.
+inline Traced scaled(const Traced& derivative, const Traced& factor) {
+  return !derivative.reads && derivative.constant == 0 ? Traced(0) : derivative * factor;
+}
+
+} // namespace elementwise::inline ELEMENTWISE_TARGET
+
+template <>
+struct std::numeric_limits<elementwise::Traced> : std::numeric_limits<double> {};
+
+namespace elementwise {
+
+// Of a partial derivative: its value, if that is the same everywhere, or the arguments that it reads.
+struct Reads {
+  static constexpr uint64_t kAll = ~uint64_t{0};
+  uint64_t arguments = kAll;
+  double constant = 0;
+};
+
+namespace reads {
+
+// What is given to a functor: of other types no one knows what is made of them.
+template <class P>
+constexpr bool is_traced =
+    std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC> || std::is_same_v<P, bool>;
+
+template <class P>
+auto argument(size_t place, bool is_by) {
+  Traced x;
+  x.reads = uint64_t{1} << place;
+  const Dual<Traced> dual(x, is_by);
+  if constexpr (std::is_same_v<P, bool>)
+    return bool(x);
+  else if constexpr (std::is_same_v<P, parameters::AnyC>)
+    return dual;
+  else
+    return Optional<Dual<Traced>>{bool(x), dual};
+}
+
+template <class F, class... P, size_t... I>
+Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
+  if constexpr ((is_traced<P> && ...)) {
+    Path path;
+    Path::now() = &path;
+    Reads found{0, 0};
+    bool is_first = true, is_constant = true;
+    do {
+      const Traced partial = F{}(argument<P>(I, I == by)...).derivative;
+      is_constant &= !partial.reads && (is_first || partial.constant == found.constant);
+      found.constant = partial.constant;
+      found.arguments |= partial.reads;
+      is_first = false;
+    } while (path.next());
+    if (!path.is_known) return {};
+    return is_constant ? found : Reads{found.arguments | path.compared, 0};
+  } else {
+    return {};
+  }
+}
+
+} // namespace reads
+
+// Those of a derivative of the first order; others are said to read everything.
+template <class Op>
+Reads reads_of(const std::array<int, 1>& by) {
+  return reads::of<typename Op::Functor>(
+      typename Op::Kernel::Parameters::Arguments{}, std::make_index_sequence<Op::signature.count>{}, by[0]);
+}
+template <class Op, size_t several>
+Reads reads_of(const std::array<int, several>&) {
+  return {};
+}
+
+} // namespace elementwise

@@ -1,0 +1,78 @@
+// Which arguments the partial derivatives of a functor read, as elementwise/python/reads.h finds it.
+#include "elementwise/python/reads.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+using namespace elementwise;
+
+// A functor of a lambda that takes the same.
+#define FUNCTOR(Name, result, ...)    \
+  struct Name {                       \
+    template <class C>                \
+    C operator()(__VA_ARGS__) const { \
+      result;                         \
+    }                                 \
+  };
+
+FUNCTOR(Product, return x * y, C x, C y)
+FUNCTOR(MulAdd, return elementwise::fma(x, y, z), C x, C y, C z)
+FUNCTOR(SiluMul, return x * elementwise::sigmoid(x) * y, C x, C y)
+FUNCTOR(Negated, return y - x, C x, C y)
+FUNCTOR(Root, return elementwise::sqrt(x) / y, C x, C y)
+// Of a branch, what it compares and what either side reads; but not where the derivative is the same on both.
+FUNCTOR(Leaky, return x > 0 ? x : y * x, C x, C y)
+FUNCTOR(Shifted, return x + elementwise::max(y, C(0)), C x, C y)
+FUNCTOR(Sides, return x > z ? y : 2 * y, C x, C y, C z)
+FUNCTOR(Chosen, return flag ? x * y : x + y, C x, C y, bool flag)
+FUNCTOR(Given, return bias ? x * *bias : x, C x, Optional<C> bias)
+FUNCTOR(Clipped, return elementwise::clamp(x, -y, y), C x, C y)
+FUNCTOR(Halved, while (x > 1) x = x / 2; return x * y, C x, C y)
+// What no one can follow reads everything.
+FUNCTOR(Counted, return n > 1 ? x * y : x, C x, C y, int64_t n)
+FUNCTOR(Whole, return static_cast<int64_t>(x) * y, C x, C y)
+FUNCTOR(Masked, return x * static_cast<C>(y), C x, int8_t y)
+
+template <class F, Literal declaration>
+void expect(size_t by, uint64_t arguments, double constant = 0) {
+  using Op = Operator<declaration, F, functional | differentiable>;
+  const Reads got = reads_of<Op>(std::array<int, 1>{static_cast<int>(by)});
+  if (got.arguments == arguments && got.constant == constant) return;
+  std::fprintf(
+      stderr, "%s by %zu reads %llx and is %g, and not %llx and %g\n", declaration.text, by,
+      static_cast<unsigned long long>(got.arguments), got.constant, static_cast<unsigned long long>(arguments),
+      constant);
+  std::exit(1);
+}
+
+constexpr uint64_t kX = 1, kY = 2, kZ = 4;
+
+} // namespace
+
+int main() {
+  expect<Product, "product(Tensor x, Tensor y)">(0, kY);
+  expect<Product, "product(Tensor x, Tensor y)">(1, kX);
+  expect<Product, "scaled(Tensor x, float y)">(0, kY);
+  expect<MulAdd, "muladd(Tensor x, Tensor y, Tensor z)">(0, kY);
+  expect<MulAdd, "muladd(Tensor x, Tensor y, Tensor z)">(2, 0, 1);
+  expect<SiluMul, "silu_mul(Tensor x, Tensor y)">(0, kX | kY);
+  expect<SiluMul, "silu_mul(Tensor x, Tensor y)">(1, kX);
+  expect<Negated, "negated(Tensor x, Tensor y)">(0, 0, -1);
+  expect<Root, "root(Tensor x, Tensor y)">(0, kX | kY);
+  expect<Leaky, "leaky(Tensor x, float y)">(0, kX | kY);
+  expect<Shifted, "shifted(Tensor x, Tensor y)">(0, 0, 1);
+  expect<Shifted, "shifted(Tensor x, Tensor y)">(1, kY);
+  expect<Sides, "sides(Tensor x, Tensor y, Tensor z)">(0, 0);
+  expect<Sides, "sides(Tensor x, Tensor y, Tensor z)">(1, kX | kZ);
+  expect<Chosen, "chosen(Tensor x, Tensor y, bool flag)">(0, kY | kZ);
+  expect<Given, "given(Tensor x, Tensor? bias=None)">(0, kY);
+  expect<Given, "given(Tensor x, Tensor? bias=None)">(1, kX | kY);
+  expect<Clipped, "clipped(Tensor x, Tensor y)">(0, kX | kY);
+  expect<Halved, "halved(Tensor x, Tensor y)">(1, Reads::kAll);
+  expect<Counted, "counted(Tensor x, Tensor y, int n)">(0, Reads::kAll);
+  expect<Whole, "whole(Tensor x, Tensor y)">(1, Reads::kAll);
+  expect<Masked, "masked(Tensor x, Tensor y)">(0, Reads::kAll);
+  return 0;
+}
