@@ -90,9 +90,10 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``below`` is the same operator UNRECORDED, where it exists. ``family`` has the operators that are made of the
-    functor: the partial derivatives times a gradient, by the arguments that they are by, an empty name where a call
-    says it, and by () all gradients in one pass. Of one of these ``by`` has the arguments.
+    shape. ``below`` is the same operator UNRECORDED, and ``functional`` FUNCTIONAL, where they exist. ``family`` has
+    the operators that are made of the functor: the partial derivatives times a gradient, by the arguments that they are
+    by, an empty name where a call says it, and by () all gradients in one pass. Of one of these ``by`` has the
+    arguments.
     """
 
     declaration: str
@@ -101,6 +102,7 @@ class Form:
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
     below: Any = None
+    functional: Any = None
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
@@ -237,6 +239,7 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration] if not of else _OF_A_DERIVATIVE if by else _OF_ALL_GRADIENTS,
             ops.get((declaration, kind | UNRECORDED)),
+            ops.get((declaration, FUNCTIONAL)),
             _own(of_results),
             _own(of_inputs),
             broadcasts,
