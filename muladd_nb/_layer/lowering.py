@@ -1,8 +1,9 @@
 """In what Inductor compiles, an operator whose row has ``fused`` is a part of the loop that its neighbours are in.
 
 It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
-where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, where the
-compiler of C++ may contract a product and a sum, and in 16 bits, where Inductor rounds only what a loop stores.
+where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, and where
+the compiler of C++ may contract a product and a sum. In 16 bits it rounds what it reads and what it returns, where
+Inductor by itself rounds only what a loop stores; before torch 2.13 it stays a call there.
 
 With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere.
 """
@@ -93,41 +94,44 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     compute: Any = form.promises.fused
     numbers = form.numbers.values()
     own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
+    own_dtypes = {*own.values(), *form.of_results} - {None}
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
         first = args[form.inputs[form.first]]
         device, dtype = first.get_device(), first.get_dtype()
         call = inductor.now.graph.current_node
         out = form.targets(call.args, call.kwargs).get("out")
-        if not (_keeps_bits(inductor.config, device, dtype) and _is_near_a_loop(call, out)):
+        if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call, out)):
             return call_kernel(*args, **kwargs)
         given = complete(op, args, kwargs)
         read = inductor.broadcast(*form.given(args).values())
         load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}
+        of_number = torch.float32 if _has_16_bits(dtype) else dtype
+        of = dict.fromkeys(load, dtype) | own
         if form.kind & TENSOR_NUMBERS:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
+        result_dtypes = [own_dtype or dtype for own_dtype in form.of_results]
 
         def element(place_of_result: int, index: Any) -> Any:
             values = [
-                ops.to_dtype(load[place](index), own.get(place, dtype))
+                _rounded(ops, load[place](index), of.get(place, of_number))
                 if place in load
                 else None
                 if kind == "Tensor?"
-                else ops.constant(given[place], _DTYPES.get(kind, dtype))
+                else ops.constant(given[place], _DTYPES.get(kind, of_number))
                 for place, kind in enumerate(form.kinds.values())
             ]
-            operations = _Operations(ops, dtype)
+            operations = _Operations(ops, of_number)
             elements = [None if value is None else _Element(operations, value) for value in values]
             computed = compute(operations, *elements)
-            one = operations.unwrapped(computed[place_of_result] if len(form.of_results) > 1 else computed)
-            of_result = form.of_results[place_of_result]
-            return one if of_result is None else ops.to_dtype(one, of_result)
+            one = operations.unwrapped(computed[place_of_result] if len(result_dtypes) > 1 else computed)
+            return _rounded(ops, one, result_dtypes[place_of_result])
 
         results = tuple(
             inductor.pointwise(
-                device=device, dtype=own_dtype or dtype, inner_fn=partial(element, place), ranges=read[0].get_size()
+                device=device, dtype=result_dtype, inner_fn=partial(element, place), ranges=read[0].get_size()
             )
-            for place, own_dtype in enumerate(form.of_results)
+            for place, result_dtype in enumerate(result_dtypes)
         )
         if form.kind & FUNCTIONAL:
             return results if len(results) > 1 else results[0]
@@ -170,15 +174,27 @@ for _python, _name in _OPERATORS.items():
     setattr(_Element, f"__r{_python}__", lambda x, y, _name=_name: getattr(x.operations, _name)(y, x))
 
 
+def _has_16_bits(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point and dtype.itemsize == 2
+
+
+def _rounded(ops: Any, x: Any, dtype: torch.dtype) -> Any:
+    """Return an element with the values of a dtype; those of 16 bits as float32, in which they are computed with."""
+    if not _has_16_bits(dtype):
+        return ops.to_dtype(x, dtype)
+    # Without the argument, which torch 2.13 and later heed, Inductor takes what was rounded for what it was before.
+    return ops.to_dtype(ops.to_dtype(x, dtype, use_compute_types=False), torch.float32)
+
+
 def _everywhere(load: Callable[..., Any]) -> Callable[..., Any]:
     return lambda index: load([])
 
 
-def _keeps_bits(config: Any, device: torch.device, dtype: torch.dtype) -> bool:
+def _keeps_bits(config: Any, device: torch.device, dtypes: set[Any]) -> bool:
     return (
         device.type == "cpu"
         and platform.machine() == "x86_64"
-        and dtype.itemsize != 2
+        and (torch.__version__ >= "2.13" or not any(map(_has_16_bits, dtypes)))
         and config.cpu_backend == "cpp"
         and config.cpp.enable_floating_point_contract_flag == "off"
     )

@@ -14,7 +14,7 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .derivative import no_gradient
-from .operator import FUNCTIONAL, TENSOR_NUMBERS, UPDATING, Form
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, Form
 from .short_way import before
 
 _warned: set[str] = set()
@@ -47,6 +47,24 @@ def register(form: Form) -> None:
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
     count_writes(op, written)
+    if form.kind & OUT and form.functional is not None:
+        _compile(form)
+
+
+def _compile(form: Form) -> None:
+    """Register what a compiled program has in place of an operator that returns the argument which it writes to.
+
+    Torch 2.13 and later do so where the operator has ``torch.Tag.out``, and then lose what is written to the result.
+    """
+
+    def functionalized(*args: Any, out: Tensor, **kwargs: Any) -> Tensor:
+        if private.transforms_active():  # which would also cast what autocast has already left as it is
+            advice = "use the operator that returns its result"
+            raise RuntimeError(f"{form.name}: torch.func.functionalize takes no out; {advice}")
+        contract.check(form, args, {"out": out})
+        return out.copy_(form.functional(*args, **kwargs))
+
+    implement(form.op, functionalized, "Functionalize")
 
 
 def count_writes(op: Any, written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]]) -> None:

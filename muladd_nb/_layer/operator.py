@@ -94,10 +94,11 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``family`` has the operators that are made of the functor: the partial derivatives times a gradient, by the
-    arguments that they are by, an empty name where a call says it, and by several names all gradients in one pass. Of
-    one of these ``by`` has the arguments, ``reads`` those that it reads beside the gradient, and ``constant`` the
-    partial derivative, where it is the same everywhere.
+    shape. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
+    are made of the functor: the partial derivatives times a gradient, by the arguments that they are by, an empty name
+    where a call says it, and by several names all gradients in one pass. Of one of these ``by`` has the arguments,
+    ``reads`` those that it reads beside the gradient, and ``constant`` the partial derivative, where it is the same
+    everywhere.
     """
 
     declaration: str
@@ -105,6 +106,7 @@ class Form:
     op: Any
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
+    functional: Any = None
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
@@ -249,6 +251,7 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
+            ops.get((declaration, FUNCTIONAL)),
             _own(of_results),
             _own(of_inputs),
             broadcasts,
