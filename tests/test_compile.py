@@ -232,7 +232,7 @@ def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtypes, d
         written, again = ([x for of_one in of_all for x in of_one[-2:]] for of_all in (given, again))
         assert all(map(torch.equal, [*written, *results], [*again, *expected]))
         assert [x.stride() for x in results] == [x.stride() for x in expected]
-        assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device)
+        assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device, *dtypes)
 
 
 def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
@@ -252,7 +252,7 @@ def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
     for x, y in zip(actual, gradients(loss, *tensors), strict=True):
         assert torch.equal(x, y)
     assert len(codes) == 4  # of each dtype, forward and backward
-    assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device)
+    assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device, torch.float32, torch.bfloat16)
 
 
 NOT_FUSED = {

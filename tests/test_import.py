@@ -82,7 +82,8 @@ def test_an_operator_that_one_side_lacks_is_named_with_both_files():
 @pytest.mark.skipif(HAS_GIL, reason="this CPython has the GIL")
 def test_importing_leaves_the_gil_off(monkeypatch):
     monkeypatch.delenv("PYTHON_GIL")
-    assert python("import sys, muladd_nb; print(sys._is_gil_enabled())").stdout == "False\n"
+    code = "import sys, muladd_nb; print(sys._is_gil_enabled())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/").stdout == "False\n"
 
 
 FORGET = "import sys; [sys.modules.pop(name) for name in [*sys.modules] if name.startswith('muladd_nb')]"

@@ -62,7 +62,8 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
             if form.declaration in rows:
                 rows[form.declaration][form.kind] = form
         if not rows:
-            raise ValueError(f"{name}: there is no operator of this name, only {sorted({form.name for form in forms})}")
+            known = sorted({form.name for form in forms if not form.by})
+            raise ValueError(f"{name}: there is no operator of this name, only {known}")
         kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
         if kernels:
             return _made(declared, [], _caller_of_kernel(kernels[0], declared), has_out=False)
