@@ -61,7 +61,7 @@ def test_every_operator_is_checked_and_nothing_else_is_heard(capfd):
     results = json.loads(printed.out)["check"]
     assert all(result["ok"] for result in results)
     names = {result["name"] for result in results}
-    operators = {form.op.name().partition("::")[2] for form in FORMS}
+    operators = {form.op.name().partition("::")[2] for form in FORMS if not form.by}
     assert {"mymuladd", "mymuladd.Tensor", "mymul_out", "myadd_out", "mymuladd_out.tensor_c"} < operators
     for operator in operators:
         assert f"{operator} opcheck" in names

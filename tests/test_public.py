@@ -1,7 +1,9 @@
 """The public functions as functions: what Python and its tools see of them."""
 
 import inspect
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,3 +77,18 @@ def test_a_function_of_no_operator_is_refused():
 
     with pytest.raises(ValueError, match=r"mymulsub: there is no operator of this name, only \['myadd_out', 'mymul"):
         public(FORMS)(mymulsub)
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell what memory a process has")
+def test_results_are_freed():
+    a = torch.ones(1 << 20)
+    for call in (lambda: muladd_nb.mymuladd(a, a, 0.5), lambda: torch.ops.muladd_nb.mymul(a, a)):
+        call()
+        before = resident()
+        for _ in range(50):
+            call()
+        assert resident() - before < 20 * a.nbytes

@@ -103,16 +103,14 @@ inline Tensor tensor_of(PyObject* object) {
   return Tensor(static_cast<AtenTensorHandle>(PyCapsule_GetPointer(pointer.get(), nullptr)));
 }
 
-inline Object object_of(Tensor tensor) {
+inline Object object_of(const Tensor& tensor) {
   if (torch_tensor_to_pyobject) {
     void* object;
     TORCH_ERROR_CODE_CHECK(torch_tensor_to_pyobject(tensor.get(), nullptr, &object));
     return Object(static_cast<PyObject*>(object));
   }
   const Object pointer(PyCapsule_New(tensor.get(), nullptr, nullptr));
-  Object object(PyObject_CallFunctionObjArgs(torch().from_pointer, pointer.get(), nullptr));
-  tensor.release(); // it has been taken over
-  return object;
+  return Object(PyObject_CallFunctionObjArgs(torch().from_pointer, pointer.get(), nullptr)); // it steals nothing
 }
 
 // Releases the interpreter's lock, if that is worth its time.
