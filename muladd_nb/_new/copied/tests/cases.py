@@ -77,7 +77,7 @@ class Case:
         self.name = self.function.__name__
         declared = {self.name, self.name.removesuffix("_out")}
         self.forms = [form for form in FORMS if form.declaration.partition("(")[0] in declared]
-        # The form that returns `out` cannot be compiled, and is none that programs call from Python.
+        # Not the form that returns `out`, which is for ExecuTorch: programs in Python call the others.
         self.ops = [form.op for form in self.forms if form.kind != OUT]
         self.dtypes = self.forms[0].dtypes
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
