@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -293,6 +294,8 @@ struct Parameter {
 
 class Function {
  public:
+  static constexpr size_t kMostParameters = 255;
+
   std::vector<Parameter> parameters; // a last one that is called `out` is no argument of a way
   std::vector<Way> ways;
   size_t leading; // arguments that are only handed on
@@ -301,7 +304,7 @@ class Function {
   PyObject* refuse;    // is called as this was, where its arguments do not fit the parameters
 
   PyObject* call(PyObject* const* args, Py_ssize_t count, PyObject* names) const {
-    PyObject* bound[kMaxArguments + 2];
+    PyObject* bound[kMostParameters];
     if (!bind(args, static_cast<size_t>(count), names, bound)) return call_as_given(args, count, names);
     try {
       PyObject* const out = has_out ? bound[parameters.size() - 1] : Py_None;
@@ -342,12 +345,14 @@ class Function {
     return i;
   }
 
-  PyObject* call_as_given(PyObject* const* args, Py_ssize_t count, PyObject* names) const {
+  PyObject* call_as_given(PyObject* const* args, Py_ssize_t count, PyObject* names) const try {
     const Object positional(PyTuple_New(count)), by_name(PyDict_New());
     for (Py_ssize_t i = 0; i < count; i++) PyTuple_SetItem(positional.get(), i, Py_NewRef(args[i]));
     for (Py_ssize_t k = 0; names && k < PyTuple_Size(names); k++)
       PyDict_SetItem(by_name.get(), PyTuple_GetItem(names, k), args[count + k]);
     return PyObject_Call(refuse, positional.get(), by_name.get());
+  } catch (const ErrorInPython&) {
+    return nullptr;
   }
 };
 
@@ -397,6 +402,8 @@ inline void define_short_way(nanobind::module_& m) {
       "short_way", [](const nb::list& parameters, bool has_out, size_t leading, const nb::list& ways,
                       const nb::object& otherwise, const nb::object& refuse) {
         auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(refuse)};
+        if (parameters.size() > Function::kMostParameters)
+          throw std::length_error("a function with so many parameters");
         for (const nb::handle parameter : parameters) {
           PyObject* word = kept(parameter[0]);
           PyUnicode_InternInPlace(&word);
