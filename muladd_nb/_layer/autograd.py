@@ -90,7 +90,8 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Callable[..., Tensor] | N
         if x not in form.inputs or x in form.own:
             continue
         if order == 0:
-            kernels[x] = _times(form, form.family[x,], inputs)
+            if (x,) in form.family:
+                kernels[x] = _times(form, form.family[x,], inputs)
         elif order == 1 and x not in form.reads:
             kernels[x] = [], None
         elif higher := form.family.get(("",) * (order + 1)):

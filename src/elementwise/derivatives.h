@@ -272,7 +272,13 @@ auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
 template <class Op, class R = parameters::At<0, typename Op::Kernel::Parameters::Results>>
 constexpr bool is_differentiable() {
   constexpr bool of_floats = !std::is_same_v<typename Floats<typename Op::Kernel::Dtypes, 1>::type, List<>>;
-  return Op::is_differentiable && of_floats && (std::is_same_v<R, parameters::AnyC> || std::is_floating_point_v<R>);
+  return (Op::is_differentiable || Op::has_one_pass) && of_floats &&
+         (std::is_same_v<R, parameters::AnyC> || std::is_floating_point_v<R>);
+}
+
+template <class Op, int... place>
+auto only_gradients(List<FirstDerivative<Op, place>...>) {
+  return List<AllGradients<Op, place...>>{};
 }
 
 template <class Op>
@@ -281,8 +287,13 @@ auto family() {
     static_assert(
         Op::Kernel::kResults == 1 && Op::Kernel::OfResults::own[0].ordinal < 0,
         "an operator has one result, of C, to be `differentiable`: leave that out of its row in src/operators.h");
-    using First = decltype(with_gradients<Op>(first_order<Op>(std::make_index_sequence<Op::signature.count>{})));
-    return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
+    const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
+    if constexpr (Op::is_differentiable) {
+      using First = decltype(with_gradients<Op>(by_each));
+      return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
+    } else {
+      return only_gradients<Op>(by_each);
+    }
   } else {
     return List<>{};
   }
