@@ -7,8 +7,8 @@
 
 namespace muladd_nb {
 
-using elementwise::gradients_in_one_pass, elementwise::same_shape, elementwise::Operator;
 using elementwise::functional, elementwise::writing, elementwise::out;
+using elementwise::gradients_in_one_pass, elementwise::same_shape, elementwise::Operator;
 
 // clang-format off
 using Operators = elementwise::List<
