@@ -7,6 +7,7 @@
 // By CPython's limited API and not by nanobind, one of whose functions takes 0.1 us longer to call (measured).
 #pragma once
 
+#include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -20,11 +21,6 @@
 #include "../kernels_of_library.h"
 #include "../tensor.h"
 
-// From torch 2.14 on; in an older one they are null. `object` and `type` are PyObject*.
-extern "C" __attribute__((weak)) AOTITorchError torch_tensor_from_pyobject(void* object, AtenTensorHandle* tensor);
-extern "C" __attribute__((weak)) AOTITorchError
-torch_tensor_to_pyobject(AtenTensorHandle tensor, void* type, void** object);
-
 namespace elementwise::python {
 
 // What Python knows of torch. Set at the import, and kept as long as the process runs.
@@ -34,6 +30,9 @@ struct Torch {
   struct Question {
     PyObject *of, *attribute, *quiet;
   };
+  // torch's, from 2.14 on, with PyObject* for `object` and `type`; null in an older one.
+  AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor);
+  AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
   PyObject *Tensor, *Parameter;
   std::vector<Question> questions;
   PyObject *autocasts, *to_pointer, *from_pointer; // functions, the last two for torch before 2.14
@@ -96,8 +95,8 @@ inline bool requires_grad(PyObject* tensor) {
 
 inline Tensor tensor_of(PyObject* object) {
   AtenTensorHandle handle;
-  if (torch_tensor_from_pyobject) {
-    TORCH_ERROR_CODE_CHECK(torch_tensor_from_pyobject(object, &handle));
+  if (torch().from_object) {
+    TORCH_ERROR_CODE_CHECK(torch().from_object(object, &handle));
     return Tensor(handle);
   }
   const Object pointer(PyObject_CallFunctionObjArgs(torch().to_pointer, object, nullptr));
@@ -105,9 +104,9 @@ inline Tensor tensor_of(PyObject* object) {
 }
 
 inline Object object_of(const Tensor& tensor) {
-  if (torch_tensor_to_pyobject) {
+  if (torch().to_object) {
     void* object;
-    TORCH_ERROR_CODE_CHECK(torch_tensor_to_pyobject(tensor.get(), nullptr, &object));
+    TORCH_ERROR_CODE_CHECK(torch().to_object(tensor.get(), nullptr, &object));
     return Object(static_cast<PyObject*>(object));
   }
   const Object pointer(PyCapsule_New(tensor.get(), nullptr, nullptr));
@@ -384,6 +383,9 @@ inline void define_short_way(nanobind::module_& m) {
   // What Python knows of torch: the questions as tuples, the rest by name.
   m.def("set_up", [](const nb::list& questions, const nb::dict& known) {
     Torch& set = torch();
+    // Not weak symbols, from which a tool that audits the module would take torch 2.14 for the oldest that it runs on.
+    set.from_object = reinterpret_cast<decltype(Torch::from_object)>(dlsym(RTLD_DEFAULT, "torch_tensor_from_pyobject"));
+    set.to_object = reinterpret_cast<decltype(Torch::to_object)>(dlsym(RTLD_DEFAULT, "torch_tensor_to_pyobject"));
     for (const nb::handle question : questions)
       set.questions.push_back({kept(question[0]), kept(question[1]), kept(question[2])});
     set.Tensor = kept(known["Tensor"]);
@@ -395,7 +397,7 @@ inline void define_short_way(nanobind::module_& m) {
     set.requires_grad = PyUnicode_InternFromString("requires_grad");
     set.data = PyUnicode_InternFromString("data");
   });
-  m.def("takes_tensors_from_python", [] { return torch_tensor_from_pyobject && torch_tensor_to_pyobject; });
+  m.def("takes_tensors_from_python", [] { return torch().from_object && torch().to_object; });
   // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `ways` of a
   // declaration, whether the function returns something, and `aten`.
   m.def(
