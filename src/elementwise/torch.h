@@ -92,7 +92,8 @@ class Call {
         if (!(summed >> k & 1)) Backend::on_fresh_output(data_[k], whole.numel() * op_->results[k].bytes_or(bytes));
       }
       for (int k = kResults; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
-      run(summed, summed ? kResults + static_cast<int>(inputs.first_of_shape()) : 0);
+      const int like = static_cast<int>(inputs.first_of_shape()) % op_->count; // any, where none has the shape
+      run(summed, summed ? kResults + like : 0);
     } else {
       for (int k = 0; k < kResults; k++)
         if (summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(tensors_[k].get()));
