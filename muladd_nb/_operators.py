@@ -8,6 +8,7 @@ from ._layer import Elementwise, register
 
 TABLE = {
     "mymuladd(Tensor a, Tensor b, float c)": Elementwise(
+        formula=lambda a, b, c: a * b + c,
         partials={"a": lambda b: b, "b": lambda a: a},
         times="mymul",  # writes a large gradient several times faster than torch.mul
         node="MyMulAdd",
@@ -17,6 +18,7 @@ TABLE = {
         fused=lambda ops, a, b, c: ops.fma(a, b, c),
     ),
     "mymuladd.Tensor(Tensor a, Tensor b, Tensor c)": Elementwise(
+        formula=lambda a, b, c: a * b + c,
         partials={"a": lambda b: b, "b": lambda a: a, "c": lambda: 1},
         one_pass=True,
         times="mymul",
@@ -27,6 +29,7 @@ TABLE = {
         linear=({"a", "c"}, {"b", "c"}),
     ),
     "mymul(Tensor a, Tensor b)": Elementwise(
+        formula=lambda a, b: a * b,
         partials={"a": lambda b: b, "b": lambda a: a},
         times="mymul",
         node="MyMul",
@@ -34,7 +37,7 @@ TABLE = {
         fused=lambda ops, a, b: ops.mul(a, b),
         linear=({"a"}, {"b"}),
     ),
-    "myadd(Tensor a, Tensor b)": Elementwise(fused=lambda ops, a, b: ops.add(a, b)),
+    "myadd(Tensor a, Tensor b)": Elementwise(formula=lambda a, b: a + b, fused=lambda ops, a, b: ops.add(a, b)),
 }
 
 FORMS = register(TABLE)

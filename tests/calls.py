@@ -1,35 +1,106 @@
-"""Ways to call the operators, each with the same in ATen."""
+"""One call of every form of every operator, and of every public function: the one table of calls that the tests have.
+
+It is made from the forms that the package registers, so that an operator is in it, and in each test that takes its calls
+from here, from the day its row is written.
+"""
+
+import inspect
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 import muladd_nb
+from muladd_nb._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
+from muladd_nb._operators import FORMS
 
-ops = torch.ops.muladd_nb
-
-
-def half():
-    return torch.tensor(0.5, dtype=torch.float64)
+NUMBERS = {"float": 0.5, "int": 2, "bool": True}
 
 
-FUNCTIONS = {
-    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
-    "mymuladd.tensor_c": (lambda a, b: ops.mymuladd.tensor_c(a, b, half()), lambda a, b: a * b + 0.5),
-    "mymuladd.Tensor": (lambda a, b: ops.mymuladd.Tensor(a, b, a.detach()), lambda a, b: a * b + a.detach()),
-    "mymul": (ops.mymul, torch.mul),
-    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
-    "public_mymuladd_tensor": (lambda a, b: muladd_nb.mymuladd(a, b, b.detach()), lambda a, b: a * b + b.detach()),
-    "public_mymul": (lambda a, b: muladd_nb.mymul(a, b), torch.mul),
-}
-WRITES = {
-    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), torch.add),
-    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: a * b + 0.5),
-    "mymuladd_out.tensor_c": (
-        lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, half(), out),
-        lambda a, b: a * b + 0.5,
-    ),
-    "mymuladd_out.Tensor": (lambda a, b, out: ops.mymuladd_out.Tensor(a, b, a, out), lambda a, b: a * b + a),
-    "mymuladd.Tensor_out": (lambda a, b, out: ops.mymuladd.Tensor_out(a, b, a, out=out), lambda a, b: a * b + a),
-    "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
-    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), torch.mul),
-    "public_mymuladd": (lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out), lambda a, b: a * b + 0.5),
-}
+@dataclass(frozen=True, eq=False, repr=False)
+class Call:
+    """A form of an operator, called by ``torch.ops`` or by the public function.
+
+    It takes any number of tensors: the operator gets as many as it has arguments for, from the first on again where
+    there are fewer. Its floats are ``c``.
+    """
+
+    name: str
+    form: Form
+    function: Callable
+
+    def __post_init__(self):
+        if unknown := {*self.form.kinds.values()} - {"Tensor", *NUMBERS}:
+            raise NotImplementedError(f"{self.name}: tests/calls.py has to be told how a call gets {unknown}")
+        if self.form.promises.formula is None:
+            raise ValueError(f"{self.name}: its entry in muladd_nb/_operators.py has no formula for the tests to expect")
+
+    def __call__(self, *tensors, out=None, c=0.5):
+        """Return what the function returns."""
+        args, kwargs = self.arguments(*tensors, out=out, c=c)
+        return self.function(*args, **kwargs)
+
+    def arguments(self, *tensors, out=None, c=0.5):
+        """Return the arguments by position, and those by name."""
+        given = self._by_name(tensors, c)
+        if self.form.kind & TENSOR_NUMBERS:  # a tensor of each call's own, because a fake mode wants that
+            given |= {x: torch.tensor(given[x], dtype=torch.float64) for x in self.form.numbers}
+        if not self.writes:
+            return tuple(given.values()), {}
+        by_name = self.is_public or self.returns_out
+        return (tuple(given.values()), {"out": out}) if by_name else ((*given.values(), out), {})
+
+    def expected(self, *tensors, c=0.5):
+        """Return the result of the same call of the formula: in ATen, or in whatever else it can compute with."""
+        formula, given = self.form.promises.formula, self._by_name(tensors, c)
+        return formula(**{x: given[x] for x in inspect.signature(formula).parameters})
+
+    def _by_name(self, tensors, c):
+        tensors, numbers = itertools.cycle(tensors), NUMBERS | {"float": c}
+        return {x: next(tensors) if kind == "Tensor" else numbers[kind] for x, kind in self.form.kinds.items()}
+
+    @property
+    def is_public(self):
+        return self.function in PUBLIC.values()
+
+    @property
+    def writes(self):
+        return bool(self.form.kind & (WRITING | OUT))
+
+    @property
+    def returns_out(self):
+        return bool(self.form.kind & OUT)
+
+    @property
+    def tensors(self):
+        """How many it takes, without ``out``."""
+        return len(self.form.inputs)
+
+    def __repr__(self):
+        return self.name
+
+    def _repr_pretty_(self, printer, cycle):  # what Hypothesis asks for
+        printer.text(self.name)
+
+
+PUBLIC = {name: getattr(muladd_nb, name) for name in muladd_nb.ops.__all__}
+
+
+def _calls():
+    functions = {}  # of each operator, which is named after its first form
+    for form in FORMS:
+        if form.by:
+            continue  # a derivative, which the tests of the others call
+        name = form.op.name().removeprefix("muladd_nb::")
+        packet = getattr(torch.ops.muladd_nb, form.op.overloadpacket.__name__)
+        yield Call(name, form, packet if form.op._overloadname == "default" else form.op)
+        function = functions.setdefault(form.declaration, PUBLIC.get(form.name))
+        if function is not None and not form.kind & (OUT | TENSOR_NUMBERS):
+            yield Call(f"public {name}", form, function)
+
+
+CALLS = [*_calls()]
+RETURNING = [call for call in CALLS if not call.writes]
+WRITES = [call for call in CALLS if call.writes]
+OPERATORS = [call for call in CALLS if not call.is_public]
