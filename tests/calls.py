@@ -1,7 +1,7 @@
 """One call of every form of every operator, and of every public function: the one table of calls that the tests have.
 
-It is made from the forms that the package registers, so that an operator is in it, and in each test that takes its calls
-from here, from the day its row is written.
+It is made from the forms that the package registers, so that an operator is in it, and in each test that takes its
+calls from here, from the day its row is written.
 """
 
 import inspect
@@ -34,7 +34,7 @@ class Call:
         if unknown := {*self.form.kinds.values()} - {"Tensor", *NUMBERS}:
             raise NotImplementedError(f"{self.name}: tests/calls.py has to be told how a call gets {unknown}")
         if self.form.promises.formula is None:
-            raise ValueError(f"{self.name}: its entry in muladd_nb/_operators.py has no formula for the tests to expect")
+            raise ValueError(f"{self.name}: its entry in muladd_nb/_operators.py has no formula, which says what it is")
 
     def __call__(self, *tensors, out=None, c=0.5):
         """Return what the function returns."""
@@ -73,9 +73,9 @@ class Call:
         return bool(self.form.kind & OUT)
 
     @property
-    def tensors(self):
-        """How many it takes, without ``out``."""
-        return len(self.form.inputs)
+    def names(self):
+        """Those of its tensors, without ``out``."""
+        return [*self.form.inputs]
 
     def __repr__(self):
         return self.name

@@ -40,6 +40,11 @@ def on_cuda(devices=1):
 DEVICES = ["cpu", pytest.param("cuda", marks=on_cuda())]
 
 
+def each(calls):
+    """Return the mark of a test that is about these calls of `calls.py`, one at a time."""
+    return pytest.mark.parametrize("call", calls, ids=str)
+
+
 def fuses(device, *dtypes):
     """Return whether Inductor fuses the operators there. On a GPU no test has compared the bits."""
     keeps_roundings = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)

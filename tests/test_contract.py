@@ -7,66 +7,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from conftest import on_cuda
+from calls import OPERATORS
+from conftest import each, on_cuda
 from torch._subclasses import FakeTensorMode
 
 import muladd_nb
+from muladd_nb._layer.operator import TENSOR_NUMBERS
 
 ops = torch.ops.muladd_nb
 
-SCHEMAS = {
-    "mymuladd(Tensor a, Tensor b, float c) -> Tensor",
-    "mymul(Tensor a, Tensor b) -> Tensor",
-    "myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
-    "mymul_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
-    "mymuladd_out(Tensor a, Tensor b, float c, Tensor(a!) out) -> ()",
-    "mymuladd.Tensor(Tensor a, Tensor b, Tensor c) -> Tensor",
-    "mymuladd_out.Tensor(Tensor a, Tensor b, Tensor c, Tensor(a!) out) -> ()",
-    "mymuladd.Tensor_out(Tensor a, Tensor b, Tensor c, *, Tensor(a!) out) -> Tensor(a!)",
-    "mymuladd.tensor_c(Tensor a, Tensor b, Tensor c, *, bool is_number=True) -> Tensor",
-    "mymuladd_out.tensor_c(Tensor a, Tensor b, Tensor c, Tensor(a!) out, *, bool is_number=True) -> ()",
-    "mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)",
-    "mymul.out(Tensor a, Tensor b, *, Tensor(a!) out) -> Tensor(a!)",
-}
-
-
-def half():
-    return torch.tensor(0.5, dtype=torch.float64)  # made by each call, because a fake mode wants its own
-
-
-CALLS = {
-    "mymuladd": lambda a, b, out: ops.mymuladd(a, b, 0.5),
-    "mymul": lambda a, b, out: ops.mymul(a, b),
-    "mymul_out": lambda a, b, out: ops.mymul_out(a, b, out),
-    "myadd_out": lambda a, b, out: ops.myadd_out(a, b, out),
-    "mymuladd_out": lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
-    "mymuladd.Tensor": lambda a, b, out: ops.mymuladd.Tensor(a, b, a),
-    "mymuladd_out.Tensor": lambda a, b, out: ops.mymuladd_out.Tensor(a, b, a, out),
-    "mymuladd.Tensor_out": lambda a, b, out: ops.mymuladd.Tensor_out(a, b, a, out=out),
-    "mymuladd.tensor_c": lambda a, b, out: ops.mymuladd.tensor_c(a, b, half()),
-    "mymuladd_out.tensor_c": lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, half(), out),
-    "mymuladd.out": lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
-    "mymul.out": lambda a, b, out: ops.mymul.out(a, b, out=out),
-}
-MUTATING = [name for name in CALLS if "out" in name]
-
-call = pytest.mark.parametrize("name", CALLS)
-strict_call = pytest.mark.parametrize("name", [name for name in CALLS if "Tensor" not in name])  # no broadcasting
-mutating_call = pytest.mark.parametrize("name", MUTATING)
-
-
-def test_the_schemas_are_these():
-    registered = {
-        str(schema).removeprefix("muladd_nb::")
-        for schema in torch._C._jit_get_all_schemas()
-        if schema.name.startswith("muladd_nb::")
-    }
-    of_derivatives = {schema for schema in registered if re.match(r"_+mymuladd_(by|gradients|second|third)", schema)}
-    assert of_derivatives  # which docs/ship/derivatives.md explains
-    private = {schema for schema in registered - of_derivatives if schema.startswith("_")}
-    assert registered - private - of_derivatives == SCHEMAS
-    # What the public functions call, and compiled backward passes.
-    assert {schema.removeprefix("_").replace("_uncast", "") for schema in private} <= SCHEMAS
+WRITING = [call for call in OPERATORS if call.writes]
+OF_TENSOR_NUMBERS = [call for call in OPERATORS if call.form.kind & TENSOR_NUMBERS]
+OF_TWO = [call for call in OPERATORS if len(call.names) > 1]
+SAME_SHAPE = [call for call in OF_TWO if not call.form.broadcasts]
 
 
 def test_no_two_overloads_take_the_same_types():
@@ -76,48 +29,43 @@ def test_no_two_overloads_take_the_same_types():
     assert len(set(taken)) == len(taken)
 
 
-def says(name):
-    """What the sentences of an operator begin with."""
-    return name.removesuffix(".tensor_c").removesuffix(".Tensor")
-
-
-def message(function, *args):
+def message(call, *tensors, **out):
     with pytest.raises(RuntimeError) as error:
-        function(*args)
+        call(*tensors, **out)
     return str(error.value).splitlines()[0]
 
 
-def messages(name, device, *tensors):
+def messages(call, *tensors, out):
     """What the real kernel says, and what the fake one and the meta device say of the same arguments."""
-    real = message(CALLS[name], *tensors)
+    real = message(call, *tensors, out=out)
     with FakeTensorMode() as mode:
-        fake = message(CALLS[name], *(mode.from_tensor(tensor) for tensor in tensors))
-    meta = message(
-        CALLS[name], *(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors)
-    )
-    return real, fake, meta
+        fake = message(call, *map(mode.from_tensor, tensors), out=mode.from_tensor(out))
+    *of_meta, out = (torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in (*tensors, out))
+    return real, fake, message(call, *of_meta, out=out)
 
 
-@strict_call
+@each(SAME_SHAPE)
 @pytest.mark.parametrize(
     ("of_a", "of_b"), [((2, 3), (3,)), ((2, 3), (2, 1)), ((), (1,)), ((2, 3), (3, 2)), ((0,), (1,)), ((4,), (5,))]
 )
-def test_shapes_must_be_equal(name, device, of_a, of_b):
+def test_shapes_must_be_equal(call, device, of_a, of_b):
     a, b = torch.zeros(of_a, device=device), torch.zeros(of_b, device=device)
-    cure = "nothing is broadcast, use b.expand_as(a) or a.expand_as(b)"
-    expected = f"{says(name)}: a and b must have the same shape, got {list(of_a)} and {list(of_b)}; {cure}"
-    assert messages(name, device, a, b, torch.zeros_like(a)) == (expected,) * 3
+    x, y = call.names[:2]
+    cure = f"nothing is broadcast, use {y}.expand_as({x}) or {x}.expand_as({y})"
+    expected = f"{call.form.name}: {x} and {y} must have the same shape, got {list(of_a)} and {list(of_b)}; {cure}"
+    assert messages(call, a, b, out=torch.zeros_like(a)) == (expected,) * 3
 
 
-@call
-def test_dtypes_must_be_equal(name, device):
+@each(OF_TWO)
+def test_dtypes_must_be_equal(call, device):
     a, b = torch.zeros(3, device=device), torch.zeros(3, device=device, dtype=torch.float64)
-    cure = "nothing is promoted, use b.to(a.dtype)"
-    expected = f"{says(name)}: a and b must have the same dtype, got float32 and float64; {cure}"
-    assert messages(name, device, a, b, a) == (expected,) * 3
+    x, y = call.names[:2]
+    cure = f"nothing is promoted, use {y}.to({x}.dtype)"
+    expected = f"{call.form.name}: {x} and {y} must have the same dtype, got float32 and float64; {cure}"
+    assert messages(call, a, b, out=a) == (expected,) * 3
 
 
-@call
+@each(OPERATORS)
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -132,57 +80,47 @@ def test_dtypes_must_be_equal(name, device):
     ],
     ids=str,
 )
-def test_other_dtypes_are_refused(name, device, dtype):
+def test_other_dtypes_are_refused(call, device, dtype):
     a = torch.zeros(3, device=device, dtype=dtype)
     came = str(dtype).removeprefix("torch.")
-    expected = f"{says(name)}: a must be float16, bfloat16, float32 or float64, got {came}"
-    assert messages(name, device, a, a, a) == (expected,) * 3
+    expected = f"{call.form.name}: {call.names[0]} must be float16, bfloat16, float32 or float64, got {came}"
+    assert messages(call, a, out=a) == (expected,) * 3
 
 
-@mutating_call
-def test_out_must_match(name, device):
-    a = torch.zeros(2, 3, device=device)
-    of_shape = (
-        f"{says(name)}: a and out must have the same shape, got [2, 3] and [3, 2]; make out with torch.empty_like"
-    )
-    assert messages(name, device, a, a, torch.zeros(3, 2, device=device)) == (of_shape,) * 3
-    of_dtype = (
-        f"{says(name)}: a and out must have the same dtype, got float32 and float16; make out with torch.empty_like"
-    )
-    assert messages(name, device, a, a, a.half()) == (of_dtype,) * 3
+@each(WRITING)
+def test_out_must_match(call, device):
+    a, must = torch.zeros(2, 3, device=device), f"{call.form.name}: {call.names[0]} and out must have the same"
+    of_shape = f"{must} shape, got [2, 3] and [3, 2]; make out with torch.empty_like"
+    assert messages(call, a, out=torch.zeros(3, 2, device=device)) == (of_shape,) * 3
+    of_dtype = f"{must} dtype, got float32 and float16; make out with torch.empty_like"
+    assert messages(call, a, out=a.half()) == (of_dtype,) * 3
 
 
-@call
-def test_devices_must_be_equal(name):
-    a, b = torch.zeros(3, device="meta"), torch.zeros(3)
-    expected = f"{says(name)}: a and b must be on the same device, got meta and cpu; use b.to(a.device)"
-    assert message(CALLS[name], a, b, a) == expected
+@each(OF_TWO)
+@pytest.mark.parametrize(("device", "it"), [("meta", "meta"), pytest.param("cuda", "cuda:0", marks=on_cuda())])
+def test_devices_must_be_equal(call, device, it):
+    a, b = torch.zeros(3, device=device), torch.zeros(3)
+    x, y = call.names[:2]
+    expected = f"{call.form.name}: {x} and {y} must be on the same device, got {it} and cpu; use {y}.to({x}.device)"
+    assert message(call, a, b, out=a) == expected
 
 
-@call
-@on_cuda()
-def test_cpu_and_cuda_do_not_mix(name):
-    a, b = torch.zeros(3, device="cuda"), torch.zeros(3)
-    got = message(CALLS[name], a, b, a)
-    assert got == f"{says(name)}: a and b must be on the same device, got cuda:0 and cpu; use b.to(a.device)"
-
-
-@mutating_call
-def test_out_that_overlaps_itself_is_refused(name, device):
+@each(WRITING)
+def test_out_that_overlaps_itself_is_refused(call, device):
     a = torch.zeros(2, 3, device=device)
     out = torch.zeros(3, device=device).expand(2, 3)
-    expected = f"{says(name)}: out must not overlap itself, got shape [2, 3] and strides [0, 1]"
-    assert messages(name, device, a, a, out) == (expected,) * 3
+    expected = f"{call.form.name}: out must not overlap itself, got shape [2, 3] and strides [0, 1]"
+    assert messages(call, a, out=out) == (expected,) * 3
     window = torch.zeros(4, device=device).unfold(0, 3, 1)
-    expected = f"{says(name)}: out must not overlap itself, got shape [2, 3] and strides [1, 1]"
-    assert messages(name, device, a, a, window) == (expected,) * 3
+    expected = f"{call.form.name}: out must not overlap itself, got shape [2, 3] and strides [1, 1]"
+    assert messages(call, a, out=window) == (expected,) * 3
 
 
-@call
+@each(OPERATORS)
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3, 2), ()])
-def test_no_elements_and_no_dimensions(name, device, dtype, shape):
+def test_no_elements_and_no_dimensions(call, device, dtype, shape):
     a, b, out = (torch.randn(shape, device=device).to(dtype) for _ in range(3))
-    result = CALLS[name](a, b, out)
+    result = call(a, b, out=out)
     result = out if result is None else result
     assert result.shape == shape
     assert result.dtype == dtype
@@ -191,13 +129,13 @@ def test_no_elements_and_no_dimensions(name, device, dtype, shape):
 def test_nothing_is_written_when_refused(device):
     a, b, out = torch.ones(3, device=device), torch.ones(4, device=device), torch.zeros(3, device=device)
     version = out._version
-    for name in MUTATING:
-        message(CALLS[name], a, b, out)
+    for call in WRITING:
+        message(call, a, b, out=out)
     assert not out.any()
     assert out._version == version
 
 
-@pytest.mark.parametrize("name", ["mymuladd.tensor_c", "mymuladd_out.tensor_c"])
+@each(OF_TENSOR_NUMBERS)
 @pytest.mark.parametrize(
     ("c", "came"),
     [
@@ -206,18 +144,19 @@ def test_nothing_is_written_when_refused(device):
         (torch.zeros((), dtype=torch.float64, device="meta"), "float64, shape [], on meta"),
     ],
 )
-def test_c_is_a_float64_scalar_on_the_cpu(device, name, c, came):
-    op, overload = name.split(".")
+def test_c_is_a_float64_scalar_on_the_cpu(device, call, c, came):
+    x, (number, place) = call.form.name, *call.form.numbers.items()
+    expected = f"{x}: {number} must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of {came}"
+
+    def of(a):
+        (*args,), _ = call.arguments(a, out=a)
+        args[place] = c
+        return message(call.function, *args)
+
     a = torch.zeros(3, device=device)
-    expected = f"{op}: c must be a number, or for tensor_c a float64 tensor of shape [] on cpu, got one of {came}"
-
-    def call(a, c):
-        arguments = (a, a, c, a) if op == "mymuladd_out" else (a, a, c)
-        return getattr(getattr(ops, op), overload)(*arguments)
-
     if c.device.type == "cpu":
-        assert message(call, a, c) == expected
-    assert message(call, a.to("meta"), c) == expected
+        assert of(a) == expected
+    assert of(a.to("meta")) == expected
 
 
 def test_a_tensor_c_has_no_gradient(device):
@@ -310,18 +249,22 @@ def test_more_than_2_to_the_31_elements(device):
         assert [bound.item() for bound in out.aminmax()] == [1.5 * before + 1] * 2
 
 
-@call
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_none_is_no_tensor(name, device, place):
-    tensors = [torch.zeros(3, device=device) for _ in range(3)]
-    tensors[place] = None
-    if place == 2 and name not in MUTATING:
-        return
-    expected = f"{says(name)}: {('a', 'b', 'out')[place]} must be a tensor, got None"
-    assert message(CALLS[name], *tensors) == expected
-    with torch.no_grad(), torch.autocast(device):
-        assert message(CALLS[name], *tensors) == expected
-    assert message(CALLS[name], *(x if x is None else x.to("meta") for x in tensors)) == expected
+@each(OPERATORS)
+def test_none_is_no_tensor(call, device):
+    for name, (*tensors, out) in each_place(call, lambda: torch.zeros(3, device=device), None):
+        expected = f"{call.form.name}: {name} must be a tensor, got None"
+        assert message(call, *tensors, out=out) == expected
+        with torch.no_grad(), torch.autocast(device):
+            assert message(call, *tensors, out=out) == expected
+        *tensors, out = (x if x is None else x.to("meta") for x in (*tensors, out))
+        assert message(call, *tensors, out=out) == expected
+
+
+def each_place(call, tensor, wrong):
+    """Yield the name of each tensor of a call, and the tensors and ``out``, of which it is the wrong one."""
+    names = [*call.names, "out"]
+    for name in names if call.writes else names[:-1]:
+        yield name, [wrong if x == name else tensor() for x in names]
 
 
 @pytest.mark.parametrize("arguments", [(None, None, 1.0), (1.0, None, 1.0), (None, None, None)])
@@ -332,18 +275,17 @@ def test_the_public_functions_say_so_whatever_else_is_wrong(arguments):
         muladd_nb.mymul(*arguments[:2])
 
 
-@call
+@each(OPERATORS)
 @pytest.mark.parametrize("size", [0, 64])
-def test_a_storage_that_is_smaller_than_its_tensor_is_neither_read_nor_written(name, device, size):
-    for place, argument in enumerate(("a", "b", "out") if name in MUTATING else ("a", "b")):
-        tensors = [torch.zeros(2, 100, device=device) for _ in range(3)]
-        shrunk = tensors[place] = torch.zeros(2, 101, device=device)[:, 1:]
-        shrunk.untyped_storage().resize_(size)
+def test_a_storage_that_is_smaller_than_its_tensor_is_neither_read_nor_written(call, device, size):
+    shrunk = torch.zeros(2, 101, device=device)[:, 1:]
+    shrunk.untyped_storage().resize_(size)
+    for name, (*tensors, out) in each_place(call, lambda: torch.zeros(2, 100, device=device), shrunk):
         expected = (
-            f"{says(name)}: {argument} must lie in its storage, got shape [2, 100], strides [101, 1] and offset 1 in a "
+            f"{call.form.name}: {name} must lie in its storage, got shape [2, 100], strides [101, 1] and offset 1 in a "
             f"storage of {size} bytes"
         )
-        assert message(CALLS[name], *tensors) == expected
+        assert message(call, *tensors, out=out) == expected
 
 
 def test_a_storage_without_elements_to_read_may_be_empty(device):

@@ -53,7 +53,7 @@ def register(form: Form) -> None:
         partials,
         kernels=kernels,
         at_once=at_once,
-        formula=promises.formula,
+        formula=promises.formula if {*form.inputs} - {*partials, *kernels} else None,  # what is said already
         times=times,
         node=promises.node,
         instead=promises.instead or _INSTEAD.get(form.kind),
