@@ -13,11 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import calls
 import pytest
-import test_contract
 import torch
+from conftest import each
 
 import muladd_nb
+from muladd_nb._operators import FORMS
 
 ROOT = Path(__file__).parent.parent
 MADE = {".git", ".nox", ".venv", "__pycache__", "build", "dist", "gallery", "node_modules"}  # folders of no source
@@ -199,15 +201,24 @@ def test_every_public_function_is_documented(function):
     assert re.search(rf"autofunction:: ([\w.]+\.)?{function.name}\b|`muladd_nb\.([\w.]+\.)?{function.name}\(", pages)
 
 
-@pytest.mark.parametrize("schema", sorted(test_contract.SCHEMAS))  # which are those that torch knows
-def test_every_operator_is_complete(schema):
-    operator = schema.partition("(")[0]
+def test_every_operator_has_a_call_and_a_row_in_the_documentation():
+    schemas = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("muladd_nb::")]
+    public = {str(schema) for schema in schemas if not schema.name.startswith("muladd_nb::_")}
+    assert public == {str(call.form.op._schema) for call in calls.OPERATORS}
+    documented = re.findall(r"^\| `(\S+\(.* -> .*?)` \|", text("docs/operators/index.md"), re.MULTILINE)
+    assert sorted(documented) == sorted(schema.removeprefix("muladd_nb::") for schema in public)
+    assert {call.function for call in calls.CALLS if call.is_public} == {*calls.PUBLIC.values()}
+    # Beside them stand what compiled backward passes call, and the operators of derivatives.
+    private = {str(schema) for schema in schemas} - public - {str(form.op._schema) for form in FORMS if form.by}
+    assert {schema.replace("::_", "::").replace("_uncast", "") for schema in private} <= public
+
+
+@each(calls.OPERATORS)
+def test_every_operator_is_complete(call):
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):  # fake kernels stand at Meta, batching rules last
-        assert has_kernel(f"muladd_nb::{operator}", key), key
-    assert has_kernel(f"muladd_nb::{operator}", "CUDA") == bool(muladd_nb.build_info()["cuda_version"])
-    assert operator in test_contract.CALLS
-    assert f"| `{schema}` |" in text("docs/operators/index.md")
+        assert has_kernel(call.form.op.name(), key), key
+    assert has_kernel(call.form.op.name(), "CUDA") == bool(muladd_nb.build_info()["cuda_version"])
 
 
 def test_every_python_file_is_installed():
@@ -320,7 +331,7 @@ def test_the_coefficients_are_made_as_the_headers_have_them():
 
 
 def test_the_layer_names_no_operator_and_no_file_of_this_project():
-    operators = {re.split(r"[.(]", schema)[0] for schema in test_contract.SCHEMAS} | {"muladd_nb"}
+    operators = {call.form.op.overloadpacket.__name__ for call in calls.OPERATORS} | {"muladd_nb"}
     for folder in ("src/elementwise", "muladd_nb/_layer"):
         for path in sources():
             if path.is_relative_to(ROOT / folder):

@@ -1,12 +1,10 @@
 """Whoever listens to operators hears these, also through the public functions and their short cut."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
-from calls import FUNCTIONS, WRITES
-from conftest import on_cuda
+from calls import CALLS, RETURNING
+from conftest import each, on_cuda
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,20 +13,9 @@ import muladd_nb
 
 ops = torch.ops.muladd_nb
 
-CALLS = {
-    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), ops.mymuladd.default),
-    "public_tensor": (lambda a, b: muladd_nb.mymuladd(a, b, a), ops.mymuladd.Tensor),
-    "public_tensor_out": (
-        lambda a, b: muladd_nb.mymuladd(a, b, a, out=torch.empty_like(a)),
-        ops.mymuladd_out.Tensor,
-    ),
-    "mymul": (ops.mymul, ops.mymul.default),
-    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), ops.mymuladd.default),
-    "public_mymul": (lambda a, b: muladd_nb.mymul(a, b), ops.mymul.default),
-    "public_out": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5, out=torch.empty_like(a)), ops.mymuladd_out.default),
-    "public_myadd_out": (lambda a, b: muladd_nb.myadd_out(a, b, torch.empty_like(a)), ops.myadd_out.default),
-}
-call = pytest.mark.parametrize(("function", "op"), CALLS.values(), ids=CALLS)
+
+def inputs(device):
+    return [torch.randn(3, device=device) for _ in range(3)]
 
 
 class Recorder:
@@ -47,66 +34,52 @@ class FunctionRecorder(Recorder, TorchFunctionMode):
     __torch_function__ = Recorder.note
 
 
-@call
+@each(CALLS)
 @pytest.mark.parametrize("mode", [DispatchRecorder, FunctionRecorder])
-def test_modes_see_the_operator(device, function, op, mode):
+def test_modes_see_the_operator(device, call, mode):
     recorder = mode()
     recorder.seen = []
     with recorder:
-        function(torch.randn(3, device=device), torch.randn(3, device=device))
+        call(*inputs(device), out=torch.empty(3, device=device))
     # torch.ops.muladd_nb.mymuladd shows itself to a function mode, its overload to a dispatch mode.
-    expected = {op} if mode is DispatchRecorder else {op, op.overloadpacket}
-    assert expected & set(recorder.seen)
+    op = call.form.op
+    assert ({op} if mode is DispatchRecorder else {op, op.overloadpacket}) & set(recorder.seen)
 
 
-@call
-def test_make_fx_records_the_operator(device, function, op):
-    graph = make_fx(function)(torch.randn(3, device=device), torch.randn(3, device=device))
-    assert op in [node.target for node in graph.graph.nodes]
+@each(CALLS)
+def test_make_fx_records_the_operator(device, call):
+    a, b, c = inputs(device)
+    graph = make_fx(lambda *x: call(*x, out=torch.empty_like(a)))(a, b, c)
+    assert call.form.op in [node.target for node in graph.graph.nodes]
 
 
-@call
-def test_the_profiler_names_the_operator(device, function, op):
+@each(CALLS)
+def test_the_profiler_names_the_operator(device, call):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        function(torch.randn(3, device=device), torch.randn(3, device=device))
-    assert op.name().split(".")[0] in {event.name for event in profiler.events()}
+        call(*inputs(device), out=torch.empty(3, device=device))
+    assert call.form.op._schema.name in {event.name for event in profiler.events()}
 
 
-traced = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # a number that is made there is a constant
-
-
-@traced
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_jit_trace_records_the_operator(device, name):
-    function, _ = FUNCTIONS[name]
-    a, b = torch.randn(3, device=device), torch.randn(3, device=device)
-    of_trace = torch.jit.trace(function, (a, b))
-    operator = re.match("(public_)?([a-z]+)", name)[2]
-    assert f"muladd_nb::{operator}" in {node.kind() for node in of_trace.graph.nodes()}
-    assert torch.equal(of_trace(b, a), function(b, a))
-
-
-@traced
-@pytest.mark.parametrize("name", WRITES)
-def test_jit_trace_records_a_write(device, name):
-    write, _ = WRITES[name]
-
-    def function(a, b):
+@each(CALLS)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # a number that is made there is a constant
+def test_jit_trace_records_the_operator(device, call):
+    def function(a, b, c):
         out = torch.zeros_like(a)
-        write(a, b, out)
-        return out.clone()
+        result = call(a, b, c, out=out)
+        return out.clone() if call.writes else result
 
-    a, b = torch.randn(3, device=device), torch.randn(3, device=device)
-    assert torch.equal(torch.jit.trace(function, (a, b))(b, a), function(b, a))
+    a, b, c = inputs(device)
+    traced = torch.jit.trace(function, (a, b, c))
+    assert call.form.op._schema.name in {node.kind() for node in traced.graph.nodes()}
+    assert torch.equal(traced(b, c, a), function(b, c, a))
 
 
-@pytest.mark.parametrize("name", ["mymuladd", "mymul", "public_mymuladd", "public_mymul"])
-def test_parameters_and_no_grad(device, name):
-    function, _ = CALLS[name]
-    weight, x = torch.nn.Parameter(torch.randn(3, device=device)), torch.randn(3, device=device)
-    assert function(weight, x).requires_grad
+@each(RETURNING)
+def test_parameters_and_no_grad(device, call):
+    weight, x, y = torch.nn.Parameter(torch.randn(3, device=device)), *inputs(device)[1:]
+    assert call(weight, x, y).requires_grad
     with torch.no_grad():
-        assert not function(weight, x).requires_grad
+        assert not call(weight, x, y).requires_grad
 
 
 @pytest.mark.parametrize(("wrong", "got"), [

@@ -3,8 +3,11 @@
 import warnings
 from contextlib import nullcontext
 
+import calls
 import pytest
 import torch
+from calls import WRITES
+from conftest import each
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,55 +17,42 @@ import muladd_nb
 
 ops = torch.ops.muladd_nb
 
-WRITES = {
-    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), lambda a, b: a + b),
-    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: ops.mymuladd(a, b, 0.5)),
-    "mymuladd.Tensor_out": (
-        lambda a, b, out: ops.mymuladd.Tensor_out(a, b, b, out=out),
-        lambda a, b: ops.mymuladd.Tensor(a, b, b),
-    ),
-    "mymuladd.out": (lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out), lambda a, b: ops.mymuladd(a, b, 0.5)),
-    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), lambda a, b: ops.mymul(a, b)),
-}
-write = pytest.mark.parametrize("name", WRITES)
+RAW = [call for call in WRITES if not call.is_public]
 
 
-@write
-def test_written_in_place(name, device, dtype):
-    call, reference = WRITES[name]
+@each(RAW)
+def test_written_in_place(call, device, dtype):
     a, b, out = (torch.randn(5, 7, device=device).to(dtype) for _ in range(3))
     pointer, version = out.data_ptr(), out._version
-    result = call(a, b, out)
-    assert torch.equal(out, reference(a, b))
+    result = call(a, b, out=out)
+    assert torch.equal(out, call.result(a, b))
     assert out.data_ptr() == pointer
     assert out._version == version + 1
-    assert result is (out if "." in name else None)
+    assert result is (out if call.returns_out else None)
 
 
-@write
-def test_writes_to_the_meta_device_are_counted_and_refused_ones_are_not(name):
-    call, _ = WRITES[name]
+@each(RAW)
+def test_writes_to_the_meta_device_are_counted_and_refused_ones_are_not(call):
     a, out = torch.empty(3, device="meta"), torch.empty(3, device="meta")
-    call(a, a, out)
+    call(a, out=out)
     assert out._version == 1
-    with pytest.raises(RuntimeError, match=f"^{name}: a and out must have the same shape"):
-        call(a[:2], a[:2], out)
+    with pytest.raises(RuntimeError, match=f"^{call.form.name}: .*out must have the s"):
+        call(a[:2], out=out)
     assert out._version == 1
 
 
-@write
+@each(RAW)
 @pytest.mark.parametrize("n", [7, 1 << 17])
-def test_out_may_be_an_input_itself(name, device, dtype, n):
-    call, reference = WRITES[name]
-    for which in (0, 1):
-        inputs = [torch.randn(n, device=device).to(dtype) for _ in range(2)]
-        expected = reference(*inputs)
-        call(*inputs, inputs[which])
+def test_out_may_be_an_input_itself(call, device, dtype, n):
+    for which in range(len(call.names)):
+        inputs = [torch.randn(n, device=device).to(dtype) for _ in call.names]
+        expected = call.result(*inputs)
+        call(*inputs, out=inputs[which])
         assert torch.equal(inputs[which], expected)
-    both = torch.randn(n, device=device).to(dtype)
-    expected = reference(both, both)
-    call(both, both, both)
-    assert torch.equal(both, expected)
+    every = torch.randn(n, device=device).to(dtype)
+    expected = call.result(every)
+    call(every, out=every)
+    assert torch.equal(every, expected)
 
 
 OVERLAPPING = {
@@ -83,29 +73,26 @@ APART = {
 }
 
 
-@write
+@each(RAW)
 @pytest.mark.parametrize("case", OVERLAPPING)
-def test_partial_overlap_is_refused(name, device, case):
-    call, _ = WRITES[name]
+def test_partial_overlap_is_refused(call, device, case):
     memory = torch.randn(100, device=device)
     before = memory.clone()
     out, x = OVERLAPPING[case](memory)
-    other = torch.zeros(x.shape, device=device)
-    with pytest.raises(RuntimeError, match=f"^{name}: out must be a itself or share no memory with it"):
-        call(x, other, out)
-    with pytest.raises(RuntimeError, match=f"^{name}: out must be b itself or share no memory with it"):
-        call(other, x, out)
+    for place, name in enumerate(call.names):
+        inputs = [torch.zeros(x.shape, device=device) for _ in call.names]
+        inputs[place] = x
+        with pytest.raises(RuntimeError, match=f"^{call.form.name}: out must be {name} itself or share no memory with"):
+            call(*inputs, out=out)
     assert torch.equal(memory, before)
 
 
-@write
+@each(RAW)
 @pytest.mark.parametrize("case", APART)
-def test_views_that_share_no_element_are_taken(name, device, case):
-    call, reference = WRITES[name]
-    memory = torch.randn(100, device=device)
-    out, x = APART[case](memory)
-    expected = reference(x, x)
-    call(x, x, out)
+def test_views_that_share_no_element_are_taken(call, device, case):
+    out, x = APART[case](torch.randn(100, device=device))
+    expected = call.result(x)
+    call(x, out=out)
     assert torch.equal(out, expected)
 
 
@@ -164,14 +151,13 @@ def test_overlap_is_decided_as_numpy_decides():
     assert min(decided.values()) > 100
 
 
-@write
-def test_a_backward_through_an_overwritten_tensor_raises(name, device):
-    call, _ = WRITES[name]
+@each(RAW)
+def test_a_backward_through_an_overwritten_tensor_raises(call, device):
     x = torch.randn(3, device=device, requires_grad=True)
     y = x * 2
     z = y.sin()
     with torch.no_grad():
-        call(y, y, y)
+        call(y, out=y)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
 
@@ -196,20 +182,9 @@ OBSERVERS = {
     "inference mode": torch.inference_mode,
 }
 KINDS = {"plain": lambda x: x, "wrapper": lambda x: TwoTensor(x, x.clone())}
-EVERY_WRITE = {
-    **{name: call for name, (call, _) in WRITES.items()},
-    "mymul_out": lambda a, b, out: ops.mymul_out(a, b, out),
-    "mymuladd_out.Tensor": lambda a, b, out: ops.mymuladd_out.Tensor(a, b, b, out),
-    "mymuladd_out.tensor_c": lambda a, b, out: ops.mymuladd_out.tensor_c(
-        a, b, torch.tensor(0.5, dtype=torch.float64), out
-    ),
-    "public mymuladd": lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out),
-    "public mymul": lambda a, b, out: muladd_nb.mymul(a, b, out=out),
-    "public myadd_out": lambda a, b, out: muladd_nb.myadd_out(a, b, out),
-}
 
 
-@pytest.mark.parametrize("call", EVERY_WRITE.values(), ids=EVERY_WRITE)
+@each(WRITES)
 @pytest.mark.parametrize("observer", OBSERVERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_write_is_counted(device, call, observer, kind):
@@ -219,28 +194,34 @@ def test_every_write_is_counted(device, call, observer, kind):
     for view in (memory, memory[1:]):
         y, part = x * memory, a[4 - len(view) :]
         with OBSERVERS[observer](), torch.no_grad():
-            call(part, part, view)
+            call(part, out=view)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
 
 
-@pytest.mark.parametrize("name", ["mymuladd.out", "mymul_out", "myadd_out"])
-def test_a_batched_write_is_counted(device, name):
+@each(RAW)
+def test_a_batched_write_is_counted(device, call):
     a, out = torch.ones(2, 3, device=device), torch.zeros(2, 3, device=device)
-    torch.vmap(lambda a, out: EVERY_WRITE[name](a, a, out), out_dims=None if "." not in name else 0)(a, out)
+    torch.vmap(lambda a, out: call(a, out=out), out_dims=0 if call.returns_out else None)(a, out)
     assert out._version == 1
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-@pytest.mark.parametrize("name", [name for name in EVERY_WRITE if "." not in name or "_out." in name])
-def test_a_compiled_write_is_counted(device, name, backend):
+def test_a_compiled_write_is_counted(device, backend):
+    """Of all of them in one program, which is compiled in the time of one."""
+
+    def write(a, outs):
+        for call, out in zip(WRITES, outs, strict=True):
+            call(a, out=out)
+
     x = torch.randn(4, device=device, requires_grad=True)
-    out = torch.randn(4, device=device)
-    y = x * out
+    outs = [torch.randn(4, device=device) for _ in WRITES]
+    results = [x * out for out in outs]
     with torch.no_grad():
-        torch.compile(EVERY_WRITE[name], backend=backend, fullgraph=True)(x.detach(), x.detach(), out)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        y.sum().backward()
+        torch.compile(write, backend=backend, fullgraph=True)(x.detach(), outs)
+    for y in results:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
 
 
 def test_inference_tensors_have_no_version_and_are_written(device):
@@ -250,49 +231,46 @@ def test_inference_tensors_have_no_version_and_are_written(device):
         assert torch.equal(out, a + a)
 
 
-@write
-def test_inference_tensors_are_not_written_outside_inference_mode(name, device):
-    call, _ = WRITES[name]
+@each(RAW)
+def test_inference_tensors_are_not_written_outside_inference_mode(call, device):
     a = torch.randn(3, device=device)
     with torch.inference_mode():
         out = torch.zeros(3, device=device)
     for x in (a, out):
-        with pytest.raises(RuntimeError, match=f"^{name}: out was made in inference mode and is not written outside"):
-            call(x, x, out)
+        sentence = f"^{call.form.name}: out was made in inference mode and is not written outside"
+        with pytest.raises(RuntimeError, match=sentence):
+            call(x, out=out)
     assert not out.any()
 
 
-@pytest.mark.parametrize("which", ["a", "b", "out"])
-def test_public_functions_refuse_gradients_through_out(device, which):
-    tensors = {name: torch.randn(3, device=device, requires_grad=name == which) for name in ("a", "b", "out")}
-    a, b, out = tensors.values()
-    for name, call in {
-        "mymuladd": lambda: muladd_nb.mymuladd(a, b, 1, out=out),
-        "mymul": lambda: muladd_nb.mymul(a, b, out=out),
-        "myadd_out": lambda: muladd_nb.myadd_out(a, b, out),
-    }.items():
-        with pytest.raises(RuntimeError, match=f"^{name}: no gradient is recorded through out, but {which} requires"):
-            call()
+@each([call for call in WRITES if call.is_public])
+def test_public_functions_refuse_gradients_through_out(device, call):
+    for name in [*call.names, "out"]:
+        tensors = {x: torch.randn(3, device=device, requires_grad=x == name) for x in [*call.names, "out"]}
+        *inputs, out = tensors.values()
+        sentence = f"^{call.function.__name__}: no gradient is recorded through out, but {name} requires"
+        with pytest.raises(RuntimeError, match=sentence):
+            call(*inputs, out=out)
         with torch.no_grad():
-            call()
+            call(*inputs, out=out)
 
 
-@write
-def test_raw_operators_warn_once_and_do_not_record(name, device, monkeypatch):
+@each(RAW)
+def test_raw_operators_warn_once_and_do_not_record(call, device, monkeypatch):
     from muladd_nb._layer import mutation
 
     monkeypatch.setattr(mutation, "_warned", set())
-    call, reference = WRITES[name]
-    a, b = (torch.randn(3, device=device, requires_grad=True) for _ in range(2))
+    inputs = [torch.randn(3, device=device, requires_grad=True) for _ in call.names]
     out = torch.zeros(3, device=device)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        call(a, b, out)
-        call(a, b, out)
-    assert [str(w.message).split(":")[0] for w in caught] == [name]
-    assert caught[0].filename == __file__
+        call(*inputs, out=out)
+        call(*inputs, out=out)
+    (warning,) = caught
+    assert str(warning.message).startswith(f"{call.form.name}: ")
+    assert warning.filename == calls.__file__  # which calls it
     assert not out.requires_grad
-    assert torch.equal(out, reference(a, b))
+    assert torch.equal(out, call.result(*inputs))
 
 
 def test_public_functions_return_out(device, dtype):
@@ -305,15 +283,14 @@ def test_public_functions_return_out(device, dtype):
     assert torch.equal(out, a + b)
 
 
-@write
-def test_a_lazy_clone_is_written_apart_from_its_original(name):
-    call, reference = WRITES[name]
+@each(RAW)
+def test_a_lazy_clone_is_written_apart_from_its_original(call):
     a = torch.randn(100)
     out = torch._lazy_clone(a)
-    before, expected = a.clone(), reference(a, a)
-    call(a, a, out)
+    before, expected = a.clone(), call.result(a)
+    call(a, out=out)
     assert torch.equal(out, expected)
     assert torch.equal(a, before)
     shifted = torch._lazy_clone(a)
-    call(a[:50], a[:50], shifted[25:75])  # its memory is its own, so this is no overlap
+    call(a[:50], out=shifted[25:75])  # its memory is its own, so this is no overlap
     assert torch.equal(a, before)
