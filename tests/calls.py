@@ -57,7 +57,7 @@ class Call:
         return formula(**{x: given[x] for x in inspect.signature(formula).parameters})
 
     def result(self, *tensors, c=0.5):
-        """Return it in new memory, with the bits of the form that returns it; of one that only writes, see above."""
+        """Return the result of the form that returns it, with its bits; where none does, that of the formula."""
         functional = self.form.functional
         return functional(*self._by_name(tensors, c).values()) if functional else self.expected(*tensors, c=c)
 

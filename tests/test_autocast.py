@@ -1,9 +1,12 @@
 """Autocast follows the region's dtype, with gradients, vmap and compilation."""
 
 import itertools
+from contextlib import nullcontext
 
 import pytest
 import torch
+from calls import RETURNING
+from conftest import each
 
 import muladd_nb
 from muladd_nb._layer import autocast
@@ -11,58 +14,52 @@ from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, Form
 
 ops = torch.ops.muladd_nb
 
-FUNCTIONS = {
-    "mymuladd": lambda a, b: ops.mymuladd(a, b, 0.5),
-    "mymuladd.Tensor": lambda a, b: ops.mymuladd.Tensor(a, b, b.detach()),
-    "mymul": ops.mymul,
-    "public_mymuladd": lambda a, b: muladd_nb.mymuladd(a, b, 0.5),
-    "public_mymul": lambda a, b: muladd_nb.mymul(a, b),
-}
-function = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 target = pytest.mark.parametrize("target", [torch.bfloat16, torch.float16], ids=str)
 
 
-@function
+@each(RETURNING)
 @target
-def test_the_region_chooses_the_dtype(device, function, target):
+def test_the_region_chooses_the_dtype(device, call, target):
     a, b = torch.randn(3, 4, device=device), torch.randn(3, 4, device=device)
     with torch.autocast(device, target):
-        result = function(a, b)
-        mixed = function(a, b.to(target))
+        result = call(a, b)
+        mixed = call(a, b.to(target))
     assert result.dtype == target
-    assert torch.equal(result, function(a.to(target), b.to(target)))
+    assert torch.equal(result, call(a.to(target), b.to(target)))
     assert torch.equal(mixed, result)
     with torch.autocast(device, target, enabled=False):
-        assert function(a, b).dtype == torch.float32
-    assert function(a, b).dtype == torch.float32
+        assert call(a, b).dtype == torch.float32
+    assert call(a, b).dtype == torch.float32
 
 
-@function
-def test_float64_is_left_alone(device, function):
+@each(RETURNING)
+def test_float64_is_left_alone(device, call):
     a = torch.randn(3, device=device, dtype=torch.float64)
     with torch.autocast(device, torch.bfloat16):
-        assert torch.equal(function(a, a), function(a, a).double())
-        assert function(a, a).dtype == torch.float64
+        assert torch.equal(call(a, a), call(a, a).double())
+        assert call(a, a).dtype == torch.float64
 
 
-@function
+@each(RETURNING)
 @target
-def test_gradients_come_in_the_dtype_of_the_inputs(device, function, target):
-    a, b = (torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2))
+def test_gradients_come_in_the_dtype_of_the_inputs(device, call, target):
+    inputs = [torch.randn(3, 4, device=device, requires_grad=True) for _ in call.names]
     with torch.autocast(device, target):
-        result = function(a, b)
-    result.sum().backward()
-    assert a.grad.dtype == torch.float32
-    assert torch.equal(a.grad, b.detach().to(target).float())
+        result = call(*inputs)
+    cast = [x.detach().to(target).requires_grad_() for x in inputs]
+    expected = torch.autograd.grad(call.expected(*cast).sum(), cast)
+    for gradient, right in zip(torch.autograd.grad(result.sum(), inputs), expected, strict=True):
+        assert gradient.dtype == torch.float32
+        assert torch.equal(gradient, right.float())
 
 
-@function
+@each(RETURNING)
 @target
-def test_vmap(device, function, target):
+def test_vmap(device, call, target):
     a, b = torch.randn(3, 4, device=device), torch.randn(4, device=device)
     with torch.autocast(device, target):
-        result = torch.vmap(function, (0, None))(a, b)
-    assert torch.equal(result, function(a.to(target), b.to(target).expand(3, 4)))
+        result = torch.vmap(call, (0, None))(a, b)
+    assert torch.equal(result, call(a.to(target), b.to(target).expand(3, 4)))
 
 
 def test_compiled(device):
@@ -90,31 +87,35 @@ def test_what_is_written_into_is_not_cast(device):
     assert torch.equal(out, ops.mymuladd(a, a, 0.5))
 
 
-@function
-def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device, function):
+@each(RETURNING)
+def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device, call):
     a = torch.zeros(2, 100, device=device)
     a.untyped_storage().resize_(64)
     with torch.autocast(device), pytest.raises(RuntimeError, match=": a must lie in its storage, got shape "):
-        function(a, a)
+        call(a, a)
 
 
-@function
+@each(RETURNING)
 @target
 @pytest.mark.parametrize(("n", "backend"), [
     *itertools.product((5, 70_000), (None, "aot_eager")),
     *(pytest.param(n, "inductor", marks=pytest.mark.slow) for n in (5, 70_000)),
 ])  # fmt: skip
-def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, function, target, n, backend):
+def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, call, target, n, backend):
     """Not in that of the region that it happens to run in, in which 300,000 is infinite, or not exact."""
-    a = torch.ones(n, device=device, requires_grad=True)
-    b = torch.full((n,), 300_001.0, device=device, requires_grad=True)
-    result = (torch.compile(function, backend=backend) if backend else function)(a, b)
-    with torch.autocast(device, target):
-        gradients = torch.autograd.grad(result.sum(), (a, b), create_graph=backend is None)
-        if backend is None:
-            gradients += torch.autograd.grad(gradients[0].sum(), b)
-    expected = (b, a, torch.ones(n, device=device))
-    assert all(map(torch.equal, gradients, expected[: len(gradients)]))
+    inputs = [torch.full((n,), x, device=device, requires_grad=True) for x in (1.0, 300_001.0, 2.0)[: len(call.names)]]
+
+    def derivatives(function, region):
+        result = function(*inputs)
+        with region:
+            gradients = torch.autograd.grad(result.sum(), inputs, create_graph=backend is None)
+            if backend is None:
+                gradients += torch.autograd.grad(sum(gradients).sum(), inputs, materialize_grads=True)
+        return gradients
+
+    function = torch.compile(call, backend=backend) if backend else call
+    ours, right = derivatives(function, torch.autocast(device, target)), derivatives(call.expected, nullcontext())
+    assert all(map(torch.equal, ours, right))
 
 
 def test_an_operator_that_writes_into_an_input_is_not_cast():

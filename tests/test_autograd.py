@@ -1,47 +1,46 @@
 """Derivatives: reverse and forward mode, any number of times, saving no more than they need."""
 
-import pytest
+import itertools
+
 import torch
+from calls import RETURNING
+from conftest import each
 from torch.autograd import forward_ad
 
 import muladd_nb
 
 ops = torch.ops.muladd_nb
 
-FUNCTIONS = {
-    "mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
-    "mymuladd.Tensor": (lambda a, b: ops.mymuladd.Tensor(a, b, a), lambda a, b: a * b + a),
-    "mymul": (ops.mymul, torch.mul),
-    "public_mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.5), lambda a, b: a * b + 0.5),
-    "public_mymul": (muladd_nb.mymul, torch.mul),
-}
-function = pytest.mark.parametrize(("ours", "reference"), FUNCTIONS.values(), ids=FUNCTIONS)
+
+def some(names):
+    """Yield all ways to choose some of them."""
+    return [needs for needs in itertools.product([True, False], repeat=len(names)) if any(needs)]
 
 
-@function
-def test_gradcheck(device, ours, reference):
-    a, b = (torch.randn(2, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+@each(RETURNING)
+def test_gradcheck(device, call):
+    inputs = [torch.randn(2, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in call.names]
     assert torch.autograd.gradcheck(
-        ours, (a, b), check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+        call, inputs, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
     )
-    assert torch.autograd.gradgradcheck(ours, (a, b), check_fwd_over_rev=True, check_batched_grad=True)
-    transposed = b.t().detach().clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: ours(a, b.t()), (a, transposed))
+    assert torch.autograd.gradgradcheck(call, inputs, check_fwd_over_rev=True, check_batched_grad=True)
+    first, *others = inputs
+    transposed = [x.t().detach().clone().requires_grad_() for x in others]
+    assert torch.autograd.gradcheck(lambda first, *others: call(first, *(x.t() for x in others)), (first, *transposed))
 
 
-@function
-@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
-def test_gradients(device, dtype, ours, reference, needs):
-    a, b = (torch.randn(5, 7, device=device).to(dtype).requires_grad_(need) for need in needs)
-    wanted = [x for x in (a, b) if x.requires_grad]
-    grad = torch.randn(5, 7, device=device).to(dtype)
-    mine = torch.autograd.grad(ours(a, b), wanted, grad)
-    theirs = torch.autograd.grad(reference(a, b), wanted, grad)
-    assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
+@each(RETURNING)
+def test_gradients(device, dtype, call):
+    for needs in some(call.names):
+        inputs = [torch.randn(5, 7, device=device).to(dtype).requires_grad_(need) for need in needs]
+        wanted = [x for x in inputs if x.requires_grad]
+        grad = torch.randn(5, 7, device=device).to(dtype)
+        ours, right = (torch.autograd.grad(f(*inputs), wanted, grad) for f in (call, call.expected))
+        assert all(map(torch.equal, ours, right))
 
 
-@function
-def test_third_derivative(device, ours, reference):
+@each(RETURNING)
+def test_third_derivative(device, call):
     def third(f):
         x = torch.full((3,), 0.7, dtype=torch.float64, device=device, requires_grad=True)
         y = f(f(x, x), x).sum()
@@ -50,7 +49,7 @@ def test_third_derivative(device, ours, reference):
             y = g.sum()
         return y
 
-    torch.testing.assert_close(third(ours), third(reference))
+    torch.testing.assert_close(third(call), third(call.expected))
 
 
 def test_only_what_a_needed_gradient_reads_is_saved(device):
@@ -69,51 +68,31 @@ def test_backward_is_made_of_mymul(device):
     assert sum(event.name == "muladd_nb::mymul" for event in profiler.events()) == 1
 
 
-@function
-def test_nothing_is_recorded_without_need(device, ours, reference):
+@each(RETURNING)
+def test_nothing_is_recorded_without_need(device, call):
     a, b = torch.randn(3, device=device, requires_grad=True), torch.randn(3, device=device)
-    assert ours(b, b).grad_fn is None
+    assert call(b).grad_fn is None
     with torch.no_grad():
-        assert not ours(a, b).requires_grad
+        assert not call(a, b).requires_grad
     with torch.inference_mode():
-        assert ours(a, b).is_inference()
+        assert call(a, b).is_inference()
 
 
-@function
-def test_dual_numbers(device, dtype, ours, reference):
-    a, b, ta, tb = (torch.randn(3, 4, device=device).to(dtype) for _ in range(4))
-    for tangents in ((ta, tb), (ta, None), (None, tb)):
+@each(RETURNING)
+def test_dual_numbers(device, dtype, call):
+    for needs in some(call.names):
+        inputs, tangents = ([torch.randn(3, 4, device=device).to(dtype) for _ in needs] for _ in range(2))
         with forward_ad.dual_level():
-            pair = [x if t is None else forward_ad.make_dual(x, t) for x, t in zip((a, b), tangents, strict=True)]
-            mine, theirs = (forward_ad.unpack_dual(f(*pair)) for f in (ours, reference))
-        torch.testing.assert_close(mine.tangent, theirs.tangent)
-        assert torch.equal(mine.primal, ours(a, b))
+            given = [forward_ad.make_dual(x, t) if n else x for x, t, n in zip(inputs, tangents, needs, strict=True)]
+            ours, right = (forward_ad.unpack_dual(f(*given)) for f in (call, call.expected))
+        torch.testing.assert_close(ours.tangent, right.tangent)
+        assert torch.equal(ours.primal, call(*inputs))
 
 
 def test_c_is_any_real_number(device):
     a = torch.randn(3, device=device)
     for c in (1, True, 0.5, float("inf")):
         assert torch.equal(muladd_nb.mymuladd(a, a, c), ops.mymuladd(a, a, float(c)))
-
-
-@pytest.mark.parametrize("needs", [(True, True, True), (False, False, True), (False, True, True), (True, False, False)])
-def test_c_that_is_a_tensor_has_a_gradient(device, dtype, needs):
-    tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_(need) for need in needs]
-    wanted = [x for x in tensors if x.requires_grad]
-    grad = torch.randn(5, 7, device=device).to(dtype)
-    expected = torch.autograd.grad(tensors[0] * tensors[1] + tensors[2], wanted, grad)
-    for function in (muladd_nb.mymuladd, ops.mymuladd.Tensor):
-        result = function(*tensors)
-        mine = torch.autograd.grad(result, wanted, grad)
-        assert all(torch.equal(x, y) for x, y in zip(mine, expected, strict=True))
-
-
-def test_gradcheck_of_three_tensors(device):
-    tensors = [torch.randn(2, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(3)]
-    assert torch.autograd.gradcheck(
-        muladd_nb.mymuladd, tensors, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
-    )
-    assert torch.autograd.gradgradcheck(muladd_nb.mymuladd, tensors, check_fwd_over_rev=True, check_batched_grad=True)
 
 
 def test_a_modulation_learns_gamma_and_beta(device):

@@ -5,6 +5,8 @@ import itertools
 import layouts
 import pytest
 import torch
+from calls import OPERATORS
+from conftest import each
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.autograd import gradcheck, gradgradcheck
@@ -20,36 +22,35 @@ from torch.testing._internal.optests import (  # noqa: E402
     make_fx_check,
 )
 
-ops = torch.ops.muladd_nb
-TENSORS = {"mymuladd": 2, "mymul": 2, "mymuladd.Tensor": 3}
+from muladd_nb._layer.operator import FUNCTIONAL  # noqa: E402
+
 SHAPES = [(), (3,), (2, 3), (0, 2), (2, 1, 3)]
 
 
 def sample_inputs(info, device, dtype, requires_grad, **kwargs):
     for shape in SHAPES:
-        tensors = [
-            torch.randn(shape, device=device).to(dtype).requires_grad_(requires_grad) for _ in range(info.tensors)
-        ]
-        yield SampleInput(tensors[0], args=(*tensors[1:], *[0.5] * (info.name == "mymuladd")))
+        tensors = [torch.randn(shape, device=device).to(dtype).requires_grad_(requires_grad) for _ in info.call.names]
+        (first, *args), _ = info.call.arguments(*tensors)
+        yield SampleInput(first, args=tuple(args))
 
 
 def error_inputs(info, device, **kwargs):
-    a, more = torch.zeros(2, 3, device=device), info.tensors - 2
-    number = [0.5] * (info.name == "mymuladd")
+    a = torch.zeros(2, 3, device=device)
     for b, sentence in {
         torch.zeros(2, device=device): r"must have (the same shape|shapes that broadcast), got \[2, 3\]",
         torch.zeros(2, 3, device=device, dtype=torch.float64): "must have the same dtype, got float32 and float64",
         torch.zeros(2, 3, device="meta"): "must be on the same device",
     }.items():
-        yield ErrorInput(SampleInput(a, args=(b, *[a] * more, *number)), error_regex=sentence)
+        (first, *args), _ = info.call.arguments(*[a, b, a][: len(info.call.names)])
+        yield ErrorInput(SampleInput(first, args=tuple(args)), error_regex=sentence)
 
 
-def info(name, op, aten):
+def info(call):
     found = OpInfo(
-        name,
-        op=op,
-        ref=aten,
-        dtypes={torch.float16, torch.bfloat16, torch.float32, torch.float64},
+        str(call),
+        op=call.function,
+        ref=lambda *args: call.expected(*(x for x in args if isinstance(x, torch.Tensor))),
+        dtypes={*call.form.dtypes},
         sample_inputs_func=sample_inputs,
         error_inputs_func=error_inputs,
         supports_out=False,
@@ -57,16 +58,12 @@ def info(name, op, aten):
         supports_fwgrad_bwgrad=True,
         check_batched_forward_grad=True,
     )
-    found.tensors = TENSORS[name]
+    found.call = call
     return found
 
 
-OPERATORS = [
-    info("mymuladd", ops.mymuladd, lambda a, b, c: a * b + c),
-    info("mymul", ops.mymul, torch.mul),
-    info("mymuladd.Tensor", ops.mymuladd.Tensor, lambda a, b, c: a * b + c),
-]
-operator = pytest.mark.parametrize("info", OPERATORS, ids=lambda info: info.name)
+FUNCTIONAL_CALLS = [call for call in OPERATORS if call.form.kind == FUNCTIONAL]
+operator = pytest.mark.parametrize("info", [*map(info, FUNCTIONAL_CALLS)], ids=lambda info: info.name)
 
 
 def noncontiguous(sample):
@@ -110,21 +107,12 @@ def test_the_schema_says_what_is_written_and_returned(info, device):
     assert mode.ops  # it has seen them
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda a, b, out: ops.myadd_out(a, b, out),
-        lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
-        lambda a, b, out: ops.mymuladd_out.Tensor(a, b, a, out),
-        lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
-        lambda a, b, out: ops.mymul.out(a, b, out=out),
-    ],
-)
-def test_the_schema_says_so_of_writes_too(write, device):
-    a, b, out = (torch.randn(2, 3, device=device) for _ in range(3))
+@each([call for call in OPERATORS if call.writes])
+def test_the_schema_says_so_of_writes_too(call, device):
+    a, b, c, out = (torch.randn(2, 3, device=device) for _ in range(4))
     with SchemaCheckMode(), CrossRefFakeMode():
-        write(a, b, out)
-        write(a, b, layouts.transposed(out))
+        call(a, b, c, out=out)
+        call(a, b, c, out=layouts.transposed(out))
 
 
 @operator
@@ -195,16 +183,18 @@ TRANSFORMS = {
 def test_nestings(device, depth, inside):
     a, b = (torch.randn(2, dtype=torch.float64, device=device) for _ in range(2))
 
-    def ours(a, b):
-        with inside():
-            x = ops.mymuladd(a, b, 0.5)
-        return ops.mymuladd.Tensor(x, ops.mymul(x, a), b)
+    def nest(functions):
+        def nested(a, b):
+            first, *others = functions
+            with inside():
+                x = first(a, b)
+            for function in others:
+                x = function(x, a, b)
+            return x
 
-    def aten(a, b):
-        with inside():
-            x = a * b + 0.5
-        return x * (x * a) + b
+        return nested
 
+    ours, aten = nest(FUNCTIONAL_CALLS), nest([call.expected for call in FUNCTIONAL_CALLS])
     # tests/fuzz/nesting.py is about nestings at random; of those four deep, every seventh.
     for names in itertools.islice(itertools.product(TRANSFORMS, repeat=depth), 0, None, 7 if depth == 4 else 1):
         mine, theirs = ours, aten

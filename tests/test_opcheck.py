@@ -3,6 +3,7 @@
 import layouts
 import pytest
 import torch
+from calls import OPERATORS
 
 ops = torch.ops.muladd_nb
 opcheck = torch.library.opcheck
@@ -16,6 +17,10 @@ LAYOUTS = {
 }
 
 
+# torch.compile refuses operators that return an argument, so their AOT dispatch cannot be checked.
+WITHOUT_AOT = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
 @pytest.mark.parametrize(("layout", "requires_grad"), [
     *((layout, True) for layout in LAYOUTS),
     ("sliced", False),
@@ -25,28 +30,9 @@ def test_opcheck(device, layout, requires_grad):
     def tensor():
         return LAYOUTS[layout](3, 4, device=device).detach().requires_grad_(requires_grad)
 
-    opcheck(ops.mymuladd.default, (tensor(), tensor(), 0.5))
-    opcheck(ops.mymul.default, (tensor(), tensor()))
-    opcheck(ops.mymul_out.default, (tensor(), tensor(), tensor()))
-    opcheck(ops.myadd_out.default, (tensor(), tensor(), tensor()))
-    opcheck(ops.mymuladd_out.default, (tensor(), tensor(), 0.5, tensor()))
-    c = torch.tensor(0.5, dtype=torch.float64)
-    opcheck(ops.mymuladd.Tensor, (tensor(), tensor(), tensor()))
-    opcheck(ops.mymuladd_out.Tensor, (tensor(), tensor(), tensor(), tensor()))
-    opcheck(ops.mymuladd.tensor_c, (tensor(), tensor(), c))
-    opcheck(ops.mymuladd_out.tensor_c, (tensor(), tensor(), c, tensor()))
-
-
-# torch.compile refuses operators that return an argument, so their AOT dispatch cannot be checked.
-WITHOUT_AOT = ("test_schema", "test_autograd_registration", "test_faketensor")
-
-
-@pytest.mark.parametrize("requires_grad", [False, True])
-def test_opcheck_of_the_out_variants(device, requires_grad):
-    a, b, out = (torch.randn(3, device=device, requires_grad=requires_grad) for _ in range(3))
-    opcheck(ops.mymuladd.out, (a, b, 0.5), {"out": out}, test_utils=WITHOUT_AOT)
-    opcheck(ops.mymuladd.Tensor_out, (a, b, b), {"out": out}, test_utils=WITHOUT_AOT)
-    opcheck(ops.mymul.out, (a, b), {"out": out}, test_utils=WITHOUT_AOT)
+    for call in OPERATORS:
+        args, kwargs = call.arguments(*(tensor() for _ in call.names), out=tensor())
+        opcheck(call.form.op, args, kwargs, **({"test_utils": WITHOUT_AOT} if call.returns_out else {}))
 
 
 def tutorial_samples(device, requires_grad):

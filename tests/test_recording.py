@@ -9,26 +9,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from calls import RETURNING
 from layouts import ALL
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 from torch.utils.flop_counter import FlopCounterMode
 
-import muladd_nb
-
-ops = torch.ops.muladd_nb
-
-# By name: the function, the operator, the node of ATen, our own, and how many tensors it takes.
-CALLS = {
-    "mymuladd": (lambda a, b: muladd_nb.mymuladd(a, b, 0.3), "MulBackward0", "MyMulAddBackward", 2),
-    "ops.mymuladd": (lambda a, b: ops.mymuladd(a, b, 0.3), "MulBackward0", "MyMulAddBackward", 2),
-    "mymuladd of three": (muladd_nb.mymuladd, "AddcmulBackward0", "MyMulAddBackward", 3),
-    "ops.mymuladd.Tensor": (ops.mymuladd.Tensor, "AddcmulBackward0", "MyMulAddBackward", 3),
-    "mymul": (muladd_nb.mymul, "MulBackward0", "MyMulBackward", 2),
-    "ops.mymul": (ops.mymul, "MulBackward0", "MyMulBackward", 2),
-}
-every_call = pytest.mark.parametrize(("call", "aten", "own", "count"), CALLS.values(), ids=CALLS)
+from muladd_nb._layer.operator import FUNCTIONAL
 
 
 def node(result):
@@ -37,6 +25,20 @@ def node(result):
 
 def leaves(count, device, dtype=torch.float32, shape=(5, 7)):
     return [torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(count)]
+
+
+# By name: the call, the node of ATen, our own, and how many tensors it takes.
+CALLS = {
+    str(call): (
+        call,
+        node(aten(*leaves(len(call.names), "cpu"))),
+        f"{call.form.promises.node}Backward",
+        len(call.names),
+    )
+    for call in RETURNING
+    if (aten := call.form.promises.aten) and call.form.kind == FUNCTIONAL
+}
+every_call = pytest.mark.parametrize(("call", "aten", "own", "count"), CALLS.values(), ids=CALLS)
 
 
 @every_call
@@ -271,15 +273,14 @@ def test_a_lazily_negated_input(device, call, aten, own, count):
     assert torch.equal(call(first, negated, *others[1:]), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if CALLS[name][-1] == 3 or name.endswith("mymul")])
-def test_flushing_subnormals_changes_no_value(name):
-    call, aten, _, count = CALLS[name]
+@every_call
+def test_flushing_subnormals_changes_no_value(call, aten, own, count):
     inputs = [torch.full((3,), x).requires_grad_() for x in (1e-40, 1.0, 1e-40)[:count]]
-    expected = call(*(x.detach() for x in inputs))
+    expected = call(*(x.detach() for x in inputs), c=0.0)
     assert expected[0] > 0
     assert torch.set_flush_denormal(True)
     try:
-        result = call(*inputs)
+        result = call(*inputs, c=0.0)
     finally:
         torch.set_flush_denormal(False)
     assert node(result) == aten
