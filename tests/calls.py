@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 import muladd_nb
-from muladd_nb._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
+from muladd_nb._layer.operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
 from muladd_nb._operators import FORMS
 
 NUMBERS = {"float": 0.5, "int": 2, "bool": True}
@@ -109,3 +109,4 @@ CALLS = [*_calls()]
 RETURNING = [call for call in CALLS if not call.writes]
 WRITES = [call for call in CALLS if call.writes]
 OPERATORS = [call for call in CALLS if not call.is_public]
+FUNCTIONS = [call for call in OPERATORS if call.form.kind == FUNCTIONAL]  # the first form of each that has it

@@ -5,7 +5,7 @@ import itertools
 import layouts
 import pytest
 import torch
-from calls import OPERATORS
+from calls import FUNCTIONS, OPERATORS
 from conftest import each
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
@@ -21,8 +21,6 @@ from torch.testing._internal.optests import (  # noqa: E402
     fake_check,
     make_fx_check,
 )
-
-from muladd_nb._layer.operator import FUNCTIONAL  # noqa: E402
 
 SHAPES = [(), (3,), (2, 3), (0, 2), (2, 1, 3)]
 
@@ -62,8 +60,7 @@ def info(call):
     return found
 
 
-FUNCTIONAL_CALLS = [call for call in OPERATORS if call.form.kind == FUNCTIONAL]
-operator = pytest.mark.parametrize("info", [*map(info, FUNCTIONAL_CALLS)], ids=lambda info: info.name)
+operator = pytest.mark.parametrize("info", [*map(info, FUNCTIONS)], ids=lambda info: info.name)
 
 
 def noncontiguous(sample):
@@ -194,7 +191,7 @@ def test_nestings(device, depth, inside):
 
         return nested
 
-    ours, aten = nest(FUNCTIONAL_CALLS), nest([call.expected for call in FUNCTIONAL_CALLS])
+    ours, aten = nest(FUNCTIONS), nest([call.expected for call in FUNCTIONS])
     # tests/fuzz/nesting.py is about nestings at random; of those four deep, every seventh.
     for names in itertools.islice(itertools.product(TRANSFORMS, repeat=depth), 0, None, 7 if depth == 4 else 1):
         mine, theirs = ours, aten

@@ -1,53 +1,28 @@
 """torch.func and forward-mode AD, in any nesting, eager and compiled, against the same code in ATen."""
 
+import functools
+
 import pytest
 import torch
+from calls import FUNCTIONS, OPERATORS, RETURNING
+from conftest import each
 from torch.autograd import forward_ad
 from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
-
-import muladd_nb
 
 ops = torch.ops.muladd_nb
 
 
-class Ours:
-    """A vector function and two scalar ones, made of the operators."""
+class Composed:
+    """A vector function and a scalar one, made of an operator, or of the formula of one."""
 
-    @staticmethod
-    def vector(a, b):
-        return ops.mymul(ops.mymuladd(a, b, 0.5), a).cos()
+    def __init__(self, function):
+        self.function = function
 
-    @staticmethod
-    def scalar(a, b):
-        return ops.mymuladd(a, b, 1.5).sin().sum()
+    def vector(self, a, b):
+        return self.function(self.function(a.sin(), b), a).cos()
 
-    @staticmethod
-    def public(a, b):
-        return muladd_nb.mymul(muladd_nb.mymuladd(a, b, 0.5), b).sin()
-
-    @staticmethod
-    def three(a, b):
-        return muladd_nb.mymuladd(a.sin(), b, ops.mymuladd.Tensor(a, b, a)).cos()
-
-
-class Aten:
-    """The same in ATen."""
-
-    @staticmethod
-    def vector(a, b):
-        return ((a * b + 0.5) * a).cos()
-
-    @staticmethod
-    def scalar(a, b):
-        return (a * b + 1.5).sin().sum()
-
-    @staticmethod
-    def public(a, b):
-        return ((a * b + 0.5) * b).sin()
-
-    @staticmethod
-    def three(a, b):
-        return (a.sin() * b + (a * b + a)).cos()
+    def scalar(self, a, b):
+        return self.function(a, b).sin().sum()
 
 
 def with_dual_numbers(f):
@@ -72,11 +47,6 @@ TRANSFORMS = {
     "jvp_one": lambda m: lambda a, b: jvp(lambda a: m.vector(a, b), (a,), (b,)),
     "jacrev": lambda m: jacrev(m.vector, (0, 1)),
     "jacfwd": lambda m: jacfwd(m.vector, (0, 1)),
-    "jacrev_public": lambda m: jacrev(m.public, (0, 1)),
-    "jacfwd_public": lambda m: jacfwd(m.public, (0, 1)),
-    "vjp_three": lambda m: lambda a, b: vjp(m.three, a, b)[1](torch.ones_like(a)),
-    "jvp_three": lambda m: lambda a, b: jvp(m.three, (a, b), (b, a)),
-    "three_over_three": lambda m: jacfwd(jacrev(jacfwd(m.three))),
     "hessian": lambda m: hessian(m.scalar, (0, 1)),
     "linearize": lambda m: over_linearize(m.vector),
     "forward_over_forward": lambda m: jacfwd(jacfwd(m.vector)),
@@ -92,8 +62,6 @@ TRANSFORMS = {
     "grad_over_detach": lambda m: grad(lambda a, b: m.scalar(a, b) + m.vector(a.detach(), b).sum()),
 }
 BATCHED = {
-    "vmap_three": lambda m: vmap(m.three, (0, 1)),
-    "vmap_of_jacrev_three": lambda m: vmap(jacrev(m.three)),
     "vmap": lambda m: vmap(m.vector),
     "vmap_of_grad": lambda m: vmap(grad(m.scalar)),
     "vmap_of_jvp": lambda m: vmap(lambda a, b: jvp(m.vector, (a, b), (b, a))),
@@ -124,15 +92,21 @@ def matrices(device):
     return [torch.randn(4, 4, dtype=torch.float64, device=device) for _ in range(2)]
 
 
+def check(transform, inputs):
+    for call in RETURNING:
+        result, expected = (transform(Composed(function))(*inputs) for function in (call, call.expected))
+        torch.testing.assert_close(result, expected, msg=lambda text, call=call: f"{call}: {text}")
+
+
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_transform(vectors, transform):
-    torch.testing.assert_close(transform(Ours)(*vectors), transform(Aten)(*vectors))
+    check(transform, vectors)
 
 
 @pytest.mark.parametrize("transform", BATCHED.values(), ids=BATCHED)
 @pytest.mark.filterwarnings("error:There is a performance drop")
 def test_batched_transform(matrices, transform):
-    torch.testing.assert_close(transform(Ours)(*matrices), transform(Aten)(*matrices))
+    check(transform, matrices)
 
 
 def test_values_under_a_transform_are_bit_for_bit_those_outside(device, dtype):
@@ -151,7 +125,7 @@ def test_values_under_a_transform_are_bit_for_bit_those_outside(device, dtype):
 def test_no_grad_inside_and_outside(vectors):
     a, b = vectors
     with torch.no_grad():
-        torch.testing.assert_close(grad(Ours.scalar)(a, b), grad(Aten.scalar)(a, b))
+        torch.testing.assert_close(grad(lambda a: ops.mymuladd(a, b, 0.5).sin().sum())(a), b * (a * b + 0.5).cos())
 
     def stopped(a):
         with torch.no_grad():
@@ -173,63 +147,37 @@ def test_writing_into_out_is_refused_where_a_derivative_would_be_lost(vectors, t
         run[transform]()
 
 
-WRITES = {
-    "myadd_out": (lambda a, b, out: ops.myadd_out(a, b, out), torch.add),
-    "mymuladd_out": (lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out), lambda a, b: ops.mymuladd(a, b, 0.5)),
-    "mymuladd_out.tensor_c": (
-        lambda a, b, out: ops.mymuladd_out.tensor_c(a, b, torch.tensor(0.5, dtype=torch.float64), out),
-        lambda a, b: ops.mymuladd(a, b, 0.5),
-    ),
-    "mymuladd_out.Tensor": (
-        lambda a, b, out: ops.mymuladd_out.Tensor(a, b, a, out),
-        lambda a, b: ops.mymuladd.Tensor(a, b, a),
-    ),
-    "mymuladd.Tensor_out": (
-        lambda a, b, out: ops.mymuladd.Tensor_out(a, b, a, out=out),
-        lambda a, b: ops.mymuladd.Tensor(a, b, a),
-    ),
-    "mymuladd.out": (
-        lambda a, b, out: ops.mymuladd.out(a, b, 0.5, out=out),
-        lambda a, b: ops.mymuladd(a, b, 0.5),
-    ),
-    "mymul.out": (lambda a, b, out: ops.mymul.out(a, b, out=out), ops.mymul),
-}
+WRITES = [call for call in OPERATORS if call.writes]
 
 
-@pytest.mark.parametrize("name", WRITES)
+@each(WRITES)
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (1, 1, 1), (0, 1, 1), (None, 0, 0), (1, None, 0), (None, None, 1)])
-def test_vmap_writes_into_out(device, name, in_dims):
-    write, reference = WRITES[name]
+def test_vmap_writes_into_out(device, call, in_dims):
     a, b = (torch.randn(*([5, 5] if dim is not None else [5]), device=device) for dim in in_dims[:2])
     out = torch.zeros(5, 5, device=device)
     pointer, version = out.data_ptr(), out._version
 
     def f(a, b, out):
-        write(a, b, out)
+        call(a, b, out=out)
         return out
 
     vmap(f, in_dims)(a, b, out)
-    expected = (
-        vmap(reference, in_dims[:2])(a, b) if any(d is not None for d in in_dims[:2]) else reference(a, b).expand(5, 5)
-    )
+    batched = any(dim is not None for dim in in_dims[:2])
+    expected = vmap(call.result, in_dims[:2])(a, b) if batched else call.result(a, b).expand(5, 5)
     assert torch.equal(out.movedim(in_dims[2], 0), expected)
     assert out.data_ptr() == pointer
     assert out._version == version + 1
 
 
-@pytest.mark.parametrize("name", WRITES)
-def test_vmap_refuses_an_unbatched_out(device, name):
-    write, _ = WRITES[name]
+@each(WRITES)
+def test_vmap_refuses_an_unbatched_out(device, call):
     a, out = torch.randn(3, 4, device=device), torch.zeros(4, device=device)
 
     def f(a):
-        write(a, a, out)
+        call(a, out=out)
         return a
 
-    with pytest.raises(
-        RuntimeError,
-        match=f"^{name.removesuffix('.tensor_c').removesuffix('.Tensor')}: out must have a batch dimension under vmap",
-    ):
+    with pytest.raises(RuntimeError, match=f"^{call.form.name}: out must have a batch dimension under vmap"):
         vmap(f)(a)
     assert not out.any()
 
@@ -240,21 +188,26 @@ COMPILED = {
     name: {**TRANSFORMS, **BATCHED}[name]
     for name in (
         "grad_both", "vjp", "jvp", "jacrev", "hessian", "reverse_over_forward", "dual_numbers",
-        "vmap_of_grad", "vjp_three", "jvp_three", "vmap_three", "vmap_of_jvp", "grad_of_vmap", "vmap_one_input",
+        "vmap_of_grad", "vmap_of_jvp", "grad_of_vmap", "vmap_one_input",
     )
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_transform(vectors, matrices, name):
-    inputs = matrices if name in BATCHED else vectors
-    expected = COMPILED[name](Aten)(*inputs)
-    compiled = torch.compile(COMPILED[name](Ours), fullgraph=True, backend="aot_eager")
+    """Of all operators, one in the other."""
+    inputs, transform = matrices if name in BATCHED else vectors, COMPILED[name]
+
+    def chained(functions):
+        return transform(Composed(lambda a, b: functools.reduce(lambda x, f: f(x, b), functions, a)))
+
+    ours, aten = chained(FUNCTIONS), chained([call.expected for call in FUNCTIONS])
+    expected = aten(*inputs)
     try:
-        result = compiled(*inputs)
+        result = torch.compile(ours, fullgraph=True, backend="aot_eager")(*inputs)
     except torch._dynamo.exc.TorchDynamoException:  # Unsupported is not the only one
         # Is it this torch's dynamo that cannot, whatever the operator?
         with pytest.raises(torch._dynamo.exc.TorchDynamoException):
-            torch.compile(COMPILED[name](Aten), fullgraph=True, backend="aot_eager")(*inputs)
+            torch.compile(aten, fullgraph=True, backend="aot_eager")(*inputs)
         pytest.skip(f"dynamo of torch {torch.__version__} does not capture {name}")
     torch.testing.assert_close(result, expected)
