@@ -12,7 +12,7 @@ import traceback
 import pytest
 import torch
 import torch.distributed as dist
-from calls import FUNCTIONS, WRITES
+from calls import FUNCTIONS, RETURNING, WRITES
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -50,11 +50,9 @@ def pairs(mesh):
         yield ([pair[0]], [pair[1]]) if mesh.ndim == 1 else (list(pair), list(pair[::-1]))
 
 
-def some(functions, mesh):
+def some(calls, mesh):
     """All of them on a mesh of one dimension; on two, where each takes long, those of different rules."""
-    return (
-        functions if mesh.ndim == 1 else {name: functions[name] for name in ("mymuladd", "mymul") if name in functions}
-    )
+    return calls if mesh.ndim == 1 else FUNCTIONS if calls is RETURNING else calls[:1]
 
 
 def sharded(mesh, shape=SHAPE, dtype=torch.float32):
@@ -72,16 +70,21 @@ def expect_error(sentence, function, *args, **kwargs):
 @check
 def placements_forward_and_backward(mesh):
     a, b, grad = (torch.randn(SHAPE, dtype=torch.float64, device=mesh.device_type) for _ in range(3))
-    for name, (call, reference) in some(FUNCTIONS, mesh).items():
+    for call in some(RETURNING, mesh):
+        leaves = [x.clone().requires_grad_() for x in (a, b)]
+        expected = call.expected(*leaves)
+        gradients = torch.autograd.grad(expected, leaves, grad, materialize_grads=True)
         for of_a, of_b in pairs(mesh):
             x, y = (distribute(v, mesh, p).requires_grad_() for v, p in ((a, of_a), (b, of_b)))
             result = call(x, y)
-            if not name.lower().endswith(("mymul", "tensor")):
-                assert not any(p.is_partial() for p in result.placements), (name, of_a, of_b, result.placements)
-            torch.testing.assert_close(result.full_tensor(), reference(a, b))
-            grad_x, grad_y = torch.autograd.grad(result, (x, y), distribute(grad, mesh, [Replicate()] * mesh.ndim))
-            torch.testing.assert_close(grad_x.full_tensor(), grad * b)
-            torch.testing.assert_close(grad_y.full_tensor(), grad * a)
+            if not call.form.promises.linear:
+                assert not any(p.is_partial() for p in result.placements), (call, of_a, of_b, result.placements)
+            torch.testing.assert_close(result.full_tensor(), expected)
+            ours = torch.autograd.grad(
+                result, (x, y), distribute(grad, mesh, [Replicate()] * mesh.ndim), materialize_grads=True
+            )
+            for gradient, right in zip(ours, gradients, strict=True):
+                torch.testing.assert_close(gradient.full_tensor(), right)
 
 
 @check
@@ -125,16 +128,16 @@ def out_keeps_its_placement(mesh):
     placements = [[p] * mesh.ndim for p in (Shard(0), Shard(1), Replicate())]
     if mesh.ndim == 2:
         placements += [[Shard(0), Replicate()], [Replicate(), Shard(1)], [Shard(0), Shard(1)]]
-    for call, reference in WRITES.values() if mesh.ndim == 1 else [WRITES["mymuladd_out"]]:
+    for call in some(WRITES, mesh):
         for of_a, of_out in itertools.product(placements + [[Partial()] * mesh.ndim], placements):
             x, y = distribute(a, mesh, of_a), distribute(b, mesh, of_a)
             out = distribute(torch.zeros_like(a), mesh, of_out)
             pointer, version = out.to_local().data_ptr(), out._version
-            call(x, y, out)
+            call(x, y, out=out)
             assert list(out.placements) == of_out
             assert out.to_local().data_ptr() == pointer
             assert out._version == version + 1
-            torch.testing.assert_close(out.full_tensor(), reference(a, b))
+            torch.testing.assert_close(out.full_tensor(), call.expected(a, b))
 
 
 @check

@@ -5,6 +5,7 @@ import random
 import layouts
 import pytest
 import torch
+from calls import FUNCTIONS
 from torch._subclasses import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
@@ -24,7 +25,7 @@ def test_strides_are_those_of_empty_like(device, dtype, of_a):
     a = of_a(torch.randn(4, 3, 5, 6, device=device).to(dtype))
     b = torch.randn(a.shape, device=device).to(dtype)
     expected = torch.empty_like(a).stride()
-    for call in (lambda x, y: ops.mymuladd(x, y, 0.5), lambda x, y: ops.mymuladd.Tensor(x, y, y), ops.mymul):
+    for call in FUNCTIONS:
         assert call(a, b).stride() == expected
         assert call(a.to("meta"), b.to("meta")).stride() == torch.empty_like(a.to("meta")).stride()
         with FakeTensorMode() as mode:

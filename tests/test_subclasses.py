@@ -2,16 +2,14 @@
 
 import pytest
 import torch
-from calls import FUNCTIONS, WRITES
+from calls import RETURNING, WRITES
+from conftest import each
 from torch.masked import MaskedTensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 import muladd_nb
 
 ops = torch.ops.muladd_nb
-
-function = pytest.mark.parametrize(("call", "reference"), FUNCTIONS.values(), ids=FUNCTIONS)
-write = pytest.mark.parametrize(("call", "reference"), WRITES.values(), ids=WRITES)
 
 
 def jagged(device, *lengths, offsets=None):
@@ -29,8 +27,8 @@ def pair(device, *lengths):
 # ---- Subclasses that PyTorch knows nothing about
 
 
-@function
-def test_subclasses_are_kept(device, call, reference):
+@each(RETURNING)
+def test_subclasses_are_kept(device, call):
     class Plain(torch.Tensor):
         pass
 
@@ -42,66 +40,66 @@ def test_subclasses_are_kept(device, call, reference):
     assert torch.equal(wrapped.b, call(2 * x, x))
 
 
-@write
-def test_a_write_into_a_wrapper_subclass_is_counted(device, call, reference):
+@each(WRITES)
+def test_a_write_into_a_wrapper_subclass_is_counted(device, call):
     x = TwoTensor(torch.randn(3, device=device), torch.randn(3, device=device)).requires_grad_()
     y = 2 * x
     loss = (y * y).sum()
-    expected = reference(y.detach().b, y.detach().b)
+    expected = call.expected(y.detach().b, y.detach().b)
     with torch.no_grad():
-        call(y.detach(), y.detach(), y)
+        call(y.detach(), out=y)
     torch.testing.assert_close(y.b, expected)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 
-@write
-def test_a_write_from_plain_tensors_into_a_wrapper_subclass_is_counted(device, call, reference):
+@each(WRITES)
+def test_a_write_from_plain_tensors_into_a_wrapper_subclass_is_counted(device, call):
     out = TwoTensor(torch.randn(3, device=device), torch.randn(3, device=device)).requires_grad_() * 2
     loss = (out * out).sum()
     x = torch.randn(3, device=device)
     with torch.no_grad():
-        call(x, x, out)
-    torch.testing.assert_close(out.b, reference(x, x))
+        call(x, out=out)
+    torch.testing.assert_close(out.b, call.expected(x, x))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 
-@write
-def test_a_write_from_a_wrapper_subclass_into_a_plain_tensor_is_counted(device, call, reference):
+@each(WRITES)
+def test_a_write_from_a_wrapper_subclass_into_a_plain_tensor_is_counted(device, call):
     x = TwoTensor(torch.randn(3, device=device), torch.randn(3, device=device))
     out = torch.randn(3, device=device)
     version = out._version
-    call(torch.randn(3, device=device), x, out)
+    call(torch.randn(3, device=device), x, out=out)
     assert out._version == version + 1
 
 
 # ---- Jagged nested tensors
 
 
-@function
-def test_jagged(device, call, reference):
+@each(RETURNING)
+def test_jagged(device, call):
     a, b = pair(device, 3, 1, 5)
     result = call(a, b)
     assert result.shape == a.shape
     assert torch.equal(result.values(), call(a.values(), b.values()))
 
 
-@function
-def test_jagged_gradients(device, call, reference):
+@each(RETURNING)
+def test_jagged_gradients(device, call):
     a, b = (x.requires_grad_() for x in pair(device, 3, 1, 5))
-    results = [torch.autograd.grad(f(a, b).sin().sum(), (a, b)) for f in (call, reference)]
+    results = [torch.autograd.grad(f(a, b).sin().sum(), (a, b)) for f in (call, call.expected)]
     for ours, atens in zip(*results, strict=True):
         torch.testing.assert_close(ours.values(), atens.values())
 
 
-@function
-def test_jagged_compiled(device, call, reference):
+@each(RETURNING)
+def test_jagged_compiled(device, call):
     compiled = torch.compile(lambda a, b: call(a.sin(), b), fullgraph=True, backend="aot_eager")
     for lengths in ((3, 1, 5), (2, 2, 2)):
         a, b = (x.requires_grad_() for x in pair(device, *lengths))
         result = compiled(a, b)
-        torch.testing.assert_close(result.values(), reference(a.sin(), b).values())
+        torch.testing.assert_close(result.values(), call.expected(a.sin(), b).values())
         (gradient,) = torch.autograd.grad(result.sum(), a)
         assert gradient.shape == a.shape
 
@@ -111,36 +109,36 @@ def with_lengths(device, offsets, lengths):
     return torch.nested.nested_tensor_from_jagged(values, torch.tensor(offsets, device=device), lengths=lengths)
 
 
-def check_compiled_with_lengths(device, call, reference, backend):
+def check_compiled_with_lengths(device, call, backend):
     lengths = torch.tensor([2, 3], device=device)
     a = with_lengths(device, [0, 6, 12], lengths)
     b = torch.nested.nested_tensor_from_jagged(torch.randn_like(a.values()), a.offsets(), lengths=lengths)
     compiled = torch.compile(call, fullgraph=True, backend=backend)
-    for ours, aten in zip(compiled(a, b).unbind(), reference(a, b).unbind(), strict=True):
+    for ours, aten in zip(compiled(a, b).unbind(), call.expected(a, b).unbind(), strict=True):
         torch.testing.assert_close(ours, aten)
     if device == "cpu":  # on a GPU the process can do no more after that
         with pytest.raises(RuntimeError, match="a and b must have the same offsets, and not only the same lengths"):
             compiled(a, with_lengths(device, [3, 8, 12], lengths))
 
 
-@function
-def test_jagged_with_lengths_compiled(device, call, reference):
+@each(RETURNING)
+def test_jagged_with_lengths_compiled(device, call):
     """The offsets are compared where the program runs: to the compiler those of two inputs are two tensors."""
-    check_compiled_with_lengths(device, call, reference, "aot_eager")
+    check_compiled_with_lengths(device, call, "aot_eager")
 
 
 @pytest.mark.slow
 def test_jagged_with_lengths_compiled_by_inductor():
-    check_compiled_with_lengths("cpu", muladd_nb.mymul, torch.mul, "inductor")
+    check_compiled_with_lengths("cpu", RETURNING[0], "inductor")
 
 
-@write
-def test_jagged_out(device, call, reference):
+@each(WRITES)
+def test_jagged_out(device, call):
     a, b = pair(device, 3, 1, 5)
     out = jagged(device, 3, 1, 5, offsets=a.offsets())
     version = out._version
-    call(a, b, out)
-    torch.testing.assert_close(out.values(), reference(a, b).values())
+    call(a, b, out=out)
+    torch.testing.assert_close(out.values(), call.expected(a, b).values())
     assert out._version == version + 1
 
 
@@ -188,29 +186,29 @@ def test_jagged_of_different_shapes_are_refused(device):
 # ---- Tensors whose elements are computed when they are read
 
 
-@function
-def test_lazily_negated_inputs(device, call, reference):
+@each(RETURNING)
+def test_lazily_negated_inputs(device, call):
     a = torch.randn(3, dtype=torch.complex64, device=device).conj().imag
     assert a.is_neg()
-    torch.testing.assert_close(call(a, a), reference(a, a))
+    torch.testing.assert_close(call(a, a), call.expected(a, a))
 
 
-@write
+@each(WRITES)
 @pytest.mark.parametrize("same", [False, True])
-def test_lazily_negated_out(device, call, reference, same):
+def test_lazily_negated_out(device, call, same):
     a = torch.randn(3, device=device)
     out = torch.randn(3, dtype=torch.complex64, device=device).conj().imag
     b = out if same else torch.randn(3, device=device)
-    expected, version = reference(a, b), out._version
-    call(a, b, out)
+    expected, version = call.expected(a, b), out._version
+    call(a, b, out=out)
     torch.testing.assert_close(out, expected)
     assert out._version == version + 1
 
 
-@function
-def test_zero_tensors(device, call, reference):
+@each(RETURNING)
+def test_zero_tensors(device, call):
     a, b = torch._efficientzerotensor(3, device=device), torch.ones(3, device=device)
-    assert torch.equal(call(a, b), reference(a, b))
+    assert torch.equal(call(a, b), call.expected(a, b))
 
 
 # ---- Tensors that are refused
