@@ -4,6 +4,7 @@ It is made from the forms that the package registers, so that an operator is in 
 calls from here, from the day its row is written.
 """
 
+import functools
 import inspect
 import itertools
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 import muladd_nb
-from muladd_nb._layer.operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, WRITING, Form
+from muladd_nb._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
 from muladd_nb._operators import FORMS
 
 NUMBERS = {"float": 0.5, "int": 2, "bool": True}
@@ -54,7 +55,7 @@ class Call:
     def expected(self, *tensors, c=0.5):
         """Return the result of the same call of the formula: in ATen, or in whatever else it can compute with."""
         formula, given = self.form.promises.formula, self._by_name(tensors, c)
-        return formula(**{x: given[x] for x in inspect.signature(formula).parameters})
+        return formula(**{x: given[x] for x in _parameters(formula)})
 
     def result(self, *tensors, c=0.5):
         """Return the result of the form that returns it, with its bits; where none does, that of the formula."""
@@ -89,6 +90,11 @@ class Call:
         printer.text(self.name)
 
 
+@functools.cache
+def _parameters(function):
+    return [*inspect.signature(function).parameters]
+
+
 PUBLIC = {name: getattr(muladd_nb, name) for name in muladd_nb.ops.__all__}
 
 
@@ -109,4 +115,5 @@ CALLS = [*_calls()]
 RETURNING = [call for call in CALLS if not call.writes]
 WRITES = [call for call in CALLS if call.writes]
 OPERATORS = [call for call in CALLS if not call.is_public]
-FUNCTIONS = [call for call in OPERATORS if call.form.kind == FUNCTIONAL]  # the first form of each that has it
+ROWS = [*{call.form.declaration: call for call in reversed(OPERATORS)}.values()]  # the first form of each operator
+FUNCTIONS = [call for call in ROWS if not call.writes]

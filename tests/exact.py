@@ -38,17 +38,19 @@ def rounded(x, dtype):
     return math.copysign(float(nearest(Fraction(x), dtype)), x) if math.isfinite(x) else x
 
 
-def muladd(a, b, c, dtype):
-    """a * b + c of three floats as `dtype` has it; 16-bit ones compute in float32, to which c is rounded first."""
+def value(call, numbers, c, dtype):
+    """What a call of calls.py gives of floats as `dtype` has it; 16-bit ones compute in float32, as c is rounded to."""
     compute = torch.float64 if dtype == torch.float64 else torch.float32
-    c = rounded(c, compute)
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return a * b + c
-    if not math.isfinite(c):
-        return c
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:  # the product and c are zeros, or cancel; a product that is zero is exact in Python too
-        return a * b + c if c == 0 else 0.0
+    c = rounded(c, compute) if call.form.numbers else 0.0
+
+    def formula(kind):
+        return call.expected(*map(kind, numbers), c=kind(c))
+
+    if not all(map(math.isfinite, (*numbers, c))):
+        return formula(lambda x: math.copysign(1, x) if x and math.isfinite(x) else x)  # or a product may overflow
+    exact = formula(Fraction)
+    if exact == 0:  # its terms are zeros, or cancel: either is exact in Python, too
+        return formula(float)
     once = nearest(exact, compute)
     return math.copysign(rounded(float(once), dtype), 1 if exact > 0 else -1)
 

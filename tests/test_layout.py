@@ -1,11 +1,12 @@
 """The result has the strides of torch.empty_like(a), and no input is copied to be read."""
 
+import itertools
 import random
 
 import layouts
 import pytest
 import torch
-from calls import FUNCTIONS
+from calls import FUNCTIONS, WRITES
 from torch._subclasses import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
@@ -50,33 +51,33 @@ def test_strides_of_any_part_of_a_tensor_are_those_of_empty_like(device, seed):
 def test_expanded_inputs(device, dtype, of_a, of_b):
     x, y = (torch.randn(4, 3, 5, 66, device=device).to(dtype) for _ in range(2))
     a, b = of_a(x), of_b(y)
-    assert torch.equal(ops.mymuladd(a, b, 0.5), ops.mymuladd(a.contiguous(), b.contiguous(), 0.5))
-    assert torch.equal(ops.mymul(b, a), ops.mymul(a.contiguous(), b.contiguous()))
-    three = ops.mymuladd.Tensor(x, a, b)
-    assert torch.equal(three, ops.mymuladd.Tensor(x, a.contiguous(), b.contiguous()))
+    for call, tensors in itertools.product(FUNCTIONS, [(a, b, x), (b, a, x), (x, a, b)]):
+        assert torch.equal(call(*tensors), call(*(x.contiguous() for x in tensors)))
 
 
 @pytest.mark.parametrize("of_b", [*layouts.ALL, *EXPANDED[:3]])
 def test_inputs_are_read_in_place(device, of_b):
     a = torch.randn(4, 3, 5, 6, device=device)
     b = of_b(torch.randn(4, 3, 5, 6, device=device))
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        ops.mymuladd(a, b, 0.5)
-    names = {event.name for event in profiler.events()}
-    assert "muladd_nb::mymuladd" in names
-    assert not {name for name in names if name.startswith("aten::") and "empty" not in name}
+    for call in FUNCTIONS:
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            call(a, b)
+        names = {event.name for event in profiler.events()}
+        assert call.form.op._schema.name in names
+        assert not {name for name in names if name.startswith("aten::") and "empty" not in name}
 
 
 @pytest.mark.parametrize("shape", [(129, 257), (1000, 3), (3, 1000), (2, 300, 5), (64, 64), (1, 70)])
 def test_transposed_against_contiguous(device, dtype, shape):
     a = torch.randn(shape, device=device).to(dtype)
     b = torch.randn(shape[::-1], device=device).to(dtype).permute(*range(len(shape) - 1, -1, -1))
-    expected = ops.mymuladd(a, b.contiguous(), 0.5)
-    assert torch.equal(ops.mymuladd(a, b, 0.5), expected)
-    assert torch.equal(ops.mymuladd(b, a, 0.5), expected)
-    out = torch.empty_like(b)
-    ops.mymuladd_out(a, a, 0.5, out)
-    assert torch.equal(out, ops.mymuladd(a, a, 0.5))
+    for call in FUNCTIONS:
+        assert torch.equal(call(a, b), call(a, b.contiguous()))
+        assert torch.equal(call(b, a), call(b.contiguous(), a))
+    for call in WRITES:
+        out = torch.empty_like(b)
+        call(a, out=out)
+        assert torch.equal(out, call.result(a))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import forked
 import layouts
 import pytest
 import torch
+from calls import ROWS
 from conftest import on_cuda
 from exact import bits, hard_values
 
@@ -20,21 +21,12 @@ def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
     a = values.repeat(2)
     b = torch.cat([values.flip(0), values.roll(3)])
     a, b = a.to(device), b.to(device)
-    results = {
-        "muladd": ops.mymuladd(a, b, c),
-        "muladd3": ops.mymuladd.Tensor(a, b, a.flip(0)),
-        "mul": ops.mymul(a, b),
-        "add": torch.empty_like(a),
-    }
-    ops.myadd_out(a, b, results["add"])
-    x, y = a.double().tolist(), b.double().tolist()
-    ones, numbers = [1.0] * len(x), [c] * len(x)
-    terms = {"muladd": (x, y, numbers), "muladd3": (x, y, x[::-1]), "mul": (x, y, [-0.0] * len(x)), "add": (x, ones, y)}
-    for function, result in results.items():
-        expected = torch.tensor(
-            [exact.muladd(*term, dtype) for term in zip(*terms[function], strict=True)], dtype=dtype
-        )
-        assert torch.equal(bits(result), bits(expected.to(device))), function
+    for call in ROWS:
+        tensors, out = [a, b, a.flip(0)][: len(call.names)], torch.empty_like(a)
+        result = call(*tensors, out=out, c=c)
+        numbers = zip(*(x.double().tolist() for x in tensors), strict=True)
+        expected = torch.tensor([exact.value(call, x, c, dtype) for x in numbers], dtype=dtype, device=device)
+        assert torch.equal(bits(out if call.writes else result), bits(expected)), call
 
 
 def test_c_is_rounded_to_the_compute_type_first(device):
