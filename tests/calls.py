@@ -116,4 +116,5 @@ RETURNING = [call for call in CALLS if not call.writes]
 WRITES = [call for call in CALLS if call.writes]
 OPERATORS = [call for call in CALLS if not call.is_public]
 ROWS = [*{call.form.declaration: call for call in reversed(OPERATORS)}.values()]  # the first form of each operator
+MOST = max(len(call.names) for call in CALLS)  # tensors of any
 FUNCTIONS = [call for call in ROWS if not call.writes]

@@ -7,14 +7,14 @@ import contextlib
 from collections import Counter
 from dataclasses import dataclass
 
-import operators
 import torch
+from calls import RETURNING, WRITES, Call
 from hypothesis import given
 from hypothesis import strategies as st
 
 COUNTS = Counter()
-RAW_WRITES = [operator for operator in operators.WRITING if not operator.name.startswith("public")]
-PUBLIC_WRITES = [operator for operator in operators.WRITING if operator.name.startswith("public")]
+RAW_WRITES = [call for call in WRITES if not call.is_public]
+PUBLIC_WRITES = [call for call in WRITES if call.is_public]
 
 # Views of 24 elements as 6.
 VIEWS = {
@@ -38,7 +38,7 @@ VIEWS = {
 class Statement:
     """An operator on views of the two inputs, or on earlier results; what is returned is a result, too."""
 
-    operator: operators.Operator
+    call: Call
     inputs: list[tuple[str, int]]  # a view, and of what
     out: tuple[str, int]
     changing: bool  # c is an argument of the program, not a constant
@@ -58,8 +58,8 @@ class Program:
                 x[0] = results[-1]
             out = VIEWS[statement.out[0]](values[statement.out[1] % 2])
             number = c if statement.changing else 0.5
-            result = statement.operator.call(x, number, out)
-            results.append(out.clone() if statement.operator.writes else result)
+            result = statement.call(*x, out=out, c=number)
+            results.append(out.clone() if statement.call.writes else result)
         return torch.stack(results)
 
     def inputs(self, dtype):
@@ -73,19 +73,19 @@ def programs(draw, of):
     views = st.tuples(st.sampled_from(list(VIEWS)), st.integers(0, 1))
     statements = []
     for _ in range(draw(st.integers(1, 3))):
-        operator = draw(st.sampled_from(of))
-        inputs = draw(st.lists(views, min_size=operator.tensors, max_size=operator.tensors))
+        call = draw(st.sampled_from(of))
+        inputs = draw(st.lists(views, min_size=len(call.names), max_size=len(call.names)))
         out = draw(views)
-        if operator.writes and draw(st.booleans()):
+        if call.writes and draw(st.booleans()):
             inputs[-1] = out  # in place
-        statements.append(Statement(operator, inputs, out, draw(st.booleans())))
+        statements.append(Statement(call, inputs, out, draw(st.booleans())))
     shared = draw(st.integers(0, 4)) == 4
     first = draw(st.sampled_from([0, 0, 3, 6]))
     return Program(statements, [first, first if shared else draw(st.sampled_from([0, 5]))], shared)
 
 
 @given(
-    program=st.one_of(programs(operators.RETURNING + writes) for writes in (PUBLIC_WRITES, RAW_WRITES, [])),
+    program=st.one_of(programs(RETURNING + writes) for writes in (PUBLIC_WRITES, RAW_WRITES, [])),
     how=st.sampled_from(["aot_eager"] * 4 + ["export"] * 2 + ["inductor"]),
     dynamic=st.booleans(),
     dtype=st.sampled_from([torch.float64, torch.float32]),
@@ -94,7 +94,7 @@ def right_when_compiled(program, how, dynamic, dtype):
     def after(function, c, region):
         """What a function returns for the inputs of the program, the gradients, and the memory it leaves."""
         memories, inputs = program.inputs(dtype)
-        differentiates = not any(statement.operator.writes for statement in program.statements)
+        differentiates = not any(statement.call.writes for statement in program.statements)
         if differentiates and how != "export":
             inputs = [x.detach().requires_grad_() for x in inputs]
         result = function(*inputs, c)
@@ -107,7 +107,7 @@ def right_when_compiled(program, how, dynamic, dtype):
         program.shared = False
     # Of a raw write into a view of an input with an offset, torch writes elsewhere unless enable_auto_functionalized_v2
     # is off: see docs/why/traps.md. The public functions are right with it, too.
-    raw = any(statement.operator in RAW_WRITES for statement in program.statements)
+    raw = any(statement.call in RAW_WRITES for statement in program.statements)
     if raw and how == "export":
         program.offsets = [0, 0]  # there it cannot be turned off
     torch._dynamo.reset()

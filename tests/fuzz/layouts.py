@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-import operators
 import torch
-from exact import bits, hard_values, muladd
+from calls import CALLS, Call
+from exact import bits, hard_values, value
 from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
@@ -40,7 +40,7 @@ class View:
 
 @dataclass
 class Case:
-    operator: operators.Operator
+    call: Call
     dtype: torch.dtype
     shape: tuple[int, ...]
     memories: list[Memory]
@@ -66,29 +66,29 @@ def strides(draw, shape):
 
 @st.composite
 def cases(draw):
-    operator = draw(st.sampled_from(operators.ALL))
+    call = draw(st.sampled_from(CALLS))
     shape = tuple(draw(st.lists(st.integers(0, 6), max_size=4)))
     if shape and draw(st.integers(0, 7)) == 7:  # large enough for vectors, buffers, tiles and several threads
         shape = (draw(st.sampled_from([67, 1031, 40_000])), *(min(size, 3) for size in shape[1:3]))
     memories = draw(st.lists(st.builds(Memory, st.sampled_from(KINDS), st.integers(1, 3)), min_size=1, max_size=3))
     view = st.builds(View, st.integers(0, len(memories) - 1), st.integers(0, 12), strides(shape))
-    count = operator.tensors + operator.writes
+    count = len(call.names) + call.writes
     views = draw(st.lists(view, min_size=count, max_size=count))
-    if operator.writes and draw(st.integers(0, 3)) == 0:
+    if call.writes and draw(st.integers(0, 3)) == 0:
         views[-1] = views[0]  # in place
     c = draw(st.sampled_from([0.5, -0.0, 0.1, 1e300, math.inf, math.nan]))
-    return Case(operator, draw(st.sampled_from(DTYPES)), shape, memories, views, c, draw(st.integers(0, 99)))
+    return Case(call, draw(st.sampled_from(DTYPES)), shape, memories, views, c, draw(st.integers(0, 99)))
 
 
 def due_refusals(case, sizes):
     """What the sentence of a refusal that is due has in it."""
-    names = ["a", "b", "c"][: case.operator.tensors] + ["out"] * case.operator.writes
+    names = case.call.names + ["out"] * case.call.writes
     elements = [view.indices(case.shape) for view in case.views]
     due = []
     for name, view, reached in zip(names, case.views, elements, strict=True):
         if reached and max(reached) >= sizes[view.memory]:
             due.append(f"{name} must lie in its storage")
-    if case.operator.writes and elements[-1]:
+    if case.call.writes and elements[-1]:
         out, written = case.views[-1], set(elements[-1])
         if len(written) < len(elements[-1]):
             due.append("out must not overlap itself")
@@ -133,43 +133,42 @@ def right_in_any_layout(case):
     for memory, base, size in zip(case.memories, bases, sizes, strict=True):
         if memory.kind == "shrunk":
             base.untyped_storage().resize_(size * base.element_size())
-    tensors, out = (views[:-1], views[-1]) if case.operator.writes else (views, None)
+    tensors, out = (views[:-1], views[-1]) if case.call.writes else (views, None)
 
     due = due_refusals(case, sizes)
-    version = out._version if case.operator.writes else 0
+    version = out._version if case.call.writes else 0
     try:
-        result = case.operator.call(tensors, case.c, out)
+        result = case.call(*tensors, out=out, c=case.c)
     except RuntimeError as error:
         assert any(refusal in str(error) for refusal in due), f"due are {due}, got {error}"
         COUNTS["refused, as is due"] += 1
     else:
         assert not due, f"due are {due}, but it was done"
         COUNTS["right"] += 1
-    assert not case.operator.writes or out._version == version + (not due)
+    assert not case.call.writes or out._version == version + (not due)
 
     if not due:
         indices = [picks[v.memory].as_strided(case.shape, v.strides, v.offset) for v in case.views]
-        flat = sum(index.reshape(-1) * len(pool) ** k for k, index in enumerate(indices[: case.operator.tensors]))
+        flat = sum(index.reshape(-1) * len(pool) ** k for k, index in enumerate(indices[: len(case.call.names)]))
         combinations, inverse = torch.unique(flat, return_inverse=True)
         exact = [
-            muladd(
-                *case.operator.terms([numbers[n // len(pool) ** k % len(pool)] for k in range(len(tensors))], case.c),
-                case.dtype,
+            value(
+                case.call, [numbers[n // len(pool) ** k % len(pool)] for k in range(len(tensors))], case.c, case.dtype
             )
             for n in combinations.tolist()
         ]
         expected = torch.tensor(exact, dtype=case.dtype)[inverse].reshape(case.shape)
-        got = out if case.operator.writes else result
+        got = out if case.call.writes else result
         assert same_bits(got, expected), f"expected {expected}, got {got}"
-        if not case.operator.writes:
+        if not case.call.writes:
             assert got.stride() == torch.empty_like(tensors[0]).stride(), f"strides {got.stride()}"
             with FakeTensorMode() as mode:
-                fake = case.operator.call([mode.from_tensor(x) for x in tensors], case.c, None)
+                fake = case.call(*map(mode.from_tensor, tensors), c=case.c)
             assert fake.stride() == got.stride(), f"fake strides {fake.stride()}, real {got.stride()}"
 
     for place, (base, other, pick, size) in enumerate(zip(bases, others, picks, sizes, strict=True)):
         before = pool[pick][:size]
-        if case.operator.writes and not due and case.views[-1].memory == place and 0 not in case.shape:
+        if case.call.writes and not due and case.views[-1].memory == place and 0 not in case.shape:
             before.as_strided(case.shape, case.views[-1].strides, case.views[-1].offset).copy_(out)
         assert same_bits(base.as_strided((size,), (1,)), before), f"memory {place} was written beside out"
         assert other is None or same_bits(other, pool[pick]), f"the other of the lazy clone {place} was written"

@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis
 import torch
+from calls import RETURNING, Call
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import func
@@ -18,45 +19,27 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-import muladd_nb
+from muladd_nb._layer.operator import TENSOR_NUMBERS
 
 COUNTS = Counter()
-ops = torch.ops.muladd_nb
 
 
-class Ours:
-    muladd = ops.mymuladd
-    muladd_tensor_c = lambda a, b, c: ops.mymuladd.tensor_c(a, b, torch.tensor(c, dtype=torch.float64))  # noqa: E731
-    muladd3 = ops.mymuladd.Tensor
-    mul = ops.mymul
-    public_muladd = public_muladd3 = muladd_nb.mymuladd
-    public_mul = muladd_nb.mymul
+def itself(call):
+    return call
 
 
-class Aten:
+def aten(call):
     """The same in ATen; under autocast ours compute in its dtype, float64 excepted, and ATen's mul does not."""
 
-    def muladd(a, b, c):
-        return Aten.cast(lambda a, b: a * b + c, a, b)
-
-    def muladd3(a, b, c):
-        return Aten.cast(lambda a, b, c: a * b + c, a, b, c)
-
-    def mul(a, b):
-        return Aten.cast(torch.mul, a, b)
-
-    def cast(function, *tensors):
-        if not torch.is_autocast_enabled("cpu") or tensors[0].dtype == torch.float64:
-            return function(*tensors)
+    def function(*x, c):
+        if call.form.kind & TENSOR_NUMBERS:
+            torch.tensor(c)  # which torch itself refuses in some nestings
+        if not torch.is_autocast_enabled("cpu") or x[0].dtype == torch.float64:
+            return call.expected(*x, c=c)
         dtype = torch.get_autocast_dtype("cpu")
-        return function(*(x.to(dtype).float() for x in tensors)).to(dtype)  # rounded once, as ours are
+        return call.expected(*(y.to(dtype).float() for y in x), c=c).to(dtype)  # rounded once, as ours are
 
-    def muladd_tensor_c(a, b, c):
-        torch.tensor(c)  # which torch itself refuses in some nestings
-        return Aten.muladd(a, b, c)
-
-    public_muladd = muladd
-    public_muladd3, public_mul = muladd3, mul
+    return function
 
 
 MODES = {
@@ -142,10 +125,6 @@ TRANSFORMS = {
     "autograd.grad": recorded,
     "checkpoint": lambda g: lambda a, b: checkpoint(g, a, b, use_reentrant=False),
 }
-FUNCTIONS = {"muladd": 2, "muladd_tensor_c": 2, "muladd3": 3, "mul": 2,
-             "public_muladd": 2, "public_muladd3": 3, "public_mul": 2}  # fmt: skip
-
-
 # Views that torch does not make where a derivative is taken: docs/reliability.md. Ours expand what is not batched.
 REFUSED_VIEWS = {
     "inference_mode": "Cannot set version_counter for inference tensor",
@@ -154,23 +133,21 @@ REFUSED_VIEWS = {
 
 
 @dataclass
-class Call:
-    """A function of the package, or of torch, on leaves or other calls, in modes."""
+class Expression:
+    """An operator, or a function of torch, of leaves or other expressions, in modes."""
 
-    function: str
+    function: Call | str
     arguments: list[Any]
     modes: list[str] = field(default_factory=list)
 
     def __call__(self, library, a, b):
-        arguments = [x(library, a, b) if isinstance(x, Call) else {"a": a, "b": b}[x] for x in self.arguments]
+        arguments = [x(library, a, b) if isinstance(x, Expression) else {"a": a, "b": b}[x] for x in self.arguments]
         return under(self.modes, self.compute, library, arguments)
 
     def compute(self, library, x):
-        if self.function in FUNCTIONS:
-            number = [0.3] if self.function in ("muladd", "public_muladd", "muladd_tensor_c") else []
-            x = [y.to(x[0].dtype) for y in x]  # nothing is promoted
-            return getattr(library, self.function)(*x, *number)
-        return getattr(x[0], self.function)()
+        if isinstance(self.function, str):
+            return getattr(x[0], self.function)()
+        return library(self.function)(*(y.to(x[0].dtype) for y in x), c=0.3)  # nothing is promoted
 
 
 @dataclass
@@ -188,21 +165,21 @@ def exactly(count):
     return {"min_size": count, "max_size": count}
 
 
-def calls(depth):
-    arguments = st.sampled_from("ab") if depth == 0 else st.one_of(st.sampled_from("ab"), calls(depth - 1))
-    of_ours = st.sampled_from(list(FUNCTIONS)).flatmap(
-        lambda f: st.builds(Call, st.just(f), st.lists(arguments, **exactly(FUNCTIONS[f])), few_modes)
+def expressions(depth):
+    arguments = st.sampled_from("ab") if depth == 0 else st.one_of(st.sampled_from("ab"), expressions(depth - 1))
+    of_ours = st.sampled_from(RETURNING).flatmap(
+        lambda call: st.builds(Expression, st.just(call), st.lists(arguments, **exactly(len(call.names))), few_modes)
     )
     if depth == 0:
         return of_ours
     of_torch = st.builds(
-        Call, st.sampled_from(["sin", "cos", "detach", "clone"]), st.lists(arguments, **exactly(1)), few_modes
+        Expression, st.sampled_from(["sin", "cos", "detach", "clone"]), st.lists(arguments, **exactly(1)), few_modes
     )
     return st.one_of(of_ours, of_torch)
 
 
 @given(
-    expression=calls(3),
+    expression=expressions(3),
     levels=st.lists(st.builds(Level, st.sampled_from(list(TRANSFORMS)), few_modes, few_modes), min_size=1, max_size=4),
     modes=few_modes,
     modes_of_backward=st.lists(st.sampled_from([*LISTENERS, "autocast"]), max_size=2),
@@ -230,15 +207,15 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, re
         return result, gradient
 
     try:
-        expected = run(Aten)
+        expected = run(aten)
         # Of sin(1000), or of a fourth derivative in bfloat16, few bits are right: as many as ATen has right. What is
         # right, float64 tells, which autocast leaves alone.
-        exact = expected if dtype == torch.float64 else run(Aten, torch.float64)
+        exact = expected if dtype == torch.float64 else run(aten, torch.float64)
     except Exception:
         COUNTS["ATen raises, too"] += 1
         return
     try:
-        got = run(Ours)
+        got = run(itself)
     except RuntimeError as error:
         if not any(where in used and sentence in str(error) for where, sentence in REFUSED_VIEWS.items()):
             raise
@@ -252,7 +229,7 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, re
         error = largest(atens - right)
         if not torch.allclose(ours, atens, bits, bits + 8 * error, equal_nan=True):
             # Where large terms cancel, ATen may be right by chance: what the last bit of an input changes is no error.
-            error = max(error, largest(run(Aten, torch.float64, 1 + torch.finfo(computed).eps)[i] - right))
+            error = max(error, largest(run(aten, torch.float64, 1 + torch.finfo(computed).eps)[i] - right))
         torch.testing.assert_close(ours, atens, equal_nan=True, rtol=bits, atol=bits + 8 * error)
     (result, _), (expected, _) = got, expected
     # Of what does not depend on `a`, one of the two records a gradient of zeros in places; but not where nothing is.
@@ -278,7 +255,7 @@ def all_modes(expression, levels, modes):
     found = [modes, *(level.outside + level.inside for level in levels)]
     waiting = [expression]
     while waiting:
-        call = waiting.pop()
-        found.append(call.modes)
-        waiting += [x for x in call.arguments if isinstance(x, Call)]
+        inner = waiting.pop()
+        found.append(inner.modes)
+        waiting += [x for x in inner.arguments if isinstance(x, Expression)]
     return found

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 
-import operators
 import torch
+from calls import CALLS, MOST
 from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
@@ -45,23 +45,22 @@ def cut(x):
 
 
 @given(
-    operator=st.sampled_from(operators.ALL),
-    wrong=st.dictionaries(st.integers(0, 3), st.sampled_from(list(WRONG)), max_size=2),
+    call=st.sampled_from(CALLS),
+    wrong=st.dictionaries(st.integers(0, MOST), st.sampled_from(list(WRONG)), max_size=2),
     mode=st.sampled_from(MODES),
 )
-def refused_in_one_sentence(operator, wrong, mode):
-    places = operator.tensors + operator.writes
+def refused_in_one_sentence(call, wrong, mode):
+    places = len(call.names) + call.writes
     wrong = {place: kind for place, kind in wrong.items() if place < places}
-    if operator.writes and operator.name.startswith("public") and wrong.get(places - 1) == "None":
+    if call.writes and call.is_public and wrong.get(places - 1) == "None":
         del wrong[places - 1]  # is asking for a new tensor
 
     def tensors():
         return [WRONG[wrong[place]]() if place in wrong else torch.ones(2, 3) for place in range(places)]
 
     def run(x):
-        out = x[-1] if operator.writes else None
         with mode():
-            return operator.call(x[: operator.tensors], 0.5, out)
+            return call(*x[: len(call.names)], out=x[-1])
 
     x = tensors()
     before = [y._version if isinstance(y, torch.Tensor) else None for y in x]
@@ -73,9 +72,9 @@ def refused_in_one_sentence(operator, wrong, mode):
         # What can be right: an input that is read in place, a scalar of Python's for c, a cast of autocast.
         possible = {"expanded", "float64", "a number", "one element", "a scalar"}
         cast = {"complex", "int32", "bool", "float8", "uint16"} if mode is MODES[-1] else set()
-        if operator.tensors == 3:  # mymuladd.Tensor broadcasts
-            shape = torch.broadcast_shapes(*(y.shape for y in x[:3] if isinstance(y, torch.Tensor)))
-            if not (operator.writes and x[-1] is not None and x[-1].shape != shape):
+        if call.form.broadcasts:
+            shape = torch.broadcast_shapes(*(y.shape for y in x[: len(call.names)] if isinstance(y, torch.Tensor)))
+            if not (call.writes and x[-1] is not None and x[-1].shape != shape):
                 possible |= {"broadcast", "more dimensions"}
         alike = len(set(wrong.values())) == 1 and len(wrong) == places
         assert alike or set(wrong.values()) <= possible | cast, f"{wrong} is taken"

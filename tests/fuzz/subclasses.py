@@ -3,8 +3,8 @@
 import contextlib
 from collections import Counter
 
-import operators
 import torch
+from calls import CALLS, MOST
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
@@ -63,12 +63,12 @@ REFUSED = {"sparse", "mkldnn", "complex", "conjugated"}  # here, and not by ATen
 
 
 @given(
-    operator=st.sampled_from(operators.ALL),
+    call=st.sampled_from(CALLS),
     kinds=st.one_of(
-        st.lists(st.sampled_from(list(KINDS)), min_size=4, max_size=4),
-        st.sampled_from(list(KINDS)).map(lambda kind: [kind] * 4),
-        st.tuples(st.sampled_from(list(KINDS)), st.sampled_from(range(4))).map(
-            lambda one: ["plain"] * one[1] + [one[0]] + ["plain"] * (3 - one[1])
+        st.lists(st.sampled_from(list(KINDS)), min_size=MOST + 1, max_size=MOST + 1),
+        st.sampled_from(list(KINDS)).map(lambda kind: [kind] * (MOST + 1)),
+        st.tuples(st.sampled_from(list(KINDS)), st.sampled_from(range(MOST + 1))).map(
+            lambda one: ["plain"] * one[1] + [one[0]] + ["plain"] * (MOST - one[1])
         ),
     ),
     in_place=st.booleans(),
@@ -76,28 +76,29 @@ REFUSED = {"sparse", "mkldnn", "complex", "conjugated"}  # here, and not by ATen
     mode=st.sampled_from([torch.enable_grad, torch.no_grad, torch.inference_mode]),
     listener=st.sampled_from([contextlib.nullcontext, DispatchMode, FunctionMode]),
 )
-def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode, listener):
-    kinds = kinds[: operator.tensors] + kinds[3:] * operator.writes
+def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, listener):
+    count = len(call.names)
+    kinds = kinds[:count] + kinds[MOST:] * call.writes
     if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
         in_place = False  # TwoTensor calls an operator twice, so it writes twice into what is less wrapped
         # Of a wrapper and a zero tensor, ATen's product is no wrapper, since torch 2.15.
         kinds = ["plain" if kind == "zero" else kind for kind in kinds]
 
-    def run(call):
+    def run(function):
         """What there is to see afterwards; a refusal is an exception."""
         generator = torch.Generator().manual_seed(0)
         x = [KINDS[kind](torch.randn(3, generator=generator)) for kind in kinds]
         if requires_grad:
             x = [y.requires_grad_() if y.is_leaf and not y.is_inference() else y for y in x]
-        if operator.writes and in_place:
+        if call.writes and in_place:
             x[-1] = x[0]
-        tensors, out = x[: operator.tensors], x[-1]
+        tensors, out = x[:count], x[-1]
         recorded = [y for y in x if y.requires_grad and not y.is_inference()]
         version = None if out.is_inference() else out._version
         with mode(), listener():
-            result = call(tensors, 0.5, out)
+            result = function(*tensors, out=out)
         gradients = []
-        if result is None or operator.writes:
+        if result is None or call.writes:
             result = out
             counted = version is None or out._version > version
         else:
@@ -106,16 +107,16 @@ def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode
                 gradients = torch.autograd.grad(result.sum(), recorded, allow_unused=True)
         return result, gradients, counted
 
-    def aten(x, c, out):
-        result = operator.aten(x, c)
-        return out.copy_(result) if operator.writes else result
+    def aten(*x, out):
+        result = call.expected(*x)
+        return out.copy_(result) if call.writes else result
 
     try:
         expected, its_gradients, aten_counts = run(aten)
     except Exception:
         expected = None
     try:
-        result, gradients, counted = run(operator.call)
+        result, gradients, counted = run(call)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError, AttributeError) as error:
         sentence = str(error).splitlines()[0]
         if expected is None:
@@ -125,8 +126,8 @@ def right_with_any_kind_of_tensor(operator, kinds, in_place, requires_grad, mode
             REFUSED & set(kinds)
             or len({kind == "half" for kind in kinds}) > 1  # nothing is promoted
             or "meta" in kinds
-            or (operator.writes and {"expanded", "negated", "zero", "jagged"} & set(kinds))
-            or (operator.writes and mode is not torch.no_grad and (requires_grad or "parameter" in kinds))
+            or (call.writes and {"expanded", "negated", "zero", "jagged"} & set(kinds))
+            or (call.writes and mode is not torch.no_grad and (requires_grad or "parameter" in kinds))
         )
         assert due and sentence.startswith("my"), f"{kinds}: ATen takes it; {error}"
         COUNTS["refused with a sentence"] += 1
