@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from calls import MOST, WRITES
 from conftest import DTYPES, fuses
 from forked import python
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
@@ -17,7 +18,7 @@ from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
 from muladd_nb._layer import Elementwise, autocast, autograd, derivative, lowering
-from muladd_nb._layer.operator import FUNCTIONAL, Form
+from muladd_nb._layer.operator import FUNCTIONAL, WRITING, Form
 
 ops = torch.ops.muladd_nb
 
@@ -52,18 +53,19 @@ def test_dynamic_shapes_compile_once(device):
     assert counter.frame_count == 1
 
 
+def write_all(writes, inputs, outs):
+    for call, out in zip(writes, outs, strict=True):
+        call(*inputs, out=out)
+
+
 def test_mutating_operators(device):
-    def f(a, b, outs):
-        ops.myadd_out(a, b, outs[0])
-        ops.mymuladd_out(a, b, 0.5, outs[1])
-        muladd_nb.mymuladd(a, b, 0.5, out=outs[2])
-        muladd_nb.mymul(a, b, out=outs[3])
-        muladd_nb.mymuladd(a, b, b, out=outs[4])
+    def f(inputs, outs):
+        write_all(WRITES, inputs, outs)
         return [out + 1 for out in outs]
 
-    a, b, *outs = torch.randn(12, 5, 7, device=device)
-    written, compiled = ([x.clone() for x in some] for some in (outs[:5], outs[5:]))
-    results, expected = torch.compile(f, fullgraph=True)(a, b, compiled), f(a, b, written)
+    inputs, outs = (torch.randn(n, 5, 7, device=device).unbind() for n in (3, len(WRITES)))
+    written, compiled = ([x.clone() for x in outs] for _ in range(2))
+    results, expected = torch.compile(f, fullgraph=True)(inputs, compiled), f(inputs, written)
     assert all(map(torch.equal, [*results, *compiled], [*expected, *written]))
 
 
@@ -98,23 +100,16 @@ def test_out_variants_write_and_return_what_they_are_given(device):
     assert not result.requires_grad
 
 
-WRITES = {
-    "myadd_out": lambda a, b, out: ops.myadd_out(a, b, out),
-    "mymuladd_out": lambda a, b, out: ops.mymuladd_out(a, b, 0.5, out),
-    "public_mymuladd": lambda a, b, out: muladd_nb.mymuladd(a, b, 0.5, out=out),
-}
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_the_generated_code_writes_in_place(device, write):
-    def f(a, b, out):
-        write(a, b, out)
-
-    a, b, out = (torch.randn(5, 7, device=device) for _ in range(3))
-    _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), a, b, out)
+def test_the_generated_code_writes_in_place(device):
+    writes = [call for call in WRITES if call.form.kind == WRITING]
+    tensors = [torch.randn(5, 7, device=device) for _ in range(MOST + len(writes))]
+    compiled = torch.compile(lambda *x: write_all(writes, x[:MOST], x[MOST:]), fullgraph=True)
+    _, (code,) = run_and_get_code(compiled, *tensors)
     # The operator gets the arguments of the program themselves: no buffer between, no copy back.
-    (call,) = [line for line in code.splitlines() if "torch.ops.muladd_nb." in line]
-    assert set(re.findall(r"arg\d_1", call)) == {"arg0_1", "arg1_1", "arg2_1"}
+    lines = [line for line in code.splitlines() if "torch.ops.muladd_nb." in line]
+    given = [set(re.findall(r"arg\d+_1", line)) for line in lines]
+    assert list(map(len, given)) == [len(call.names) + 1 for call in writes]
+    assert len(set.union(*given)) == len(tensors)
     assert "empty_strided" not in code.split("def call")[1]
     assert "copy" not in code.split("def call")[1]
 
@@ -497,26 +492,21 @@ VIEWS = {
     "column": lambda y: y.view(6, 3)[:, 1],
     "row_of_columns": lambda y: y.view(6, 3, 1)[1, :, 0],
 }
-PUBLIC_WRITES = {
-    "mymuladd": lambda v: muladd_nb.mymuladd(v, v, 0.5, out=v),
-    "mymuladd_tensor": lambda v: muladd_nb.mymuladd(v, v, v, out=v),
-    "mymul": lambda v: muladd_nb.mymul(v, v, out=v),
-    "myadd_out": lambda v: muladd_nb.myadd_out(v, v, v),
-}
+PUBLIC_WRITES = [call for call in WRITES if call.is_public]
 
 
 @pytest.mark.parametrize(("view", "write"), [  # each view with one of the writes, or with all
-    pytest.param(view, write, marks=[] if (i - j) % len(PUBLIC_WRITES) == 0 else pytest.mark.slow)
+    pytest.param(view, write, id=f"{view}-{write}", marks=[] if (i - j) % len(PUBLIC_WRITES) == 0 else pytest.mark.slow)
     for i, view in enumerate(VIEWS)
     for j, write in enumerate(PUBLIC_WRITES)
 ])  # fmt: skip
 def test_a_view_of_an_input_with_an_offset_is_written_where_it_is(device, view, write):
-    view, write = VIEWS[view], PUBLIC_WRITES[write]
+    view = VIEWS[view]
 
     class Write(torch.nn.Module):
         def forward(self, y):
             v = view(y)
-            write(v)
+            write(v, out=v)
             return v.clone()
 
     def written(run):

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,19 +23,14 @@ def tensors(*shape, **options):
     return [torch.randn(*shape, dtype=torch.float64, **options) for _ in range(3)]
 
 
-def functions():
-    import muladd_nb
+def of_each(check, *, slow):
+    """Return a call of `check` for each operator, or each public function, and what it should be."""
+    from calls import RETURNING  # which imports the package
 
-    ops = torch.ops.muladd_nb
-    yield lambda a, b, c: muladd_nb.mymuladd(a, b, c), lambda a, b, c: a * b + c
-    yield lambda a, b, c: ops.mymuladd.Tensor(a, b, c), lambda a, b, c: a * b + c
-    yield lambda a, b, c: ops.mymuladd(a, b, 0.5) + c, lambda a, b, c: a * b + 0.5 + c
-    yield lambda a, b, c: muladd_nb.mymul(a, b) * c, lambda a, b, c: a * b * c
+    def checked(call):
+        check(*(lambda *x, f=f: f(*x) * x[2] for f in (call, call.expected)))
 
-
-def each(check):
-    """Return a call of `check` for each function and what it should be."""
-    return [lambda f=f, g=g: check(f, g) for f, g in functions()]
+    return [partial(checked, call) for call in RETURNING if slow or call.is_public]
 
 
 def values(f, g):
@@ -47,19 +43,16 @@ def values(f, g):
 
 
 def writes():
+    from calls import WRITES
+
     import muladd_nb
     from muladd_nb._layer import torch_private as private
 
     a, b, out = tensors(3)
-    for call, expected in [
-        (lambda: muladd_nb.mymuladd(a, b, 0.5, out=out), a * b + 0.5),
-        (lambda: muladd_nb.mymul(a, b, out=out), a * b),
-        (lambda: muladd_nb.myadd_out(a, b, out), a + b),
-        (lambda: torch.ops.muladd_nb.mymul.out(a, b, out=out), a * b),
-    ]:
+    for call in WRITES:
         version = out._version
-        call()
-        assert_close(out, expected)
+        call(a, b, out=out)
+        assert_close(out, call.expected(a, b))
         # Where it cannot be asked whether the kernel has counted its own, one more may be counted.
         assert out._version - version in ({1} if private.version(out) is not None else {1, 2})
     with pytest.raises(RuntimeError, match="no gradient is recorded through out"):
@@ -192,6 +185,7 @@ def compiled_autograd():
 
 def calls(slow):
     """Return the calls of each capability."""
+    each = partial(of_each, slow=slow)
     always = [*each(values), writes, wrapper_subclasses, *each(reverse), *each(batches), autocast, *each(traced)]
     return {
         "always": always + (each(compiled) if slow else []),
