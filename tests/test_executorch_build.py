@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from calls import OPERATORS
 from exported import Both, built, ops, pte, python, with_executorch
 from generated import install, run
 
@@ -19,7 +20,7 @@ from muladd_nb._layer import executorch
 ROOT = Path(__file__).parent.parent
 BUILD_SCRIPT = ROOT / "src/elementwise/executorch/select_operators.py"
 OF_THIS_PROJECT = ["muladd_nb", str(ROOT)]
-OURS = ["muladd_nb::mymuladd.out", "muladd_nb::mymuladd.Tensor_out", "muladd_nb::mymul.out"]
+OURS = [call.form.op.name() for call in OPERATORS if call.returns_out]
 PINNED = re.search(r'"executorch==([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
 
 
