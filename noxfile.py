@@ -1,4 +1,8 @@
-"""Everything that has to pass, a session each; `nox -l` lists them."""
+"""Everything that has to pass, a session each; `nox -l` lists them.
+
+What has the tag "gate", .github/workflows/test.yml runs on every change, a job each. `.ci/run` runs what has the tag
+"quick": less than half an hour, of which the gates, or sessions that a workflow names, prove all.
+"""
 
 import csv
 import datetime as dt
@@ -7,6 +11,7 @@ import re
 import shutil
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -27,6 +32,7 @@ MATRIX = {
     "2.14": "3.10",
     "2.15": "3.12 3.14 3.15 3.15t",
 }
+ANOTHER_TORCH = EXECUTORCH_TORCH = "2.13"
 
 
 @nox.session
@@ -36,11 +42,35 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["gate"])
 def tests_all(session: nox.Session) -> None:
     """Run the tests, also those that prove in another form, and slower, what a quick one proves."""
     session.install(".[test]")
     session.run("pytest", "-m", "", *session.posargs)
+
+
+@nox.session(tags=["quick"])
+def projects(session: nox.Session) -> None:
+    """Run the slow tests of operators that are added to the layer, or written for a project."""
+    session.install(*PROJECT["build-system"]["requires"], ".[test]")
+    files = [f"tests/test_{name}.py" for name in ("layer", "new", "build")]
+    session.run("pytest", "-q", "-m", "slow", *files, *session.posargs)
+
+
+@nox.session(tags=["quick", "gate"])
+def executorch(session: nox.Session) -> None:
+    """Build the kernels for ExecuTorch against it, and test them, with what they need of its forty packages."""
+    (pinned,) = PROJECT["project"]["optional-dependencies"]["executorch"]
+    requires = [package for package in PROJECT["build-system"]["requires"] if not package.startswith("torch")]
+    session.install(
+        f"torch=={EXECUTORCH_TORCH}.*", *requires, "nanobind-backend", "numpy", "pytest-xdist", "scikit-learn"
+    )
+    session.install("--no-deps", pinned)
+    session.install("flatbuffers", "pyyaml", "ruamel.yaml", "tabulate")
+    options = [f"-Csetup-args=-D{option}" for option in ("executorch=enabled", "cuda=disabled")]
+    session.install("--no-build-isolation", *options, ".")
+    files = [f"tests/test_executorch{part}.py" for part in ("", "_build", "_example")]
+    session.run("pytest", "-q", *files, *session.posargs)
 
 
 @nox.session
@@ -56,10 +86,12 @@ def nightly(session: nox.Session) -> None:
     session.run("pytest", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["quick", "gate"])
 def lint(session: nox.Session) -> None:
     """Check style, types, and the workflows."""
     _install_tools(session)
+    nothing = _output(session, "git", "hash-object", "-t", "tree", os.devnull)
+    session.run("git", "diff", "--check", nothing, "--", ".", ":!*.diff", external=True)  # blanks at the end of a line
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("clang-format", "--dry-run", "--Werror", *_tracked(session, "*.h", "*.cpp", "*.cu", ":!muladd_nb/_new"))
@@ -68,14 +100,14 @@ def lint(session: nox.Session) -> None:
         "github-workflows": ".github/workflows/*.yml",
         "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
         "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
-        "dependabot": ".github/dependabot.yml",
+        "dependabot": "*dependabot.yml",
         "citation-file-format": "CITATION.cff",
     }.items():
         session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *_tracked(session, files))
     session.run("zizmor", "--offline", "--persona", "pedantic", ".github", "muladd_nb/_new/project/.github")
 
 
-@nox.session
+@nox.session(tags=["quick"])  # .github/workflows/docs.yml, which publishes it
 def docs(session: nox.Session) -> None:
     """Build the site into build/docs, run the examples on its pages, and read all of it in Chromium."""
     session.install(".[docs]")
@@ -100,8 +132,8 @@ EXTRAS = {
 }
 
 
-@nox.session
-@nox.parametrize("extra", EXTRAS)
+@nox.session(tags=["gate"])
+@nox.parametrize("extra", [*EXTRAS])
 def extras(session: nox.Session, extra: str) -> None:
     """Install an extra, and nothing else, and run what it is for: it must bring all that this needs."""
     session.install(f".[{extra}]")
@@ -146,10 +178,21 @@ def wheel(session: nox.Session) -> None:
 @nox.session(requires=["wheel"], venv_backend="none")
 def matrix(session: nox.Session) -> None:
     """Run the tests of that wheel on every CPython and torch, or after -- on those versions, and of those files."""
+    files = [word for word in session.posargs if word.startswith("tests/")]
+    _measure(session, {*session.posargs} - {*files}, files)
+
+
+@nox.session(requires=["wheel"], venv_backend="none", tags=["quick"])
+def another_torch(session: nox.Session) -> None:
+    """Run, with that wheel and one more torch, the tests that torch's private names and its dispatcher change."""
+    names = ("import", "private", "dispatch", "recording", "subclasses", "transforms", "opcheck")
+    _measure(session, {ANOTHER_TORCH}, [f"tests/test_{name}.py" for name in names])
+
+
+def _measure(session: nox.Session, versions: set[str], files: list[str]) -> None:
+    """Run the tests of the wheel on those versions, or on all; on all, and with all files, that renews the table."""
     (built,) = Path("dist").resolve().glob("*.whl")
     (sdist,) = Path("dist").resolve().glob("*.tar.gz")
-    files = [word for word in session.posargs if word.startswith("tests/")]
-    versions = {*session.posargs} - {*files}
     older = False
     try:
         session.run("python3", "tools/check_matrix.py", external=True)
@@ -161,7 +204,7 @@ def matrix(session: nox.Session) -> None:
             if not versions or {torch, python} & versions:
                 rows.append(_cell(session, sdist if python.endswith("t") else built, torch, python, files))
                 session.log(" | ".join(rows[-1]))
-    if not session.posargs:
+    if not versions and not files:
         _write_rows(session, "x86_64", rows)
     for row in [HEADER, *rows]:
         print("".join(f"{cell:24}" for cell in row))
@@ -266,21 +309,31 @@ def _counts(results: Path) -> tuple[int, int, int]:
     return int(suite["tests"]) - failed - skipped, skipped, failed
 
 
-@nox.session
+@nox.session(tags=["quick"])
 def bench(session: nox.Session) -> None:
-    """Run every benchmark, or those after --, briefly; benchmarks/README.md says how to measure."""
-    session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # three of them build a project
+    """Run two benchmarks, or those after --, briefly; benchmarks/README.md says how to measure."""
+    _bench(session, session.posargs or ["throughput", "fusion"])
+
+
+@nox.session(tags=["gate"])
+def bench_all(session: nox.Session) -> None:
+    """Run every benchmark, briefly."""
     every = ("throughput", "strided", "per_call", "fusion", "functions", "generated", "rows", "model", "fresh_pages")
-    for name in session.posargs or every:
+    _bench(session, every)
+
+
+def _bench(session: nox.Session, names: Sequence[str]) -> None:
+    session.install(*PROJECT["build-system"]["requires"], ".[bench]")  # three of them build a project
+    for name in names:
         output = Path(session.create_tmp()).resolve() / f"{name}.json"
         session.run("python", f"benchmarks/{name}.py", "--quick", "--output", output)
 
 
-@nox.session
+@nox.session(tags=["quick", "gate"])
 def fuzz(session: nox.Session) -> None:
-    """Throw cases at random at the operators, for two minutes, or as long as asked: -- --seconds 3600 [--seed S]."""
+    """Throw a few thousand cases at the operators, the same each time, or others: -- --seconds 3600 [--seed S]."""
     session.install(".[fuzz]")
-    session.run("python", "tests/fuzz", *session.posargs)
+    session.run("python", "tests/fuzz", *(session.posargs or ["--rounds", "1", "--seed", "1"]))
 
 
 @nox.session
@@ -290,7 +343,7 @@ def mistakes(session: nox.Session) -> None:
     session.run("python", "tests/mistakes", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["gate"])
 def soak(session: nox.Session) -> None:
     """Look for leaks, and for what threads, signals, forks, full memory and huge tensors do: -- --seconds 600."""
     session.install(".")
@@ -299,12 +352,28 @@ def soak(session: nox.Session) -> None:
 
 # What compiles, or is about files and not about memory; and what needs as much memory as a sanitizer needs again.
 NOT_SANITIZED = ["aoti", "build", "codebase", "docs", "executorch_build", "layer", "library", "new", "sources", "traps"]
-SANITIZED = ["contract", "layout", "out"]  # by default
+SANITIZED = ["contract", "layout", "out"]  # in the quick form
 
 
-@nox.session
+@nox.session(tags=["quick"])
 def sanitizers(session: nox.Session) -> None:
-    """Run the test of the CPU kernels under each sanitizer, and tests of the package under two; with -- all, all."""
+    """Run the test of the CPU kernels under each sanitizer, and tests of the package under two."""
+    _sanitize(session, "-n0", *(f"tests/test_{name}.py" for name in SANITIZED))
+
+
+@nox.session(tags=["gate"])
+def sanitizers_all(session: nox.Session) -> None:
+    """Run the test of the CPU kernels under each sanitizer, and all tests of the package that need no compiler."""
+    results = _sanitize(session, "-n2", *(f"--ignore=tests/test_{name}.py" for name in NOT_SANITIZED))
+    if "--record" in session.posargs:
+        passed, skipped, _ = _counts(results)
+        what = "the tests that need no compiler, under address and undefined; the kernels also under thread"
+        row = ["sanitizers", what, f"{passed} tests passed, {skipped} skipped", "nox -s sanitizers_all"]
+        session.run("python", "tests/record.py", *row)
+
+
+def _sanitize(session: nox.Session, *chosen: str) -> Path:
+    """Run the tests that are chosen, and return the file with their results."""
     session.install("meson-python", "ninja", "nanobind>=3", ".[test]")
     # Inside torch, ThreadSanitizer does not see that libgomp's threads wait for each other, and takes for a race
     # whatever the caller wrote before they began; to suppress that by its function, at::internal::invoke_parallel,
@@ -324,17 +393,9 @@ def sanitizers(session: nox.Session) -> None:
     session.run(*pip, env=_with_nvcc(session))  # for CUDA's headers
     _run_tests_of_kernels(session, build)
     preload = [_output(session, "gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
-    everything = "all" in session.posargs
-    chosen = [f"--ignore=tests/test_{name}.py" for name in NOT_SANITIZED]
     results = folder.parent / "results.xml"
     session.run(
-        "pytest",
-        "-q",
-        *(["-n2", *chosen] if everything else ["-n0", *(f"tests/test_{name}.py" for name in SANITIZED)]),
-        "--capture=no",
-        "-k",
-        "not 2_to_the_31",
-        f"--junitxml={results}",
+        *("pytest", "-q", *chosen, "--capture=no", "-k", "not 2_to_the_31", f"--junitxml={results}"),
         env={
             "PYTHONPATH": str(folder),
             "LD_PRELOAD": " ".join(preload),
@@ -342,11 +403,7 @@ def sanitizers(session: nox.Session) -> None:
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         },
     )
-    if "--record" in session.posargs:
-        passed, skipped, _ = _counts(results)
-        what = "the tests that need no compiler, under address and undefined; the kernels also under thread"
-        row = ["sanitizers", what, f"{passed} tests passed, {skipped} skipped", "nox -s sanitizers -- all"]
-        session.run("python", "tests/record.py", *row)
+    return results
 
 
 @nox.session
@@ -384,7 +441,7 @@ def functions(session: nox.Session) -> None:
     session.run("python", "tests/functions/accuracy.py", folder / "tests/functions/accuracy", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["quick", "gate"])
 def cuda(session: nox.Session) -> None:
     """See in the machine code of the CUDA kernels that they are what they promise, and write docs/gpu/code.csv."""
     _install_tools(session)
@@ -408,7 +465,7 @@ def gpu(session: nox.Session) -> None:
     session.run("python", "tools/gpu.py", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=["quick", "gate"])
 def aarch64(session: nox.Session) -> None:
     """Test the CPU kernels under QEMU, and compare their bits with this machine's; after -- wheel, the whole wheel.
 
