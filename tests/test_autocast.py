@@ -91,7 +91,10 @@ def test_what_is_written_into_is_not_cast(device):
 def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device, call):
     a = torch.zeros(2, 100, device=device)
     a.untyped_storage().resize_(64)
-    with torch.autocast(device), pytest.raises(RuntimeError, match=": a must lie in its storage, got shape "):
+    with (
+        torch.autocast(device),
+        pytest.raises(RuntimeError, match=f": {call.names[0]} must lie in its storage, got shape "),
+    ):
         call(a, a)
 
 
@@ -109,7 +112,7 @@ def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, call, t
         result = function(*inputs)
         with region:
             gradients = torch.autograd.grad(result.sum(), inputs, create_graph=backend is None)
-            if backend is None:
+            if any(x.requires_grad for x in gradients):
                 gradients += torch.autograd.grad(sum(gradients).sum(), inputs, materialize_grads=True)
         return gradients
 

@@ -127,7 +127,7 @@ def test_no_elements_and_no_dimensions(call, device, dtype, shape):
 
 
 def test_nothing_is_written_when_refused(device):
-    a, b, out = torch.ones(3, device=device), torch.ones(4, device=device), torch.zeros(3, device=device)
+    a, b, out = torch.ones(3, device=device), torch.ones(4, device=device), torch.zeros(4, device=device)
     version = out._version
     for call in WRITING:
         message(call, a, b, out=out)
@@ -249,7 +249,7 @@ def test_more_than_2_to_the_31_elements(device):
         assert [bound.item() for bound in out.aminmax()] == [1.5 * before + 1] * 2
 
 
-@each(OPERATORS)
+@each([call for call in OPERATORS if len(call.names) + call.writes > 1])  # the dispatcher looks for one tensor
 def test_none_is_no_tensor(call, device):
     for name, (*tensors, out) in each_place(call, lambda: torch.zeros(3, device=device), None):
         expected = f"{call.form.name}: {name} must be a tensor, got None"

@@ -34,6 +34,8 @@ def sample_inputs(info, device, dtype, requires_grad, **kwargs):
 
 def error_inputs(info, device, **kwargs):
     a = torch.zeros(2, 3, device=device)
+    if len(info.call.names) == 1:
+        return
     for b, sentence in {
         torch.zeros(2, device=device): r"must have (the same shape|shapes that broadcast), got \[2, 3\]",
         torch.zeros(2, 3, device=device, dtype=torch.float64): "must have the same dtype, got float32 and float64",
