@@ -360,6 +360,21 @@ def test_an_operator_stands_where_contributing_shows_it_and_nowhere_else():
     assert named == set(shown)
 
 
+def test_contributing_names_every_file_or_its_folder():
+    named = set()
+    for cell in re.findall(r"^\| (`.+?`) \|", text("CONTRIBUTING.md"), re.MULTILINE):
+        folder = ""
+        for name in re.findall(r"`(\S+)`", cell):
+            folder = folder if "/" not in name.rstrip("/") else os.path.dirname(name.rstrip("/")) + "/"  # noqa: PTH120
+            name = (folder + Path(name).name + "/" * name.endswith("/")).replace(".../", "src/elementwise/")
+            assert list(ROOT.glob(name)), name
+            named.add(name)
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        if name.startswith(("src/", "muladd_nb/", "tests/", "tools/", "benchmarks/")) and path.name != "meson.build":
+            assert any(name.startswith(x) if x.endswith("/") else path.match(x) for x in named), name
+
+
 def test_the_list_for_a_gpu_names_what_is_there(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run"])
     assert not runpy.run_path(str(ROOT / "tools/gpu.py"))["main"]()
