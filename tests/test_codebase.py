@@ -95,7 +95,8 @@ def test_one_oldest_torch_everywhere():
     oldest = muladd_nb.build_info()["torch_target"]
     major, minor = map(int, oldest.split("."))
     as_tuple = f"({major}, {minor})"
-    assert set(re.findall(r'"torch>=(.+?)"', text("pyproject.toml"))) == {oldest}
+    for project in ("", "muladd_nb/_new/project/"):
+        assert set(re.findall(r'"torch>=(.+?)"', text(f"{project}pyproject.toml"))) == {oldest}
     assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_layer/load.py") == as_tuple
     assert only(r"^TORCH_AT_LEAST = (.+)", "src/elementwise/tools/dependencies.py") == as_tuple
     assert only(r"^torch_target_hex = '0x(.+)'", "src/elementwise/meson.build") == f"{major:02x}{minor:02x}" + 12 * "0"

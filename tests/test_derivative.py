@@ -30,7 +30,7 @@ def in_library():
 
 def define(schema, kernel):
     library.define(schema)
-    name = schema.partition("(")[0]
+    name = torch._C.parse_schema(schema).name
     library.impl(name, kernel, "CPU")
     library.impl(name, kernel, "CUDA")
     op = getattr(ops, name).default

@@ -140,12 +140,11 @@ def test_a_program_that_only_the_kernel_refuses(tmp_path, capfd, result, a, says
     code = f"""
 import torch
 from executorch.exir import to_edge
-for schema, function in (
-    ("mymuladd(Tensor a, Tensor b, float c) -> Tensor", lambda a, b, c: {result}),
-    ("mymuladd.out(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)", lambda a, b, c, *, out: out),
+for name, arguments, function in (
+    ("mymuladd", "(Tensor a, Tensor b, float c) -> Tensor", lambda a, b, c: {result}),
+    ("mymuladd.out", "(Tensor a, Tensor b, float c, *, Tensor(a!) out) -> Tensor(a!)", lambda a, b, c, *, out: out),
 ):
-    name, arguments = schema.split("(", 1)
-    torch.library.define(f"muladd_nb::{{name}}", "(" + arguments)
+    torch.library.define(f"muladd_nb::{{name}}", arguments)
     torch.library.impl(f"muladd_nb::{{name}}", "CompositeExplicitAutograd", function)
 class Model(torch.nn.Module):
     def forward(self, a):
