@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, tuple[str, Eager]] = {
 def edit(project: Path) -> None:
     """Have each functor return its function."""
     functors = project / "src/functors.h"
-    text = functors.read_text().replace('"elementwise/functor.h"', '"elementwise/math.h"')
+    text = functors.read_text().replace("elementwise/math/basic.h", "elementwise/math.h")
     for expression, _ in FUNCTIONS.values():
         text = text.replace("return x;", f"return {expression};", 1)
     functors.write_text(text)
