@@ -163,6 +163,7 @@ class _Caller:
         }
         self.form = by_kind.get(FUNCTIONAL) or by_kind.get(UPDATING) or by_kind[WRITING]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
+        _ = self.form.required  # now: until Python 3.12 Dynamo cannot trace the first read of a cached_property
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
     def __call__(self, args: list[Any], out: Any) -> Any:
