@@ -99,8 +99,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
             y = position + thickness * (sides.index(side) - (len(sides) - 1) / 2)
             axes.barh(y, ratio, thickness, color=colors[side])
             axes.plot([low, high], [y, y], color="gray", linewidth=1.5)
-            end = max(ratio, high)
-            end = 1 if 0.6 < end < 1 else end  # no label stands on the line at 1
+            end = max(ratio, high, 1)  # no label stands on the line at 1
             axes.annotate(f"{ratio:.1f}x", (end, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     axes.xaxis.set_major_formatter("{x:g}x")
     axes.margins(x=0.1)

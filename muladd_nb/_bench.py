@@ -90,8 +90,9 @@ def _waiting() -> float:
 
 
 def run(*, brief: bool = False) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Yield for each size what it is called, and what measures ``mymuladd`` and each alternative."""
-    compiled = torch.compile(_eager, dynamic=True) if devices()[-1] == "cuda" or cxx_compiler() else None
+    """Yield for each size what it is called, and what measures ``mymuladd`` and each alternative, or the quick ones."""
+    can_compile = not brief and (devices()[-1] == "cuda" or cxx_compiler())
+    compiled = torch.compile(_eager, dynamic=True) if can_compile else None
     for numel in SIZES:
         yield f"{numel:,} elements", functools.partial(_row, numel, compiled, 0.5 if brief else 1.5)
 
@@ -106,7 +107,7 @@ def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dic
     }
     if compiled is not None:
         sides["compile"] = functools.partial(compiled, a, b)
-    # A round of the largest size takes 0.13 s, and the verdict is of that size: so there is time for more than 11.
+    # The verdict is of the largest size, and a round of that takes a tenth of a second.
     measured = measure(sides, seconds=seconds, at_most=5)
     return {"device": device, "dtype": "float32", "numel": numel, **measured}
 
