@@ -1,7 +1,8 @@
 """Write results/*.json as plots and tables, for reading here and for the page Performance of the documentation.
 
-A plot is an SVG for light pages and one for dark ones; report.md, in MyST Markdown, shows them, and sides.md says what
-their lines are. speed-light.svg and speed-dark.svg are the picture of the README, into which --readme writes them.
+A plot is an SVG for light pages and one for dark ones; report.md, in MyST Markdown, shows them, model.md and pages.md
+have what stands elsewhere on that page, and sides.md says what the lines are. speed-light.svg and speed-dark.svg are
+the picture of the README, into which --readme writes them.
 """
 
 from __future__ import annotations
@@ -72,7 +73,22 @@ def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.axhline(1, color="gray", linewidth=1)
     axes.set(xlabel="elements", ylabel="times faster than")
-    axes.legend(fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    legend(axes, *axes.get_legend_handles_labels())
+
+
+def legend(axes: Axes, handles: list[Any], sides: list[str]) -> None:
+    """Put the legend over the axes, in as many columns as fit, and in an order that is read by rows."""
+    columns = 3 if max(map(len, sides)) <= len("streaming triad") else 2
+    by_rows = [i for column in range(columns) for i in range(column, len(sides), columns)]  # matplotlib fills columns
+    axes.legend(
+        [handles[i] for i in by_rows],
+        [sides[i] for i in by_rows],
+        fontsize=9,
+        frameon=False,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1),
+        ncols=columns,
+    )
 
 
 def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
@@ -83,19 +99,15 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
             y = position + thickness * (sides.index(side) - (len(sides) - 1) / 2)
             axes.barh(y, ratio, thickness, color=colors[side])
             axes.plot([low, high], [y, y], color="gray", linewidth=1.5)
-            axes.annotate(
-                f"{ratio:.1f}x", (max(ratio, high), y), (3, 0), textcoords="offset points", va="center", fontsize=8
-            )
+            end = max(ratio, high, 1)  # no label stands on the line at 1
+            axes.annotate(f"{ratio:.1f}x", (end, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     axes.xaxis.set_major_formatter("{x:g}x")
     axes.margins(x=0.1)
     axes.axvline(1, color="gray", linewidth=1)
     axes.set_yticks(range(len(rows)), [case(row) for row in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("times faster than")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colors[side]) for side in sides]
-    axes.legend(
-        handles, sides, fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(3, len(sides))
-    )
+    legend(axes, [plt.Rectangle((0, 0), 1, 1, color=colors[side]) for side in sides], sides)
 
 
 def case(row: dict[str, Any]) -> str:
@@ -104,13 +116,16 @@ def case(row: dict[str, Any]) -> str:
     return f"{name}\n{row['numel']:,} elements" if "mode" in row else name
 
 
-def draw(path: Path, draw_on: Any, rows: Rows, description: str, size: tuple[float, float], title: str = "") -> str:
+def draw(
+    path: Path, draw_on: Any, rows: Rows, description: str, width: float, height: float = 0, title: str = ""
+) -> str:
     """Draw `rows` for each background; return the Markdown that shows the one that fits."""
     shown = []
+    height = height or 1.2 + 0.2 * len(rows) * max(len(ratios(row)) for row in rows)  # a bar is as high as its label
     for theme, (ink, palette) in THEMES.items():
         inks = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
         with mpl.rc_context({"svg.hashsalt": path.stem, "savefig.transparent": True, **inks}):
-            figure, axes = plt.subplots(figsize=size, layout="constrained")
+            figure, axes = plt.subplots(figsize=(width, height), layout="constrained")
             draw_on(axes, rows, {side: palette[i % len(palette)] for i, side in enumerate(SIDES)})
             axes.spines[["top", "right"]].set_visible(False)
             figure.suptitle(title, color=ink, fontsize=11)
@@ -125,7 +140,8 @@ def table(rows: Rows) -> str:
     """Return a Markdown table of times, and of ratios with their quartiles."""
     keys = [key for key in rows[0] if key not in ("seconds", "ratios", "busy")]
     sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
-    text = [[*keys, "µs", *sides], ["---"] * len(keys) + ["--:"] * (1 + len(sides))]
+    head = ["elements" if key == "numel" else key for key in keys]
+    text = [[*head, "µs", *sides], ["---"] * len(keys) + ["--:"] * (1 + len(sides))]
     for row in rows:
         cells = {
             side: f"{ratio:.2f}x" + (f"<br>{low:.2f} to {high:.2f}" if low < high else "")
@@ -149,10 +165,14 @@ def machine(report: dict[str, Any]) -> str:
     return ", ".join(word.format(known[key]) for key, word in words.items()) + f", muladd_nb {known['muladd_nb']}."
 
 
+def dtypes(rows: Rows) -> list[str]:
+    """Return the dtypes, float32 first."""
+    return sorted(dict.fromkeys(row["dtype"] for row in rows), key=lambda name: name != "float32")
+
+
 def by_size(rows: Rows, stem: Path) -> Iterator[str]:
     yield "::::::{tab-set}\n"
-    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    for dtype in sorted(dtypes, key=lambda name: name != "float32"):
+    for dtype in dtypes(rows):
         yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
         of_dtype = [row for row in rows if row["dtype"] == dtype]
         for result, words in RESULT.items():
@@ -160,7 +180,7 @@ def by_size(rows: Rows, stem: Path) -> Iterator[str]:
             path = stem.with_name(f"{stem.name}-{dtype}-{result.strip('=')}")
             what = f"How many times faster {dtype} is than each alternative, by the number of elements, {words}"
             yield f"\n:::{{grid-item}}\n**{words.capitalize()}**\n\n"
-            yield draw(path, lines, chosen, what, (4.6, 3.6)) + "\n:::\n"
+            yield draw(path, lines, chosen, what, 4.6, 3.6) + "\n:::\n"
         yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
     yield "::::::\n"
 
@@ -170,13 +190,13 @@ def by_result(rows: Rows, stem: Path) -> Iterator[str]:
         chosen = [row for row in rows if row["result"] == result]
         what = f"How many times faster than each alternative, by layout, {words}"
         yield f"**{words.capitalize()}**\n\n"
-        yield draw(stem.with_name(f"{stem.name}-{result.strip('=')}"), bars, chosen, what, (5.6, 4.2)) + "\n"
+        yield draw(stem.with_name(f"{stem.name}-{result.strip('=')}"), bars, chosen, what, 5.6) + "\n"
     yield numbers(rows)
 
 
 def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
     what = "How many times faster one call is than each alternative, by mode"
-    yield draw(stem, bars, rows, what, (5.6, 0.5 * len(rows))) + "\n"
+    yield draw(stem, bars, rows, what, 5.6) + "\n"
     yield numbers(rows)
 
 
@@ -188,21 +208,21 @@ def by_chain(rows: Rows, stem: Path) -> Iterator[str]:
             f"How many times faster {chain} is with the operator fused than each alternative, by the number of elements"
         )
         yield f"\n:::{{grid-item}}\n**{chain}**\n\n"
-        yield draw(stem.with_name(f"{stem.name}-{place}"), lines, chosen, what, (4.6, 3.6)) + "\n:::\n"
+        yield draw(stem.with_name(f"{stem.name}-{place}"), lines, chosen, what, 4.6, 3.6) + "\n:::\n"
     yield f"::::\n\n{numbers(rows)}"
 
 
 def by_function(rows: Rows, stem: Path) -> Iterator[str]:
     yield "Operators whose functors call `elementwise::exp` and its like: {doc}`ship/functions`. Into a fresh result.\n"
     yield "::::::{tab-set}\n"
-    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+    for dtype in dtypes(rows):
         yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
         of_dtype = [row for row in rows if row["dtype"] == dtype]
         for numel in (1 << 16, 1 << 24):
             chosen = [row for row in of_dtype if (row["numel"], row["result"]) == (numel, "fresh")]
             what = f"How many times faster {dtype} functors are than each alternative, {numel:,} elements"
             yield f"\n:::{{grid-item}}\n**{numel:,} elements**\n\n"
-            yield draw(stem.with_name(f"{stem.name}-{dtype}-{numel}"), bars, chosen, what, (4.6, 5.2)) + "\n:::\n"
+            yield draw(stem.with_name(f"{stem.name}-{dtype}-{numel}"), bars, chosen, what, 4.6) + "\n:::\n"
         yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
     yield "::::::\n"
 
@@ -230,9 +250,10 @@ SECTIONS = {
     "functions": ("Functions in a functor", by_function),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
     "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", rows),
-    "fresh_pages": ("Huge pages in new processes: the median one, and the 10th and 90th percentile", as_table),
+    "fresh_pages": ("In new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
+ELSEWHERE = {"model": "model.md", "fresh_pages": "pages.md", "fragmented": "pages.md"}
 
 
 def picture(output: Path) -> None:
@@ -241,7 +262,7 @@ def picture(output: Path) -> None:
     chosen = [row for row in rows if (row["dtype"], row["result"]) == ("float32", "fresh")]
     for row in chosen:
         row["ratios"] = {side: row["ratios"][side] for side in ("eager", "addcmul", "compile")}
-    draw(output / "speed", lines, chosen, "", (6.4, 3.6), "a * b + c on two cores: how many times faster mymuladd is")
+    draw(output / "speed", lines, chosen, "", 6.4, 3.6, "a * b + c on two cores: how many times faster mymuladd is")
 
 
 def main() -> None:
@@ -252,17 +273,20 @@ def main() -> None:
     output = arguments.output
     output.mkdir(exist_ok=True)
     mpl.use("svg")
-    parts, sides = [], set()
+    pages: dict[str, list[str]] = {name: [] for name in ("report.md", *ELSEWHERE.values())}
+    sides = set()
     for device in ("cpu", "cuda"):
         for name, (title, section) in SECTIONS.items():
             if not (path := RESULTS / f"{name}-{device}.json").exists():
                 continue
             report = json.loads(path.read_text())
+            parts = pages[ELSEWHERE.get(name, "report.md")]
             parts.append(f"\n### {'CPU' if device == 'cpu' else 'CUDA'}: {title[0].lower()}{title[1:]}\n")
             parts.append(f"Measured on {machine(report)}\n")
             parts.extend(section(report["rows"], output / path.stem))
             sides |= {side for row in report["rows"] for side in ratios(row)}
-    (output / "report.md").write_text("\n".join(parts))
+    for name, parts in pages.items():
+        (output / name).write_text("\n".join(parts))
     legend = [f"| `{side}` | {words} |" for side, words in SIDES.items() if side in sides]
     (output / "sides.md").write_text("\n".join(["| line or bar | what it is |", "|---|---|", *legend]) + "\n")
     for folder in (output, *[README] * arguments.readme):

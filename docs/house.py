@@ -33,13 +33,14 @@ def includes() -> Arrows:
     return {
         (path, (path.parent / name).resolve())
         for path in SRC.rglob("*.[chu]*")
+        if "tests" not in path.parts
         for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
     }
 
 
 def imports() -> Arrows:
     """Return which file in Python imports which."""
-    files = {path for path in PACKAGE.rglob("*.py") if not {"kernel", "project"} & set(path.parts)}
+    files = {path for path in PACKAGE.rglob("*.py") if not {"copied", "kernel", "project"} & set(path.parts)}
     arrows = {(path, _file(name)) for path in files for name in _imported(path) if name[0] == PACKAGE.name}
     return arrows | {(path, path) for path in files}  # one that imports none of the others is there, too
 

@@ -39,7 +39,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     Raises
     ------
     TypeError
-        If ``c`` is a complex number.
+        If ``a``, ``b`` or ``out`` is no tensor, or ``c`` neither a real number nor a tensor.
     OverflowError
         If ``c`` is an int that no float is near to.
     RuntimeError
@@ -86,6 +86,8 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises
     ------
+    TypeError
+        If an argument is no tensor.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
         and an argument requires grad.
@@ -112,6 +114,8 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
 
     Raises
     ------
+    TypeError
+        If an argument is no tensor.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if an argument
         requires grad.

@@ -112,7 +112,7 @@ def main(capsys, monkeypatch):
         return status, *capsys.readouterr()
 
     measure = _bench.measure
-    monkeypatch.setattr(_bench, "measure", lambda sides, seconds: measure(sides, seconds=0.05))
+    monkeypatch.setattr(_bench, "measure", lambda sides, **_: measure(sides, seconds=0.05))
     monkeypatch.setattr(_bench, "SIZES", (16, 1 << 20))
     monkeypatch.setattr(_bench, "cxx_compiler", lambda: False)
     return main

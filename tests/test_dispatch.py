@@ -83,7 +83,7 @@ def test_parameters_and_no_grad(device, call):
 
 
 @pytest.mark.parametrize(("wrong", "got"), [
-    (1.5, "1.5, of type float"),
+    (1.5, "1.5, of type float; make one with torch.full_like"),
     ("x", "'x', of type str"),
     ([1.0], "a list; make a tensor of it with torch.as_tensor"),
     (np.ones(2), "a ndarray; make a tensor of it with torch.as_tensor"),

@@ -98,7 +98,8 @@ for name, values in {"gamma": gamma, "beta": beta}.items():
     axes[name].plot(values[1, order], "s", ms=4, mfc="none", label="even or odd")
     axes[name].axhline(float(name == "gamma"), color="gray", linewidth=1)
     axes[name].set(title=name, xlabel="feature")
-axes["gamma"].legend(frameon=False)
+both = axes["gamma"].get_legend_handles_labels()
+figure.legend(*both, loc="outside lower center", ncols=2, frameon=False)
 for i in range(10):
     right = predictions[0][i] == test_y[i] and predictions[1][i] == test_y[i] % 2
     axes[i].imshow(test_x[i].view(8, 8), cmap="gray_r")

@@ -384,7 +384,7 @@ def derivative(
         gradients = gradients_of(needs, joined(saved), *grads)
         for argument, wanted, gradient in zip(arguments, saved[-1][0], gradients, strict=True):
             if wanted and gradient is None:
-                raise no_gradient(op, argument)
+                raise no_gradient(op, argument, "have vjp return one")
             if wanted:
                 _check_is(op, f"the gradient of {argument} that vjp returns", vjp, wanted, gradient)
         return gradients
@@ -409,7 +409,7 @@ def derivative(
             with torch.no_grad(), private.without_tangents():
                 gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
-                raise no_gradient(op, arguments[place])
+                raise no_gradient(op, arguments[place], "have vjp return one")
             have_gradient.add(place)
 
     _register(

@@ -185,7 +185,8 @@ class _Caller:
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
             if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
                 expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"
-                raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}")
+                cure = "; make one with torch.full_like" if isinstance(x, _NUMBERS) else ""
+                raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}{cure}")
         if out is None and self.form.kind != WRITING:
             return self._call(self.form.kind, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()}

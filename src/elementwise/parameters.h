@@ -98,12 +98,16 @@ struct AtPlace<place, List<P...>> {
 template <size_t place, class Arguments>
 using At = typename AtPlace<place, Arguments>::type;
 
+template <class... P>
+constexpr size_t count(List<P...>) {
+  return sizeof...(P);
+}
+
 // The arguments that are tensors.
 template <class Arguments, bool... kIsTensor>
 struct Tensors;
 template <class... P, bool... kIsTensor>
 struct Tensors<List<P...>, kIsTensor...> {
-  static_assert(sizeof...(P) == sizeof...(kIsTensor), "the functor must take what its declaration says");
   using type = typename Joined<std::conditional_t<kIsTensor, List<P>, List<>>...>::type;
 };
 
