@@ -29,17 +29,23 @@ def level(path: Path) -> int:
 
 
 def includes() -> Arrows:
-    """Return which file in C++ includes which."""
+    """Return which file in C++ includes which, but for the tests, which include the operators that they test."""
     return {
-        (path, (path.parent / name).resolve())
+        (path, _included(path, name))
         for path in SRC.rglob("*.[chu]*")
+        if path.parent.name != "tests"
         for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
     }
 
 
+def _included(path: Path, name: str) -> Path:
+    (file,) = {file for folder in (path.parent, SRC) if (file := (folder / name).resolve()).is_file()}
+    return file
+
+
 def imports() -> Arrows:
     """Return which file in Python imports which."""
-    files = {path for path in PACKAGE.rglob("*.py") if not {"kernel", "project"} & set(path.parts)}
+    files = {path for path in PACKAGE.rglob("*.py") if not {"copied", "kernel", "project"} & set(path.parts)}
     arrows = {(path, _file(name)) for path in files for name in _imported(path) if name[0] == PACKAGE.name}
     return arrows | {(path, path) for path in files}  # one that imports none of the others is there, too
 
@@ -81,6 +87,8 @@ def _name(path: Path) -> str:
         return f"{folders.pop().name}/"
     if path.name == "__init__.py":
         return f"{path.parent.name}/"
+    if path.parent == PACKAGE and (PACKAGE / "_layer" / path.name).is_file():
+        return f"{PACKAGE.name}.{path.stem}"
     return path.name if path.is_relative_to(SRC) else path.stem
 
 
