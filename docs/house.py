@@ -29,13 +29,18 @@ def level(path: Path) -> int:
 
 
 def includes() -> Arrows:
-    """Return which file in C++ includes which."""
+    """Return which file in C++ includes which, but for the tests, which include the operators that they test."""
     return {
-        (path, (path.parent / name).resolve())
+        (path, _included(path, name))
         for path in SRC.rglob("*.[chu]*")
         if "tests" not in path.parts
         for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
     }
+
+
+def _included(path: Path, name: str) -> Path:
+    (file,) = {file for folder in (path.parent, SRC) if (file := (folder / name).resolve()).is_file()}
+    return file
 
 
 def imports() -> Arrows:
@@ -82,6 +87,8 @@ def _name(path: Path) -> str:
         return f"{folders.pop().name}/"
     if path.name == "__init__.py":
         return f"{path.parent.name}/"
+    if path.parent == PACKAGE and (PACKAGE / "_layer" / path.name).is_file():
+        return f"{PACKAGE.name}.{path.stem}"
     return path.name if path.is_relative_to(SRC) else path.stem
 
 
