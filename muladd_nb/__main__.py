@@ -63,7 +63,6 @@ def _run(argv: Sequence[str] | None) -> int:
     new.add_argument("package", help="its name, like my_ops; it is written to a folder of that name")
     like = "like 'softclip(Tensor x, float limit) -> Tensor'"
     new.add_argument("schemas", nargs="*", default=[], metavar="schema", help=like)
-    new.add_argument("--operator", help="instead of a schema: the name of one operator, on two tensors")
     what = "add an operator, for each schema, to the project in this folder"
     add = commands.add_parser("add", help=what, description=what)
     add.add_argument("schemas", nargs="*", metavar="schema", help=like)
@@ -99,14 +98,11 @@ def _write_project(arguments: argparse.Namespace) -> int:
             return _update_project(arguments)
         from . import build_info  # noqa: F401 (torch reads the schemas: where it is missing, this says what to do)
 
-        schemas = arguments.schemas
         if arguments.command == "add":
-            _new.add(schemas, Path(), kernel=arguments.kernel)
+            _new.add(arguments.schemas, Path(), kernel=arguments.kernel)
             print("Added. Test it: pip install '.[test]' && pytest")
             return 0
-        if arguments.operator is not None:
-            schemas = [*schemas, f"{arguments.operator}(Tensor a, Tensor b) -> Tensor"]
-        folder = _new.create(arguments.package, schemas, Path(), kernel=arguments.kernel)
+        folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel)
     except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2

@@ -34,10 +34,8 @@ _LARGE = 1 << 20
 BUSY = "too busy to tell"
 
 
-def measure(
-    sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0, at_most: float | None = None
-) -> dict[str, Any]:
-    """Run the sides in turns for so many seconds, or on a busy machine for ``at_most``, which is three times as long.
+def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0, patience: float = 3) -> dict[str, Any]:
+    """Run the sides in turns for so many seconds, or on a busy machine ``patience`` times as long.
 
     Returns
     -------
@@ -62,7 +60,7 @@ def measure(
         if _waiting() - waiting <= _WAITED * (now - began):
             undisturbed.append(rounds[-1])
         enough = len(undisturbed) >= _ROUNDS
-        if len(rounds) >= _ROUNDS and now - start >= (seconds if enough else at_most or 3 * seconds):
+        if len(rounds) >= _ROUNDS and now - start >= seconds * (1 if enough else patience):
             break
     counted = undisturbed if enough else rounds
     first, *others = sides
@@ -91,8 +89,8 @@ def _waiting() -> float:
 
 def run(*, brief: bool = False) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Yield for each size what it is called, and what measures ``mymuladd`` and each alternative, or the quick ones."""
-    can_compile = not brief and (devices()[-1] == "cuda" or cxx_compiler())
-    compiled = torch.compile(_eager, dynamic=True) if can_compile else None
+    slow = not brief and (devices()[-1] == "cuda" or cxx_compiler())
+    compiled = torch.compile(_eager, dynamic=True) if slow else None
     for numel in SIZES:
         yield f"{numel:,} elements", functools.partial(_row, numel, compiled, 0.5 if brief else 1.5)
 
@@ -108,8 +106,8 @@ def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dic
     if compiled is not None:
         sides["compile"] = functools.partial(compiled, a, b)
     # The verdict is of the largest size, and a round of that takes a tenth of a second.
-    measured = measure(sides, seconds=seconds, at_most=5)
-    return {"device": device, "dtype": "float32", "numel": numel, **measured}
+    row = {"device": device, "dtype": "float32", "numel": numel}
+    return row | measure(sides, seconds=seconds, patience=5 / seconds)
 
 
 def _eager(a: Tensor, b: Tensor) -> Tensor:

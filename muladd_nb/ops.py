@@ -86,8 +86,6 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If an argument is no tensor.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
         and an argument requires grad.
@@ -114,8 +112,6 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
 
     Raises
     ------
-    TypeError
-        If an argument is no tensor.
     RuntimeError
         If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if an argument
         requires grad.

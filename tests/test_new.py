@@ -346,7 +346,7 @@ def recorded(project):
 
 
 def test_only_the_names_of_the_author_are_left(folder):
-    assert main(["new", "signal_ops", "--operator", "modulate"]) == 0
+    assert main(["new", "signal_ops", "modulate(Tensor a, Tensor b) -> Tensor"]) == 0
     for name, path in files(folder / "signal_ops").items():
         text = path.read_text()
         if name in recorded(folder / "signal_ops") and not name.startswith("tests/"):

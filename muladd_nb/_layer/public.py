@@ -171,7 +171,7 @@ class _Caller:
         for argument, place in self.numbers.items():
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
-                raise self._complex(argument, repr(x))
+                raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {x!r}")
             if not (is_compiling() or isinstance(x, (*_NUMBERS, Tensor)) or _stands_for_a_number(x)):
                 raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {_said(x)}")
             without_end = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
@@ -208,7 +208,7 @@ class _Caller:
             args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
             for argument, place in self.numbers.items():
                 if args[place].is_complex():
-                    raise self._complex(argument, "a complex one")
+                    raise TypeError(f"{self.name}: {argument} must be {self.expected}, got a complex one")
         # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
         # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
         views = {place: args[place] for place in self.written[kind]}
@@ -226,15 +226,10 @@ class _Caller:
             return  # torch.fx traces it
         is_one = isinstance(x, bool) if kind == "bool" else hasattr(type(x), "__index__") and not isinstance(x, Tensor)
         if not is_one:
-            raise TypeError(
-                f"{self.name}: {argument} must be {'a bool' if kind == 'bool' else 'an int'}, got {_said(x)}"
-            )
+            expected = "a bool" if kind == "bool" else "an int"
+            raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}")
         if isinstance(x, int) and not -(2**63) <= x < 2**63:
-            got = f"an int of {x.bit_length()} bits"
-            raise OverflowError(f"{self.name}: {argument} must be an int of 64 bits, got {got}")
-
-    def _complex(self, argument: str, got: str) -> TypeError:
-        return TypeError(f"{self.name}: {argument} must be {self.expected}, got {got}")
+            raise OverflowError(f"{self.name}: {argument} must be an int of 64 bits, got one of {x.bit_length()}")
 
 
 def _stands_for_a_tensor(x: Any) -> bool:

@@ -184,8 +184,7 @@ struct Kernel {
   using Functor = F;
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
-  static_assert(
-      count(typename Parameters::Arguments{}) == sizeof...(kKind), "the functor must take what its declaration says");
+  static_assert(Parameters::kCount == sizeof...(kKind), "the functor must take what its declaration says");
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<typename parameters::Tensors<
       typename Parameters::Arguments, (kKind == Kind::tensor || kKind == Kind::optional)...>::type>;

@@ -75,6 +75,7 @@ template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
   using Results = typename ResultsOf<R>::type;
   using Arguments = List<std::remove_cv_t<std::remove_reference_t<P>>...>;
+  static constexpr size_t kCount = sizeof...(P);
 };
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
@@ -84,6 +85,7 @@ template <class F, size_t kArguments, class = void>
 struct Of {
   using Results = List<AnyC>;
   using Arguments = Repeated<AnyC, kArguments>;
+  static constexpr size_t kCount = kArguments;
 };
 template <class F, size_t kArguments>
 struct Of<F, kArguments, std::void_t<decltype(&F::template operator()<AnyC>)>>
@@ -97,11 +99,6 @@ struct AtPlace<place, List<P...>> {
 };
 template <size_t place, class Arguments>
 using At = typename AtPlace<place, Arguments>::type;
-
-template <class... P>
-constexpr size_t count(List<P...>) {
-  return sizeof...(P);
-}
 
 // The arguments that are tensors.
 template <class Arguments, bool... kIsTensor>
