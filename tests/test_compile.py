@@ -1,5 +1,6 @@
 """torch.compile: one graph, no break, forward and backward, few recompilations, and writes in place."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
-from muladd_nb._layer import Elementwise, autocast, autograd, derivative, lowering
+from muladd_nb._layer import Elementwise, autocast, autograd, derivative, lowering, mutation
 from muladd_nb._layer.operator import FUNCTIONAL, WRITING, Form
+from muladd_nb._layer.public import _Caller
+from muladd_nb._operators import FORMS
 
 ops = torch.ops.muladd_nb
 
@@ -42,6 +45,14 @@ def test_forward_and_backward(device):
     tensors = [torch.randn(5, 7, device=device).to(dtype).requires_grad_() for dtype in DTYPES for _ in range(3)]
     actual, expected = (torch.autograd.grad(g(*tensors), tensors) for g in (torch.compile(f, fullgraph=True), f))
     torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
+    """Until Python 3.12 Dynamo cannot trace the first read of a ``cached_property``."""
+    form = next(form for form in FORMS if form.name == "mymul" and form.kind == FUNCTIONAL)
+    caller = _Caller("mymul", {FUNCTIONAL: dataclasses.replace(form)}, is_one_of_several=False)
+    a = torch.randn(3)
+    assert torch.equal(torch.compile(lambda a: caller([a, a], None), fullgraph=True, backend="eager")(a), a * a)
 
 
 def test_dynamic_shapes_compile_once(device):
@@ -367,10 +378,40 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
     actual, codes = run_and_get_code(gradients, torch.compile(of_each(op), fullgraph=True), *tensors)
     for f in (op, softclip):
         torch.testing.assert_close(actual, gradients(of_each(f), *tensors), rtol=2e-2, atol=2e-2)
+    _, expected = run_and_get_code(gradients, torch.compile(of_each(softclip), fullgraph=True), *tensors)
+    # Loads, stores and operations are those of a program that has the formula itself, and so is the speed.
+    of_both = [[sorted(re.sub(r"#.*|_fused\w*|(?<=tmp)\d+", "", code).splitlines()) for code in some]
+               for some in (codes, expected)]  # fmt: skip
+    assert of_both[0] == of_both[1]
     assert len(codes) == 2
-    assert "torch.ops.compile_test." not in "".join(codes)
     x, y = tensors[:2]
     assert torch.equal(torch.compile(op, backend="aot_eager")(x, y, 1.5), op(x, y, 1.5))
+
+
+def test_what_writes_is_a_formula_in_a_compiled_program_too():
+    op = defined("clip", "Tensor x, Tensor y, float limit", softclip, formula=softclip, fused="formula")
+    library.define("clip_out(Tensor x, Tensor y, float limit, Tensor(a!) out) -> ()")
+    library.impl("clip_out", lambda *args: [args[-1].copy_(softclip(*args[:-1])), None][1], "CPU")
+    writing = torch.ops.compile_test.clip_out.default
+    torch.library.register_fake(writing.name(), lambda *_: lowering.register_waiting(), lib=library)
+    promises = Elementwise(formula=softclip, fused="formula")
+    form = Form("clip_out(Tensor x, Tensor y, float limit)", WRITING, writing, tuple(DTYPES), promises, op)
+    with mock.patch.object(mutation, "implement", library.impl):
+        mutation.register(form)
+
+    def f(x, y, out, memory):
+        writing(x.sin(), y, 1.5, out)
+        writing(x, y, 1.5, memory[3:43])
+        return out + 1
+
+    def arguments():
+        return *torch.arange(120.0).reshape(3, 40).sin(), torch.zeros(50)[4:]
+
+    actual, expected = arguments(), arguments()
+    result, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), *actual)
+    torch.testing.assert_close((result, *actual), (f(*expected), *expected))
+    assert "torch.ops.compile_test." not in code
+    assert code.split("def call")[1].count("empty_strided") == 1  # of the result
 
 
 FIRST = """

@@ -401,7 +401,7 @@ SCHEMAS = {
     "class(Tensor x) -> Tensor": "torch says:",
     "f(Tensor(a) x) -> Tensor(a)": "it returns a view",
     "f(Tensor(a) x) -> Tensor": "x is aliased",
-    "f(Tensor(a!) x) -> Tensor(a!)": "which cannot be compiled",
+    "f(Tensor(a!) x) -> Tensor(a!)": "which does not compile right",
     "f(Tensor(a!) x, float c) -> Tensor": "it writes to x and must return nothing",
     "f(Tensor[] x) -> Tensor": "x is a list",
     "f(Tensor x) -> Tensor[]": "results must be tensors",

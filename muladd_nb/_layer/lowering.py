@@ -5,7 +5,8 @@ where the bits would be others: on processors whose vectors Inductor knows no fu
 the compiler of C++ may contract a product and a sum. In 16 bits it rounds what it reads and what it returns, where
 Inductor by itself rounds only what a loop stores; before torch 2.13 it stays a call there.
 
-With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere.
+With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere; in
+place of one that writes into ``out``, mutation.py puts one that does not.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _lowered_ops: set[Any] = set()
 def register(form: Form) -> None:
     """Remember that an operator is to be lowered."""
     fused = form.promises.fused
-    # Nothing that Inductor decomposes may write.
+    # Nothing that Inductor decomposes may write; see mutation.py.
     if fused is not None and (form.kind & FUNCTIONAL or (form.kind & WRITING and fused != "formula")):
         _waiting.append(form)
 

@@ -14,7 +14,7 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .derivative import no_gradient
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, Form
+from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, Form, by_position, complete
 from .short_way import before
 
 _warned: set[str] = set()
@@ -47,22 +47,27 @@ def register(form: Form) -> None:
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
     count_writes(op, written)
-    if form.kind & OUT and form.functional is not None:
+    if form.functional is not None and (form.kind & OUT or form.promises.fused == "formula"):
         _compile(form)
 
 
 def _compile(form: Form) -> None:
-    """Register what a compiled program has in place of an operator that returns the argument which it writes to.
+    """Register what a compiled program has in place of an operator that writes into ``out``.
 
-    Torch 2.13 and later do so where the operator has ``torch.Tag.out``, and then lose what is written to the result.
+    That is the operator that returns its result, and a copy: for one that returns ``out``, which torch 2.13 and later
+    take by themselves where it has ``torch.Tag.out``, and then lose what is written to the result; and for one whose
+    formula is compiled, which writes nothing.
     """
 
-    def functionalized(*args: Any, out: Tensor, **kwargs: Any) -> Tensor:
+    def functionalized(*args: Any, **kwargs: Any) -> Tensor | None:
         if private.transforms_active():  # which would also cast what autocast has already left as it is
             advice = "use the operator that returns its result"
             raise RuntimeError(f"{form.name}: torch.func.functionalize takes no out; {advice}")
-        contract.check(form, args, {"out": out})
-        return out.copy_(form.functional(*args, **kwargs))
+        targets = form.targets(args, kwargs)
+        contract.check(form, args, targets)
+        inputs = complete(form.op, args, kwargs)[: len(form.kinds)]
+        written: Tensor = targets["out"].copy_(by_position(form.functional, form.functional)(*inputs))
+        return written if form.kind & OUT else None
 
     implement(form.op, functionalized, "Functionalize")
 

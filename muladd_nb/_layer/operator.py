@@ -55,7 +55,7 @@ class Elementwise:
         Floating point operations for each element; instructions do not count.
     fused
         Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
-        that of the result, or a tuple of several, with the kernel's bits. Inductor is not asked to in 16 bits. Or
+        that of the result, or a tuple of several, with the kernel's bits; in 16 bits from torch 2.13 on. Or
         ``"formula"``: Inductor compiles the formula in place of the operator, on every device and in every dtype, and
         its bits may differ.
     autocast
@@ -251,7 +251,7 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
             ops[declaration, kind],
             tuple(getattr(torch, dtype) for dtype in dtypes),
             table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
-            ops.get((declaration, FUNCTIONAL)),
+            ops.get((declaration, FUNCTIONAL | kind & TENSOR_NUMBERS)),
             _own(of_results),
             _own(of_inputs),
             broadcasts,

@@ -150,7 +150,7 @@ def read(text: str, *, kernel: bool) -> Schema:
     if "..." in text:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
-        raise refuse("it returns a view, or what it writes to, which cannot be compiled; return new tensors, or ()")
+        raise refuse("it returns a view, or what it writes to, which does not compile right; return new tensors, or ()")
     if kernel:
         return _read_kernel(parsed, text, refuse)
     arguments = list(parsed.arguments)
