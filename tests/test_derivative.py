@@ -577,6 +577,17 @@ def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
         op(x3, y3.clone().requires_grad_())
 
 
+def test_a_backward_pass_in_inference_mode_is_that_outside():
+    for leaf in ALIKE + OTHERS:
+        expected, got = [], []
+        for module, gradients in (Aten, expected), (Ours, got):
+            x, y = (t.clone().requires_grad_() for t in (x3, y3))
+            result = leaf(module, x, y)
+            with torch.inference_mode():
+                gradients += torch.autograd.grad(result, [x, y], torch.ones_like(result), materialize_grads=True)
+        torch.testing.assert_close(got, expected)
+
+
 def test_a_formula_has_no_derivative_on_jagged_tensors():
     x = torch.nested.nested_tensor_from_jagged(torch.ones(5, 2), torch.tensor([0, 2, 5])).requires_grad_()
 

@@ -618,8 +618,8 @@ def _pull(
         pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
         return zip(wanted, pull(there), strict=True)
     # Nobody looks, or differentiates this again: autograd itself takes half the time of torch.func (measured).
-    leaves = [alive[place].detach().requires_grad_() for place in wanted]
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = [alive[place].detach().requires_grad_() for place in wanted]
         pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
     results, gradients = zip(*pairs, strict=True) if pairs else ((), ())
     return zip(wanted, torch.autograd.grad(results, leaves, gradients, materialize_grads=True), strict=True)
