@@ -44,9 +44,7 @@ class Call:
 
     def arguments(self, *tensors, out=None, c=0.5):
         """Return the arguments by position, and those by name."""
-        given = self._by_name(tensors, c)
-        if self.form.kind & TENSOR_NUMBERS:  # a tensor of each call's own, because a fake mode wants that
-            given |= {x: torch.tensor(given[x], dtype=torch.float64) for x in self.form.numbers}
+        given = self._as_taken(tensors, c)
         if not self.writes:
             return tuple(given.values()), {}
         by_name = self.is_public or self.returns_out
@@ -60,7 +58,13 @@ class Call:
     def result(self, *tensors, c=0.5):
         """Return the result of the form that returns it, with its bits; where none does, that of the formula."""
         functional = self.form.functional
-        return functional(*self._by_name(tensors, c).values()) if functional else self.expected(*tensors, c=c)
+        return functional(*self._as_taken(tensors, c).values()) if functional else self.expected(*tensors, c=c)
+
+    def _as_taken(self, tensors, c):
+        given = self._by_name(tensors, c)
+        if self.form.kind & TENSOR_NUMBERS:  # a tensor of each call's own, because a fake mode wants that
+            given |= {x: torch.tensor(given[x], dtype=torch.float64) for x in self.form.numbers}
+        return given
 
     def _by_name(self, tensors, c):
         tensors, numbers = itertools.cycle(tensors), NUMBERS | {"float": c}
