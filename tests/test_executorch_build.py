@@ -15,11 +15,13 @@ import muladd_nb
 import muladd_nb.executorch
 from muladd_nb.__main__ import main
 from muladd_nb._layer import executorch
+from muladd_nb._layer.operator import OUT
+from muladd_nb._operators import FORMS
 
 ROOT = Path(__file__).parent.parent
 BUILD_SCRIPT = ROOT / "src/elementwise/executorch/select_operators.py"
-OF_THIS_PROJECT = ["muladd_nb", str(ROOT)]
-OURS = ["muladd_nb::mymuladd.out", "muladd_nb::mymuladd.Tensor_out", "muladd_nb::mymul.out"]
+OURS = [form.op.name() for form in FORMS if form.kind == OUT]
+OF_THIS_PROJECT = ["muladd_nb", str(ROOT), *OURS]
 PINNED = re.search(r'"executorch==([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
 
 
