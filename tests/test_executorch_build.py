@@ -19,8 +19,8 @@ from muladd_nb._layer import executorch
 
 ROOT = Path(__file__).parent.parent
 BUILD_SCRIPT = ROOT / "src/elementwise/executorch/select_operators.py"
-OF_THIS_PROJECT = ["muladd_nb", str(ROOT)]
 OURS = [call.form.op.name() for call in OPERATORS if call.returns_out]
+OF_THIS_PROJECT = ["muladd_nb", str(ROOT), *OURS]
 PINNED = re.search(r'"executorch==([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
 
 

@@ -15,6 +15,8 @@
 #include "cuda/kernels.h"
 #elif defined(ELEMENTWISE_ISA)
 #include "cpu/kernels.h"
+#elif defined(ELEMENTWISE_OUT_VARIANTS)
+#include "executorch/out_variants.h"
 #elif defined(ELEMENTWISE_EXECUTORCH)
 #include "executorch/register.h"
 #else

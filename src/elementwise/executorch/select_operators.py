@@ -1,8 +1,8 @@
 """Find ExecuTorch and select the operators, for the meson.build beside this.
 
-The arguments are the name of the project and its folder, and what to select. Prints, one a line: the version and the
-folder of ExecuTorch, and the selected operators, with commas between them. A problem is one sentence on stderr that
-says what to do, and exit status 1.
+The arguments are the name of the project and its folder, its out variants, and what to select. Prints, one a line: the
+version and the folder of ExecuTorch, and the selected operators, with commas between them. A problem is one sentence on
+stderr that says what to do, and exit status 1.
 """
 
 import argparse
@@ -47,17 +47,6 @@ def find(project: str, pinned: str) -> pathlib.Path:
     return folder("executorch", "executorch")
 
 
-def out_variants(project: str, text: str) -> list[str]:
-    """Return the out variants that the text of operators.h declares."""
-    names = []
-    for row in re.sub("//.*", "", text).split("Operator<")[1:]:
-        if match := re.match(r'\s*"(\w+)(\.\w+)?\([^"]*"(.*)', row, re.DOTALL):
-            name, overload, rest = match.groups(default="")
-            if "out" in re.findall(r"\w+", rest):
-                names.append(f"{project}::{name}{f'{overload}_' if overload else '.'}out")
-    return names
-
-
 def select(ours: list[str], operators: list[str], model: str) -> list[str]:
     """Return the out variants that are named, or that the model uses; without either, all."""
     for name in operators:
@@ -91,15 +80,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("project")
     parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("out_variants", nargs="*")
     parser.add_argument("--operators", nargs="*", default=[])
     parser.add_argument("--model", default="")
     arguments = parser.parse_args()
     pinned = pinned_version(arguments.root)
     executorch = find(arguments.project, pinned)
-    ours = out_variants(arguments.project, (arguments.root / "src/operators.h").read_text())
     print(pinned)
     print(executorch)
-    print(",".join(select(ours, arguments.operators, arguments.model)))
+    print(",".join(select(arguments.out_variants, arguments.operators, arguments.model)))
 
 
 main()
