@@ -72,7 +72,7 @@ SEARCHES = {
     "does not support running with fake tensors": "ship/debug",
     "sanitizers": "ship/debug",
     "TensorIterator": "ship/migrate",
-    "cpp_extension": "ship/migrate",
+    "setuptools": "ship/migrate",
     "pybind11": "coming_from",
     "abi3": "why/index",
     "nanobind": "why/index",
