@@ -48,20 +48,16 @@ class Check(NamedTuple):
 def checks() -> Iterator[Check]:
     """Yield the checks of every device, those of one form of an operator side by side."""
     for device in devices():
-        for form in sorted((form for form in FORMS if not form.by), key=_operator):  # no derivative
+        for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative
             for dtype in DTYPES:
-                yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype), _operator(form))
-            yield Check(_name(form), device, _opcheck, (form,), "opcheck", _operator(form))
+                yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype), form.operator)
+            yield Check(_name(form), device, _opcheck, (form,), "opcheck", form.operator)
         yield Check("gradients of mymuladd and mymul", device, _gradients, ())
         yield Check("torch.compile, fullgraph", device, _compile, ())
 
 
 def _name(form: Form) -> str:
     return str(form.op.name()).partition("::")[2]
-
-
-def _operator(form: Form) -> str:
-    return form.declaration.partition("(")[0]
 
 
 def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:

@@ -12,6 +12,7 @@ from conftest import MODULE, needs
 from generated import install, its_tests, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit
 
+from muladd_nb import _C
 from muladd_nb.__main__ import main
 from muladd_nb._new._copies import RECORD
 from muladd_nb._new._schema import check_identifier
@@ -478,6 +479,24 @@ def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
     assert "tests/operators.py is missing" in refused(["add", OTHERS[0]], capsys)
     Path("tests/operators.py").write_bytes(before["tests/operators.py"])
     assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+
+
+def test_add_knows_an_operator_by_its_row_alone(folder, capsys, monkeypatch):
+    """Whose public function is elsewhere, and whose declaration stands on two lines."""
+    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "signal_ops")
+    ops, table = Path("python/signal_ops/ops.py"), Path("python/signal_ops/_operators.py")
+    ops.write_text(ops.read_text().replace("def softclip", "def clip"))
+    text = table.read_text()
+    table.write_text(text.replace('"softclip(', '"softclip"\n    "('))
+    assert "softclip is there already" in refused(["add", SOFTCLIP], capsys)
+    table.write_text(text.replace("softclip(Tensor", "softclip(Tensors"))
+    assert "there is no one TABLE of declarations" in refused(["add", SOFTCLIP], capsys)
+
+
+def test_a_declaration_that_cannot_be_read_is_an_error():
+    with pytest.raises(ValueError, match=r'f\(Tensors x\): an argument is a "Tensor x", "Tensor\? x", "float c"'):
+        _C.read("f(Tensors x)")
 
 
 @pytest.mark.parametrize("readme", ["# Ours\n\n| a | table |\n|---|---|\n", None])

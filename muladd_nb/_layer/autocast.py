@@ -101,11 +101,10 @@ uncast: dict[Any, Any] = {}  # what was defined, by the operator that it is the 
 
 def define_uncast(op: Any) -> Any:
     """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
-    declared, _, arguments = private.schema(op).partition("::")[2].partition("(")
-    packet, _, overload = declared.partition(".")
+    packet, _, overload = op.name().partition("::")[2].partition(".")
     packet = packet.lstrip("_")
     qualified = f"_{packet}_uncast.{overload}".rstrip(".")
-    library.define(f"{qualified}({arguments}")
+    library.define(qualified + private.schema(op).removeprefix(op.name()))
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with private.without_autocast():

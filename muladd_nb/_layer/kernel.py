@@ -70,7 +70,7 @@ class Kernel(Form):
             What an autocast region does to tensors that it reads, as :class:`Elementwise` has it. An operator that
             writes computes in the dtype of what it writes to.
         """
-        form = cls(private.schema(op).partition("::")[2], FUNCTIONAL, op, dtypes, Elementwise(autocast=autocast))
+        form = cls(private.schema(op), FUNCTIONAL, op, dtypes, Elementwise(autocast=autocast))
         form.register()
         return form
 
@@ -83,6 +83,11 @@ class Kernel(Form):
             self.without_derivative()
             count_writes(self.op, lambda args, kwargs: self.tensors(self.whole(args, kwargs), written=True).values())
             implement(self.op, self._resolved, "Negative")
+
+    @property
+    def operator(self) -> str:
+        """Its name."""
+        return str(self.op.name()).partition("::")[2]
 
     @cached_property
     def arguments(self) -> list[_Argument]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -11,11 +10,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import _C
+from .._C import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, WRITING
 from . import torch_private as private
 from ._library import name, namespace
 
-# The forms of src/elementwise/operator.h.
-FUNCTIONAL, WRITING, OUT, TENSOR_NUMBERS, UPDATING = 1, 2, 4, 8, 64
+__all__ = ["FUNCTIONAL", "OUT", "TENSOR_NUMBERS", "UPDATING", "WRITING", "Elementwise", "Form"]
+
 TABLE = f"{namespace}/_operators.py"
 
 
@@ -126,12 +127,19 @@ class Form:
         return name(self.op)
 
     @cached_property
+    def _read(self) -> tuple[str, list[tuple[str, str, bool]]]:
+        # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
+        return _C.read(self.declaration)
+
+    @property
+    def operator(self) -> str:
+        """The operator that this is a form of: what its declaration begins with."""
+        return self._read[0]
+
+    @cached_property
     def kinds(self) -> dict[str, str]:
         """What each argument is, but ``out``: a Tensor, Tensor?, float, int or bool."""
-        # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
-        arguments = map(str.split, self.declaration.partition("(")[2].removesuffix(")").split(", "))
-        named = {words[1].partition("=")[0]: words[0] for words in arguments if words != ["*"]}
-        return {x: "Tensor" if re.match(r"Tensor(\(|!|$)", kind) else kind for x, kind in named.items()}
+        return {x: kind for x, kind, _ in self._read[1]}
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -177,8 +185,7 @@ class Form:
     @cached_property
     def written(self) -> dict[str, int]:
         """The arguments that UPDATING writes to, and their places."""
-        of_schema = {x.name: x.alias_info for x in private.arguments(self.op)}
-        return {x: place for x, place in self.inputs.items() if of_schema[x] is not None and of_schema[x].is_write}
+        return {x: place for place, (x, _, is_written) in enumerate(self._read[1]) if is_written}
 
     def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors that a call writes to, in the order of the results, by their names."""
@@ -212,12 +219,11 @@ def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable
     return called
 
 
-_Record = tuple[str, int, str, list[str], list[str], list[str], bool, str, list[str], list[str], float | None]
 _OF_A_DERIVATIVE = Elementwise(autocast="leave")
 _OF_ALL_GRADIENTS = Elementwise(autocast="leave", differentiable=False)
 
 
-def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list[Form]:
+def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Elementwise]) -> list[Form]:
     """Return the forms of the operators in ``table``, of all that C++ declared.
 
     Raises
@@ -226,7 +232,7 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
         If one is declared that the table has not, or the other way round.
     """
     sides = {
-        "src/operators.h": {declaration for declaration, *_, of, _, _, _ in operators if not of},
+        "src/operators.h": {x["declaration"] for x in operators if not x["of"]},
         TABLE: set(table),
     }
     lacking = [
@@ -237,28 +243,31 @@ def declared(operators: list[_Record], table: Mapping[str, Elementwise]) -> list
     if lacking:
         raise ImportError(f"{namespace}: {'; '.join(lacking)}")
     ops = {}
-    for declaration, kind, qualified, *_ in operators:
-        packet, _, overload = qualified.partition(".")
-        ops[declaration, kind] = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    for x in operators:
+        packet, _, overload = x["name"].partition(".")
+        ops[x["declaration"], x["kind"]] = getattr(
+            getattr(getattr(torch.ops, namespace), packet), overload or "default"
+        )
     families: dict[tuple[str, int], dict[tuple[str, ...], Form]] = {}
     forms = []
-    for declaration, kind, _, dtypes, of_results, of_inputs, broadcasts, of, by, reads, constant in operators:
+    for x in operators:
+        declaration, kind, of = x["declaration"], x["kind"], x["of"]
         family = families.setdefault((of or declaration, kind), {})
-        several = len(by) > 1 and "" not in by
+        several = len(x["by"]) > 1 and "" not in x["by"]
         form = Form(
             declaration,
             kind,
             ops[declaration, kind],
-            tuple(getattr(torch, dtype) for dtype in dtypes),
+            tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
             table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
-            ops.get((declaration, FUNCTIONAL | kind & TENSOR_NUMBERS)),
-            _own(of_results),
-            _own(of_inputs),
-            broadcasts,
-            tuple(by),
-            tuple(reads),
-            constant,
-            {} if several else family,
+            functional=ops.get((declaration, FUNCTIONAL | kind & TENSOR_NUMBERS)),
+            of_results=_own(x["of_results"]),
+            of_inputs=_own(x["of_inputs"]),
+            broadcasts=x["broadcasts"],
+            by=tuple(x["by"]),
+            reads=tuple(x["reads"]),
+            constant=x["constant"],
+            family={} if several else family,
         )
         if of:
             family[form.by] = form

@@ -6,6 +6,7 @@ are made, and the reference and the arguments of its test.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 
@@ -34,8 +35,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
     ValueError
         If there is one of its name, or a file has no place for it any more.
     """
-    operator = schema.declaration.partition("(")[0]
-    functor = functor_name(operator)
+    functor = functor_name(schema.operator)
     refuse_another(files, schema, package)
     forms = {0: "writing", 1: "functional | writing | out | differentiable"}.get(schema.results, "functional")
     forms = "updating" if schema.written else forms
@@ -51,18 +51,29 @@ def add(files: Files, schema: Schema, package: str) -> None:
 
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
     """Raise ``ValueError`` if there is an operator or a functor already that has a name of this one."""
-    names = {schema.name, f"{schema.name}_out"} if schema.results or schema.written else {schema.name}
-    rows = re.findall(r'Operator<\s*"(\w+)\(', files["src/operators.h"])
+    names = {schema.name, f"{schema.name}_out" if schema.results or schema.written else schema.operator}
+    rows = _in_table(files, package)
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
     there = {*rows, *(f"{row}_out" for row in rows), *public}
-    if not (schema.results or schema.written):
-        names.add(schema.declaration.partition("(")[0])
     if taken := sorted(names & there):
         raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
-    functor = functor_name(schema.declaration.partition("(")[0])
+    functor = functor_name(schema.operator)
     for path, text in files.items():
         if path.startswith("src/") and "/elementwise/" not in path and re.search(rf"\bstruct {functor}\b", text):
             raise ValueError(f"{path} has a functor {functor} already, which would be that of {schema.name}")
+
+
+def _in_table(files: Files, package: str) -> list[str]:
+    """Return the names of the element-wise operators that a project has."""
+    from ._torch_names import parse_schema
+
+    path = f"python/{package}/_operators.py"
+    try:
+        assigned = [x for x in ast.parse(files[path]).body if isinstance(x, (ast.Assign, ast.AnnAssign))]
+        (table,) = (x.value for x in assigned if isinstance(x.value, ast.Dict) and ast.unparse(x).startswith("TABLE"))
+        return [parse_schema(f"{ast.literal_eval(key)} -> ()").name for key in table.keys if key]
+    except (SyntaxError, ValueError, RuntimeError):
+        raise ValueError(f"{path} is not as it was written: there is no one TABLE of declarations") from None
 
 
 def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = True) -> None:

@@ -74,8 +74,12 @@ class Schema:
     @property
     def declaration(self) -> str:
         """What C++ and Python declare an element-wise operator by."""
-        name = self.name if self.results or self.written else self.name.removesuffix("_out")
-        return f"{name}({', '.join(self._typed)})"
+        return f"{self.operator}({', '.join(self._typed)})"
+
+    @property
+    def operator(self) -> str:
+        """The name in that."""
+        return self.name if self.results or self.written else self.name.removesuffix("_out")
 
     @property
     def written(self) -> list[str]:

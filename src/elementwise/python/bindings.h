@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <span>
 
 #include "../contract.h"
 #include "../copies.h"
@@ -35,38 +36,68 @@ void define_module(nanobind::module_& m) {
     static std::atomic<bool> registered = false;
     return registered.exchange(true);
   });
-  // Every operator: its declaration, the form and the name it has in the dispatcher, the dtypes of C, and those that
-  // its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts; and of a
+  for (const auto& [name, form] :
+       {std::pair("FUNCTIONAL", functional),
+        {"WRITING", writing},
+        {"OUT", out},
+        {"TENSOR_NUMBERS", tensor_numbers},
+        {"UPDATING", updating}})
+    m.attr(name) = static_cast<unsigned>(form);
+  // What a declaration says, also one that stands in Python alone: the name of the operator, and of each argument its
+  // name, what it is, and whether it is written to.
+  m.def("read", [](const std::string& declaration) {
+    try {
+      const Signature signature(declaration);
+      std::vector<std::tuple<std::string, std::string, bool>> arguments;
+      for (const Argument& x : std::span(signature.arguments, signature.count))
+        arguments.emplace_back(x.name, kKinds[static_cast<int>(x.kind)], x.is_written);
+      return std::tuple(signature.qualified(functional), arguments);
+    } catch (const char* error) {
+      throw nanobind::value_error((declaration + ": " + error).c_str());
+    }
+  });
+  // Every form of every operator: its declaration, its name in the dispatcher, the dtypes of C, and those that its
+  // results and its tensors have of their own, an empty name where they are of C; whether it broadcasts; and of a
   // derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the arguments
   // that it reads beside the gradient, and what it is if that is a constant.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;
-    std::vector<std::tuple<
-        std::string, unsigned, std::string, Names, Names, Names, bool, std::string, Names, Names,
-        std::optional<double>>>
-        all;
+    nanobind::list all;
     for_each_form(All{}, [&]<class Op, unsigned form>() {
-      const Description& of = *DescriptionOf<All, Op>::values;
-      Names names, results, inputs, by, read;
-      std::string derivative_of;
+      const Description& described = *DescriptionOf<All, Op>::values;
+      const auto names = [](const Own* own, int count) {
+        Names names;
+        for (int k = 0; k < count; k++) names.push_back(own[k].ordinal < 0 ? "" : contract::dtype_name(own[k].ordinal));
+        return names;
+      };
+      Names dtypes, by, read;
+      std::string of;
       std::optional<double> constant;
-      for (size_t i = 0; i < of.dtypes.count; i++) names.push_back(contract::dtype_name(of.dtypes.ordinals[i]));
-      const auto name = [](const Own& own) { return own.ordinal < 0 ? "" : contract::dtype_name(own.ordinal); };
-      for (int k = 0; k < Op::Kernel::kResults; k++) results.push_back(name(of.results[k]));
-      for (int k = 0; k < Op::Kernel::kInputs; k++) inputs.push_back(name(of.inputs[k]));
+      for (size_t i = 0; i < described.dtypes.count; i++)
+        dtypes.push_back(contract::dtype_name(described.dtypes.ordinals[i]));
       if constexpr (requires { typename Op::Of; }) {
         const Signature& base = Op::Of::signature;
-        derivative_of = base.declaration;
+        of = base.declaration;
         for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
         const Reads reads = reads_of<typename Op::Of>(Op::by);
         for (int i = 0; i < base.count; i++)
           if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
         if (!reads.arguments) constant = reads.constant;
       }
-      all.emplace_back(
-          of.signature.declaration, form, of.signature.qualified(form), names, results, inputs, of.broadcasts,
-          derivative_of, by, read, constant);
+      nanobind::dict record;
+      record["declaration"] = std::string(Op::signature.declaration);
+      record["kind"] = form;
+      record["name"] = Op::signature.qualified(form);
+      record["dtypes"] = dtypes;
+      record["of_results"] = names(described.results, Op::Kernel::kResults);
+      record["of_inputs"] = names(described.inputs, Op::Kernel::kInputs);
+      record["broadcasts"] = described.broadcasts;
+      record["of"] = of;
+      record["by"] = by;
+      record["reads"] = read;
+      record["constant"] = constant;
+      all.append(record);
     });
     return all;
   });

@@ -76,7 +76,7 @@ class Case:
     def __post_init__(self) -> None:
         self.name = self.function.__name__
         declared = {self.name, self.name.removesuffix("_out")}
-        self.forms = [form for form in FORMS if form.declaration.partition("(")[0] in declared]
+        self.forms = [form for form in FORMS if form.operator in declared]
         # Not the form that returns `out`, which is for ExecuTorch: programs in Python call the others.
         self.ops = [form.op for form in self.forms if form.kind != OUT]
         self.dtypes = self.forms[0].dtypes
