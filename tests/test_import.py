@@ -10,7 +10,7 @@ import pytest
 from conftest import HAS_GIL, MODULE
 
 import muladd_nb
-from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, declared
+from muladd_nb._layer.operator import Elementwise, declared
 
 ROOT = Path(__file__).parent.parent
 
@@ -72,7 +72,7 @@ def test_a_setting_that_is_none_is_refused(last_line, setting, got, known):
 
 def test_an_operator_that_one_side_lacks_is_named_with_both_files():
     with pytest.raises(ImportError) as error:
-        declared([("f(Tensor x)", FUNCTIONAL, "f", [], [], [], True, "", [], [], None)], {"g(Tensor x)": Elementwise()})
+        declared([{"declaration": "f(Tensor x)", "of": ""}], {"g(Tensor x)": Elementwise()})
     assert str(error.value) == (
         'muladd_nb: src/operators.h has "f(Tensor x)", and muladd_nb/_operators.py has not: add it there; '
         'muladd_nb/_operators.py has "g(Tensor x)", and src/operators.h has not: add it there'
