@@ -164,7 +164,8 @@ def wheel(session: nox.Session) -> None:
 
     session.run(*build, "--sdist", "--outdir", "dist", env={"SOURCE_DATE_EPOCH": commit_time})
     (sdist,) = Path("dist").glob("*.tar.gz")
-    session.run("tar", "--extract", f"--file={sdist}", f"--directory={work}", external=True)
+    # With the permissions that the umask leaves, as the clone has them.
+    session.run("tar", "--extract", "--no-same-permissions", f"--file={sdist}", f"--directory={work}", external=True)
     session.run("git", "clone", "--quiet", ".", work / "clone", external=True)
     from_clone = build_wheel(work / "clone", Path("dist").resolve())
     from_sdist = build_wheel(work / sdist.name.removesuffix(".tar.gz"), work / "again")
