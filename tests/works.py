@@ -184,29 +184,35 @@ def compiled_autograd():
 
 
 def calls(slow):
-    """Return the calls of each capability."""
+    """Return the calls of each capability that can be lost, and of what none is needed for."""
+    from muladd_nb._layer import torch_private as private
+
     each = partial(of_each, slow=slow)
     always = [*each(values), writes, wrapper_subclasses, *each(reverse), *each(batches), autocast, *each(traced)]
     return {
-        "always": always + (each(compiled) if slow else []),
-        "transforms": [call for transform in TRANSFORMS for call in each(under(transform))],
-        "forward mode": each(duals),
-        "jagged": [*each(jagged), jagged_write],
-        "compiled lengths": [compiled_lengths] if slow else [],
-        "compiled autograd": [compiled_autograd] if slow else [],
-        "vmap of out": [batches_of_out],
+        None: always + (each(compiled) if slow else []),
+        private.TRANSFORMS: [call for transform in TRANSFORMS for call in each(under(transform))],
+        private.FORWARD_MODE: each(duals),
+        private.JAGGED: [*each(jagged), jagged_write],
+        private.COMPILED_LENGTHS: [compiled_lengths] if slow else [],
+        private.COMPILED_AUTOGRAD: [compiled_autograd] if slow else [],
+        private.VMAP_OF_OUT: [batches_of_out],
     }
 
 
-def check(path, *lost, slow):
-    """Import the package where torch lacks a name, and try everything: what is lost raises, the rest is right."""
+def check(path, *, slow):
+    """Import the package where torch lacks a name, and try everything: what it is said to lose raises, and no more."""
     (warning,) = import_without("muladd_nb", path)
     import muladd_nb
+    from muladd_nb._layer.torch_private import names
 
     name = path.replace(":", ".")
     assert name in warning and torch.__version__ in warning
     assert name in " ".join(muladd_nb.build_info()["missing_in_torch"])
-    for capability, of_it in calls(slow).items():
+    lost = {x for name, needed_for in names.items() if name.startswith(path) for x in needed_for}
+    of_each_capability = calls(slow)
+    assert of_each_capability.keys() - {None} == {x for x in sum(names.values(), ()) if x.becomes == "is refused"}
+    for capability, of_it in of_each_capability.items():
         for call in of_it:
             if capability in lost:
                 with pytest.raises(RuntimeError, match=LACKS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from . import contract
 from . import torch_private as private
 from ._library import implement, library
 from .operator import FUNCTIONAL, Form
+
+_DEVICES = ("cpu", "cuda")
 
 
 def register(form: Form) -> None:
@@ -36,7 +38,7 @@ def register(form: Form) -> None:
                 "leave autocast.register out"
             )
     if any(dtype.is_floating_point for dtype in form.dtypes):
-        for device_type in ("cpu", "cuda"):
+        for device_type in _DEVICES:
             implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
 
 
@@ -70,10 +72,23 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
             if dtype is not None and casts(x, device_type):
                 contract.check_in_storage(form, name, x)
                 cast[form.inputs[name]] = x.to(dtype)
-        with private.without_autocast():
+        with WithoutAutocast():
             return form.op(*cast, **kwargs)
 
     return autocast
+
+
+class WithoutAutocast:
+    """A context in which nothing is cast. ``torch.autocast(..., enabled=False)`` takes several times as long."""
+
+    def __enter__(self) -> None:
+        self.enabled = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+        for device in self.enabled:
+            torch.set_autocast_enabled(device, False)
+
+    def __exit__(self, *_: object) -> None:
+        for device in self.enabled:
+            torch.set_autocast_enabled(device, True)
 
 
 _backward = threading.local()  # whether a backward pass of this layer is running
@@ -85,7 +100,7 @@ def as_in_forward(*, backward: bool = False) -> Iterator[None]:
     before = in_backward()
     _backward.is_running = before or backward
     try:
-        with private.without_autocast() if private.autocasts() else nullcontext():
+        with WithoutAutocast():
             yield
     finally:
         _backward.is_running = before
@@ -107,10 +122,10 @@ def define_uncast(op: Any) -> Any:
     library.define(qualified + private.schema(op).removeprefix(op.name()))
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with private.without_autocast():
+        with WithoutAutocast():
             return op(*args, **kwargs)
 
-    library.impl(qualified, private.leave_alone(call), "CompositeExplicitAutograd")
+    library.impl(qualified, private.skip_in_dynamo(call), "CompositeExplicitAutograd")
     library.impl(qualified, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(f"{library.ns}::{qualified}", call)
     uncast[op] = getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")

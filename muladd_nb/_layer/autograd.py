@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from . import contract, derivative
-from . import torch_private as private
 from ._library import implement, namespace
 from .operator import FUNCTIONAL, TABLE, UPDATING, Form
 from .short_way import before
@@ -113,25 +112,23 @@ def _times(
     """
     read = [x for x in inputs if x in derivative.reads or of.kinds[x] != "Tensor"]
     places = [read.index(x) if x in read else -1 for x in inputs]
-    call = private.entry_point(derivative.op)
 
     def times(gradient: Tensor, *values: Any) -> Tensor:
         values_of = *values, gradient
-        return call(*(values_of[place] for place in places), gradient, *values[len(read) :])
+        return derivative.op(*(values_of[place] for place in places), gradient, *values[len(read) :])
 
     return [*read, *by], times
 
 
 def _times_product(op: Any, n: int, before: list[int], place: int) -> Callable[..., Tensor]:
     """Return the same of one more order: by the input in a place, too."""
-    call = private.entry_point(op)
 
     def product(gradient: Tensor, *read: Any) -> Tensor:
         inputs, grad, by = read[:n], read[n], (*before, *read[n + 1 :], place)
         if gradient.dtype in _SIXTEEN_BITS:  # for which those of higher orders are not compiled
             wide = (x.float() if isinstance(x, Tensor) and x.dtype == gradient.dtype else x for x in inputs)
-            return call(*wide, gradient.float() * grad.float(), *by).to(gradient.dtype)
-        return call(*inputs, gradient * grad, *by)
+            return op(*wide, gradient.float() * grad.float(), *by).to(gradient.dtype)
+        return op(*inputs, gradient * grad, *by)
 
     return product
 

@@ -157,9 +157,9 @@ def elementwise(
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
 
-    call_at_once: Any = private.entry_point(at_once[0]) if at_once else None
+    op_at_once: Any = at_once and at_once[0]
     at_once_by = [places[x] for x in at_once[1]] if at_once else []
-    may_sum = call_at_once is not None and broadcasts
+    may_sum = at_once is not None and broadcasts
     # Not of `is_number`, which tells an overload from another one.
     at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
@@ -192,7 +192,7 @@ def elementwise(
         return args[0].layout not in _DENSE or private.differentiating() or private.is_recorded(args)
 
     def fits_one_pass(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor, count: int) -> bool:
-        if call_at_once is None or records(grad, *saved):
+        if at_once is None or records(grad, *saved):
             return False
         if may_sum and any(needs[x] and shape != grad.shape for x, shape in zip(at_once_by, saved[-2], strict=True)):
             # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
@@ -206,7 +206,7 @@ def elementwise(
         for place, shape in zip(at_once_by, shapes, strict=True):
             if values[place] is None:  # it is not read: any tensor of its shape will do
                 values[place] = grad if shape == grad.shape else grad.new_empty(()).expand(shape)
-        gradients: Sequence[Tensor] = call_at_once(*values, grad)
+        gradients: Sequence[Tensor] = op_at_once(*values, grad)
         return gradients
 
     def through(kernel: Callable[..., Tensor], x: Tensor, values: tuple[Any, ...]) -> Tensor:
@@ -286,8 +286,6 @@ def elementwise(
         )
         return typed_tangents if n > 1 else typed_tangents[0]
 
-    if isinstance(times, private.OpOverload):
-        times = private.entry_point(times)
     without = [argument for argument in tensors if argument not in reads]
     _register(op, save, vjp, jvp, node=node, without=without, instead=instead, order=order, shortened=shortened)
 
@@ -672,9 +670,9 @@ def _register(
     if list(order) != sorted(order):
         reordered, restored = itemgetter(*order), itemgetter(*map(order.index, range(len(order))))
 
-    at_this_level = private.refusal(private.TRANSFORMS, name(op)) or private.record_at_this_level
+    at_this_level = private.TRANSFORMS.refusal(name(op)) or private.record_at_this_level
     uncast = by_position(autocast.define_uncast(op), op)
-    refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
+    refuse_tangents = private.FORWARD_MODE.refusal(name(op))
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
     # The old form, without setup_context, is 10 us cheaper a call.
@@ -706,12 +704,12 @@ def _register(
             tensors = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
             return jvp((*tensors, *ctx.others_of_jvp), *tangents)
 
-    key = private.refusal(private.COMPILED_AUTOGRAD, name(op)) or private.compiled_autograd_key
+    key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key
     methods = {"forward": forward, "backward": backward, "jvp": forward_mode, "_compiled_autograd_key": key}
     function: Any = type(
         node or "".join(map(str.capitalize, op.overloadpacket.__name__.split("_"))),
         (private.SingleLevelFunction,),
-        {method: staticmethod(private.leave_alone(function)) for method, function in methods.items()},
+        {method: staticmethod(private.skip_in_dynamo(function)) for method, function in methods.items()},
     )
 
     def kernel(keyset: Any, *args: Any) -> Any:
@@ -729,7 +727,7 @@ def _register(
             below = uncast
         if private.transforms_active():
             with at_this_level():
-                returned = function.apply(private.in_modes_of_now(below), *reordered(args))
+                returned = function.apply(private.with_current_grad_modes(below), *reordered(args))
         else:
             returned = function.apply(below, *reordered(args))
         if dual and check_tangent:

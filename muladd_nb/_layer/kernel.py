@@ -21,7 +21,7 @@ from torch.autograd.graph import increment_version
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement
-from .autocast import casts
+from .autocast import WithoutAutocast, casts
 from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
 from .operator import FUNCTIONAL, Elementwise, Form, by_position, complete
 
@@ -197,10 +197,10 @@ class Kernel(Form):
             return function(info, (*in_dims, *(None for _ in whole[len(in_dims) :])), *whole)
 
         if any(x.kind and x.is_keyword for x in self.arguments):  # which register_vmap does not take
-            kernel = private.refusal(private.VMAP_OF_OUT, self.name) or private.vmap_kernel(rule, self.call)
+            kernel = private.VMAP_OF_OUT.refusal(self.name) or private.vmap_kernel(rule, self.call)
             implement(self.op, lambda *args, **kwargs: kernel(*self.whole(args, kwargs)), "FuncTorchBatched")
         else:
-            torch.library.register_vmap(self.op.name(), private.leave_alone(rule))
+            torch.library.register_vmap(self.op.name(), private.skip_in_dynamo(rule))
         return function
 
     def batch_first(self, info: Any, in_dims: tuple[Any, ...], args: Sequence[Any]) -> list[Any]:
@@ -279,7 +279,7 @@ class Kernel(Form):
                 contract.check_in_storage(self, argument.name, x)
                 return x.to(dtype)
 
-            with private.without_autocast():
+            with WithoutAutocast():
                 return self.call(*self.each(cast, args))
 
         return kernel

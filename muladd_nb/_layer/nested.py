@@ -15,7 +15,7 @@ from .operator import OUT, Form
 
 def register(form: Form) -> None:
     """Register the rule for jagged tensors of an operator."""
-    assert_later = private.refusal(private.COMPILED_LENGTHS, form.name) or private.assert_later
+    assert_later = private.COMPILED_LENGTHS.refusal(form.name) or private.assert_later
 
     def rule(cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
@@ -47,7 +47,7 @@ def register(form: Form) -> None:
         )
         return of_results if isinstance(result, tuple) else of_results[0]
 
-    if refuse := private.refusal(private.JAGGED, form.name):
+    if refuse := private.JAGGED.refusal(form.name):
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
             unsupported.check(form, args, kwargs)
@@ -55,7 +55,7 @@ def register(form: Form) -> None:
 
         implement(form.op, refuse_nested, "AutogradNestedTensor")
     else:
-        torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, private.leave_alone(rule))
+        torch.library.register_torch_dispatch(form.op.name(), private.NestedTensor, private.skip_in_dynamo(rule))
 
 
 def _check_beside(op: str, name: str, x: Tensor, first: str, a: Any) -> None:

@@ -81,7 +81,7 @@ def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
     """Return a kernel at Autograd that takes the short way of an operator, where it has one, or calls ``kernel``."""
     if form.kind not in (FUNCTIONAL, WRITING):
         return kernel
-    private.leave_alone(kernel)
+    private.skip_in_dynamo(kernel)
     arguments = private.arguments(form.op)
     return function(
         [

@@ -1,17 +1,17 @@
 """Every private name of torch that this package uses, in one table, and what is lost where a torch lacks one.
 
 None has a public counterpart in every torch of the supported range. One that is missing does not stop the import: there
-is one warning, another way where there is one, and a sentence where a call would be wrong. To need another name is a
-line of the table.
+is one warning, another way where there is one, and an error message where a call would be wrong. To need another name
+is a line of the table.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import SimpleNamespace
@@ -22,26 +22,35 @@ from torch import Tensor
 from torch.autograd import forward_ad, profiler
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-# What a name is needed for, and what becomes of it without.
-SPEED = "a call", "takes longer"
-AUTOCAST = "a call under autocast", "takes longer"
-TRANSFORMS = "a derivative under torch.func", "is refused"
-FORWARD_MODE = "a tensor with a tangent", "is refused"
-JAGGED = "a jagged nested tensor", "is refused"
-COMPILED_IN_PART = "an eager part of a compiled program", "takes longer"
-COMPILED_LENGTHS = "a compiled jagged tensor with lengths", "is refused"
-COMPILED_AUTOGRAD = "a backward under compiled autograd", "is refused"
-COMPILED_VIEWS = "a compiled write into out", "takes longer"
-VMAP_OF_OUT = "an out variant under vmap", "is refused"
-
-_Capability = tuple[str, str]
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
-names: dict[str, tuple[_Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
+names: dict[str, tuple[Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
 _missing: list[str] = []
 _package = __name__.partition(".")[0]
 
 
-def _find(path: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+@dataclasses.dataclass(frozen=True)
+class Capability:
+    """Something that needs private names of torch, and what becomes of it on a torch that lacks one of them."""
+
+    what: str
+    becomes: str
+
+    def lacking(self) -> str:
+        """Return why it is lost, as an error message ends, or nothing if it is not."""
+        lost = ", ".join(_dotted(path) for path in _missing if self in names[path])
+        return f"{self.what} needs {lost}, which torch {torch.__version__} lacks" if lost else ""
+
+    def refusal(self, operator: str) -> Callable[..., NoReturn] | None:
+        """Return what raises ``RuntimeError`` for an operator that needs it, or None if it is not lost."""
+        reason = self.lacking()
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise RuntimeError(f"{operator}: {reason}; use another torch, or a newer {_package}")
+
+        return refuse if reason else None
+
+
+def _find(path: str, *needed_for: Capability, otherwise: Any = None, field: bool = False) -> Any:
     """Return what stands at ``module:name.name``; where nothing does, note that, and return ``otherwise``.
 
     A field is what a class announces, and gives to each of its objects.
@@ -56,7 +65,7 @@ def _find(path: str, *needed_for: _Capability, otherwise: Any = None, field: boo
         return otherwise
 
 
-def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = None, field: bool = False) -> Any:
+def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = None, field: bool = False) -> Any:
     """Return what gets an attribute of everything like the object, or of the class, that stands at ``of``."""
     found = _find(f"{of}.{attribute}", *needed_for, field=field)
     return otherwise if found is None else attrgetter(attribute)
@@ -64,30 +73,116 @@ def _getter(of: str, attribute: str, *needed_for: _Capability, otherwise: Any = 
 
 def missing() -> list[str]:
     """Return the names that this torch lacks, each with what is lost."""
-    return [f"{_dotted(path)} ({'; '.join(map(' '.join, names[path]))})" for path in _missing]
-
-
-def lacking(capability: _Capability) -> str:
-    """Return why a capability is lost, as a sentence ends, or nothing if it is not."""
-    lost = ", ".join(_dotted(path) for path in _missing if capability in names[path])
-    return f"{capability[0]} needs {lost}, which torch {torch.__version__} lacks" if lost else ""
+    return [f"{_dotted(path)} ({'; '.join(f'{x.what} {x.becomes}' for x in names[path])})" for path in _missing]
 
 
 def _dotted(path: str) -> str:
     return path.replace(":", ".")
 
 
-def refusal(capability: _Capability, operator: str) -> Callable[..., NoReturn] | None:
-    """Return what raises ``RuntimeError`` for an operator that needs a capability which is lost, or None."""
-    reason = lacking(capability)
+# ---- The table: of each capability its names
 
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(f"{operator}: {reason}; use another torch, or a newer {_package}")
+# What asks whether anyone observes a call. Where it is not known, someone may: the call is the slow one. Public names
+# say the same of tracing and of writes, and take up to a tenth of a small call longer.
+CALLS = Capability("a call", "takes longer")
+_is_tracing = _find("torch._C:_is_tracing", CALLS, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
+transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) running?
+    "torch._C:_are_functorch_transforms_active", CALLS, otherwise=lambda: not _is_tracing() and _Function.is_refused()
+)
+_dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
+_function_modes = _find("torch._C:_len_torch_function_stack", CALLS, otherwise=lambda: 1)
+autocasts = _find("torch._C:_is_any_autocast_enabled", CALLS, otherwise=lambda: True)  # for any device
+_profiler: Any = profiler
+if _find("torch.autograd.profiler:_is_profiler_enabled", CALLS) is None:
+    _profiler = SimpleNamespace(_is_profiler_enabled=True)
+_forward_ad: Any = forward_ad  # where the innermost level of forward-mode AD stands, which changes
+if _find("torch.autograd.forward_ad:_current_level", CALLS) is None:
+    _forward_ad = SimpleNamespace(_current_level=0)
 
-    return refuse if reason else None
+# The C++ of a tensor, and the other way round: before torch 2.14 a function in C has no other way to it.
+to_pointer = _find("torch._C._aoti:unsafe_alloc_void_ptr_from_tensor", CALLS)
+from_pointer = _find("torch._C._aoti:alloc_tensor_by_stealing_from_void_ptr", CALLS)
+# What `op.redispatch` calls: without that step through Python, 0.3 us a call.
+redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
+# The public way to a schema takes 60 us, and knows no default before an argument that has none.
+_schema = _getter("torch:ops.aten.mul.Tensor", "_schema", CALLS, otherwise=lambda op: _schema_of_fx(op))
+
+# How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
+WRITES = Capability("a write", "may be counted twice")
+version = _getter("torch._C:TensorBase", "_version", WRITES, otherwise=lambda tensor: None)
+
+# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
+# public one knows no levels; torch.func refuses it.
+TRANSFORMS = Capability("a derivative under torch.func", "is refused")
+FORWARD_MODE = Capability("a tensor with a tangent", "is refused")
+SingleLevelFunction = _find(
+    "torch.autograd.function:_SingleLevelFunction", TRANSFORMS, otherwise=torch.autograd.Function
+)
+record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
+_is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
+_set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
+
+# What compiled autograd asks of every function, which those for a single level do not answer.
+COMPILED_AUTOGRAD = Capability("a backward under compiled autograd", "is refused")
+compiled_autograd_key = _find("torch.autograd.function:Function._compiled_autograd_key", COMPILED_AUTOGRAD)
+
+# How Dynamo is told what not to compile.
+COMPILED_IN_PART = Capability("an eager part of a compiled program", "takes longer")
+_set_strategy = _find("torch._C._dynamo.eval_frame:set_code_exec_strategy", COMPILED_IN_PART)
+_Strategy = _find("torch._C._dynamo.eval_frame:_FrameExecStrategy", COMPILED_IN_PART)
+_Action = _find("torch._C._dynamo.eval_frame:_FrameAction", COMPILED_IN_PART)
+
+COMPILED_VIEWS = Capability("a compiled write into out", "takes longer")
+_knows_base = _find("torch._C:TensorBase._base", COMPILED_VIEWS) is not None
+
+JAGGED = Capability("a jagged nested tensor", "is refused")
+COMPILED_LENGTHS = Capability("a compiled jagged tensor with lengths", "is refused")
+_JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
+NestedTensor = _find(_JAGGED, JAGGED, COMPILED_LENGTHS)
+# The elements, packed in one tensor, which is the memory itself.
+jagged_values = _getter(_JAGGED, "_values", JAGGED, COMPILED_LENGTHS, field=True)
+ragged_dim = _getter(_JAGGED, "_ragged_idx", JAGGED, COMPILED_LENGTHS, field=True)
+_metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, COMPILED_LENGTHS, field=True)
+# Raises where a program runs, not where it is compiled.
+assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
+
+# What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
+VMAP_OF_OUT = Capability("an out variant under vmap", "is refused")
+_interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
+_vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
+
+if _missing:
+    warnings.warn(
+        f"{_package}: torch {torch.__version__} lacks {', '.join(missing())}; everything else works. "
+        f"A newer {_package} may know this torch.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+# ---- What is made of them
+
+OpOverload = type(torch.ops.aten.mul.Tensor)
 
 
-# ---- The table
+def _below(key: str) -> Callable[[Any], Any]:
+    """Return what gives the keys of a set that come after those of a kind: what a kernel there dispatches to."""
+    known: dict[int, Any] = {}
+
+    def below(keyset: Any) -> Any:
+        keys: int = keyset.raw_repr()
+        if keys not in known:
+            reached = False
+            while key in str(highest := keyset.highestPriorityTypeId()) or not reached:
+                reached = reached or key in str(highest)
+                keyset = keyset.remove(highest)
+            known[keys] = keyset
+        return known[keys]
+
+    return below
+
+
+below_autograd = _below("Autograd")
+below_version_counter = _below("ADInplaceOrView")  # where writes are counted
 
 
 class _Function(torch.autograd.Function):
@@ -104,126 +199,6 @@ class _Function(torch.autograd.Function):
         except RuntimeError:
             return True
         return False
-
-
-def _strip(key: str) -> Callable[[Any], Any]:
-    def below(keyset: Any) -> Any:
-        reached = False
-        while key in str(highest := keyset.highestPriorityTypeId()) or not reached:
-            reached = reached or key in str(highest)
-            keyset = keyset.remove(highest)
-        return keyset
-
-    return below
-
-
-# The keys of a set that are below autograd: what is left for a kernel at Autograd to dispatch to.
-_after_autograd = _find("torch._C:_after_autograd_keyset", SPEED)
-below_autograd = _strip("Autograd") if _after_autograd is None else _after_autograd.__and__
-
-# The same of ADInplaceOrView, where writes are counted.
-_after_inplace = _find("torch._C:_after_ADInplaceOrView_keyset", SPEED)
-below_version_counter = _strip("ADInplaceOrView") if _after_inplace is None else _after_inplace.__and__
-
-# Is torch.jit.trace running?
-_is_tracing = _find("torch._C:_is_tracing", SPEED, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
-
-# Is a torch.func transform (grad, jvp, vmap ...) running?
-transforms_active = _find(
-    "torch._C:_are_functorch_transforms_active", SPEED, otherwise=lambda: not _is_tracing() and _Function.is_refused()
-)
-
-# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
-# public one knows no levels; torch.func refuses it.
-SingleLevelFunction = _find(
-    "torch.autograd.function:_SingleLevelFunction", TRANSFORMS, otherwise=torch.autograd.Function
-)
-record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
-
-# What compiled autograd asks of every function, which those for a single level do not answer.
-compiled_autograd_key = _find("torch.autograd.function:Function._compiled_autograd_key", COMPILED_AUTOGRAD)
-
-_is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
-_set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
-
-# Where the innermost level of forward-mode AD stands, which changes. If it is not known, one may be open.
-_forward_ad: Any = forward_ad
-if _find("torch.autograd.forward_ad:_current_level", SPEED) is None:
-    _forward_ad = SimpleNamespace(_current_level=0)
-
-_is_grad_enabled = torch.is_grad_enabled
-_any_requires_grad = _find(
-    "torch._C:_any_requires_grad",
-    SPEED,
-    otherwise=lambda *args: any(isinstance(x, Tensor) and x.requires_grad for x in args),
-)
-
-# How Dynamo is told what not to compile.
-_set_strategy = _find("torch._C._dynamo.eval_frame:set_code_exec_strategy", COMPILED_IN_PART)
-_Strategy = _find("torch._C._dynamo.eval_frame:_FrameExecStrategy", COMPILED_IN_PART)
-_Action = _find("torch._C._dynamo.eval_frame:_FrameAction", COMPILED_IN_PART)
-
-# How many modes listen, and whether a profiler does. If it is not known, one may.
-_dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", SPEED, otherwise=lambda: 1)
-_function_modes = _find("torch._C:_len_torch_function_stack", SPEED, otherwise=lambda: 1)
-_profiler: Any = profiler
-if _find("torch.autograd.profiler:_is_profiler_enabled", SPEED) is None:
-    _profiler = SimpleNamespace(_is_profiler_enabled=True)
-
-# Is autocast enabled for any device?
-autocasts = _find("torch._C:_is_any_autocast_enabled", SPEED, otherwise=lambda: True)
-
-_ExcludeDispatchKeyGuard = _find("torch._C:_ExcludeDispatchKeyGuard", AUTOCAST)
-_DispatchKeySet = _find("torch._C:DispatchKeySet", AUTOCAST)
-_AutocastCPU = _find("torch._C:DispatchKey.AutocastCPU", AUTOCAST)
-_AutocastCUDA = _find("torch._C:DispatchKey.AutocastCUDA", AUTOCAST)
-
-# What `op.__call__` and `op.redispatch` call: without the steps through Python, 0.2 and 0.3 us a call.
-entry_point = _getter("torch:ops.aten.mul.Tensor", "_op", SPEED, otherwise=lambda op: op)
-# The C++ of a tensor, and the other way round: before torch 2.14 a function in C has no other way to it.
-to_pointer = _find("torch._C._aoti:unsafe_alloc_void_ptr_from_tensor", SPEED)
-from_pointer = _find("torch._C._aoti:alloc_tensor_by_stealing_from_void_ptr", SPEED)
-redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", SPEED, otherwise=attrgetter("redispatch"))
-
-_schema = _getter("torch:ops.aten.mul.Tensor", "_schema", SPEED, otherwise=lambda op: _schema_of_fx(op))
-
-# How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
-version = _getter("torch._C:TensorBase", "_version", SPEED, otherwise=lambda tensor: None)
-
-_knows_base = _find("torch._C:TensorBase._base", COMPILED_VIEWS) is not None
-
-_JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
-NestedTensor = _find(_JAGGED, JAGGED)
-# The elements, packed in one tensor, which is the memory itself.
-jagged_values = _getter(_JAGGED, "_values", JAGGED, field=True)
-ragged_dim = _getter(_JAGGED, "_ragged_idx", JAGGED, field=True)
-_metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, field=True)
-
-# Raises where a program runs, not where it is compiled.
-assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
-
-# What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
-_interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
-_vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
-
-# Has a tensor other tensors in it, that torch can take it apart into?
-is_wrapper_subclass = _find(
-    "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
-    SPEED,
-    otherwise=lambda x: isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__"),
-)
-
-OpOverload = type(torch.ops.aten.mul.Tensor)
-
-if _missing:
-    warnings.warn(
-        f"{_package}: torch {torch.__version__} lacks {', '.join(missing())}; everything else works. "
-        f"A newer {_package} may know this torch.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-# ---- What is made of them
 
 
 # No one sees which operators are called where each of these functions, or attributes, gives this answer: there is no
@@ -258,16 +233,16 @@ def is_traced(args: tuple[Any, ...]) -> bool:
         _dispatch_modes() > 0
         and get_proxy_mode() is not None
         and not transforms_active()
-        and not any(isinstance(x, Tensor) and is_wrapper_subclass(x) for x in args)
+        and not any(isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__") for x in args)  # has others in it
     )
 
 
-def leave_alone(function: _Callable) -> _Callable:
+def skip_in_dynamo(function: _Callable) -> _Callable:
     """Tell Dynamo to compile neither a function that the dispatcher, or autograd, calls, nor what it calls.
 
     It would, where a program that is compiled in part comes to it, and warn of what it cannot compile.
     """
-    if hasattr(function, "__code__") and not lacking(COMPILED_IN_PART):  # Dynamo looks into none in C
+    if hasattr(function, "__code__") and not COMPILED_IN_PART.lacking():  # Dynamo looks into none in C
         _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))
     return function
 
@@ -279,17 +254,16 @@ def base(tensor: Tensor) -> Tensor | None:
 
 def needs_recording(args: tuple[Any, ...]) -> bool:
     """Return whether autograd, or a transform, may have something to record for an operator on ``args``."""
-    return (
-        (_is_grad_enabled() and _any_requires_grad(*args))
-        or transforms_active()
-        or _forward_ad._current_level >= 0
-        or _dispatch_modes() > 0
-    )
+    return is_recorded(args) or transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
 
 
 def is_recorded(args: tuple[Any, ...]) -> bool:
     """Return whether autograd records an operator on ``args``."""
-    return _is_grad_enabled() and bool(_any_requires_grad(*args))
+    if torch.is_grad_enabled():
+        for x in args:
+            if isinstance(x, Tensor) and x.requires_grad:
+                return True
+    return False
 
 
 def primal(tensor: Tensor) -> Tensor:
@@ -305,12 +279,12 @@ def has_tangent(tensor: Tensor) -> bool:
     return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
-def in_modes_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` such that what it calls is recorded as it would be now.
 
     The forward of an ``autograd.Function`` records nothing. The levels below it must record what they did, and no more.
     """
-    modes = _is_grad_enabled(), _is_fwd_grad_enabled()
+    modes = torch.is_grad_enabled(), _is_fwd_grad_enabled()
 
     def call(*args: Any) -> Any:
         with torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
@@ -331,22 +305,6 @@ def without_tangents() -> AbstractContextManager[None]:
     return context
 
 
-def without_autocast() -> AbstractContextManager[object]:
-    """Dispatch below autocast."""
-    if lacking(AUTOCAST):
-        return _with_autocast_off()
-    guard: AbstractContextManager[object] = _ExcludeDispatchKeyGuard(
-        _DispatchKeySet(_AutocastCPU) | _DispatchKeySet(_AutocastCUDA)
-    )
-    return guard
-
-
-@contextlib.contextmanager
-def _with_autocast_off() -> Iterator[None]:
-    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-        yield
-
-
 def has_kernel(op: Any, dispatch_key: str) -> bool:
     """Return whether an operator has a kernel for a dispatch key."""
     has: bool = op.has_kernel_for_dispatch_key(dispatch_key)
@@ -365,7 +323,7 @@ def results(op: Any) -> Any:
 
 def is_view(op: Any) -> bool:
     """Return whether the result of an operator is a view of an argument that it does not write into."""
-    aliases = [result.alias_info for result in results(op)] if hasattr(op, "_schema") else []
+    aliases = [result.alias_info for result in results(op)] if isinstance(op, OpOverload) else []
     return any(alias is not None and not alias.is_write for alias in aliases)
 
 

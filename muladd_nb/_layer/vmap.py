@@ -46,11 +46,11 @@ def register(form: Form) -> None:
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     if form.kind & OUT:
-        kernel = private.refusal(private.VMAP_OF_OUT, form.name) or private.vmap_kernel(rule, call)
+        kernel = private.VMAP_OF_OUT.refusal(form.name) or private.vmap_kernel(rule, call)
 
         implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
     else:
-        torch.library.register_vmap(form.op.name(), private.leave_alone(rule))
+        torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
 
 
 def _one(x: Tensor, dim: int | None) -> Sequence[int]:
