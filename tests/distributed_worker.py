@@ -22,6 +22,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import muladd_nb
 import muladd_nb.dtensor
+from muladd_nb._layer import dtensor
+from muladd_nb._layer.kernel import Kernel
+from muladd_nb._layer.operator import FUNCTIONAL
 
 ops = torch.ops.muladd_nb
 CHECKS = {}
@@ -184,6 +187,17 @@ def bad_arguments_are_refused(mesh):
 def backend(mesh):
     """On a mesh of two dimensions, which is among the slow forms, programs are compiled by Inductor, too."""
     return "aot_eager" if mesh.ndim == 1 else "inductor"
+
+
+@check
+def a_kernel_of_ones_own_is_not_computed_shard_by_shard(mesh):
+    """It may be a sum over what is sharded: only its author knows."""
+    with torch.library._scoped_library("kernels", "FRAGMENT") as library:
+        library.define("whole(Tensor x) -> Tensor")
+        op = torch.ops.kernels.whole.default
+        library.impl("whole", lambda x: x.sum(-1), "CompositeExplicitAutograd")
+        dtensor.register([Kernel(str(op._schema), FUNCTIONAL, op, (), None)])
+        expect_error("sharding strategy", op, distribute_tensor(torch.ones(4, 4), mesh, [Shard(1)] * mesh.ndim))
 
 
 @check

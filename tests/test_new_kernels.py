@@ -38,7 +38,9 @@ def kernels(tmp_path_factory):
     edit(project, "rms_norm")
     _new.add([LEVEL], project, kernel=True)
     kernel = project / "src/level.h"
-    kernel.write_text(kernel.read_text().replace("    out[i] = static_cast<T>(static_cast<C>(x[i]));\n", SAYS))
+    kernel.write_text(
+        kernel.read_text().replace("    C value = static_cast<C>(x[i]);\n    out[i] = static_cast<T>(value);\n", SAYS)
+    )
     install(project, folder / "site")
     return project, folder / "site"
 

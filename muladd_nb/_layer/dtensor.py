@@ -19,6 +19,7 @@ from torch.distributed.tensor.experimental import register_sharding
 
 from . import contract
 from . import torch_private as private
+from .kernel import Kernel
 from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
 
 # For one mesh dimension: what the result is, if the arguments are what follows.
@@ -111,8 +112,10 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register how the operators are sharded."""
+    """Register how the operators are sharded, but for kernels of one's own: what parts of tensors give, they do not say."""
     for form in forms:
+        if isinstance(form, Kernel):
+            continue
         if form.kind & FUNCTIONAL:
             register_sharding(form.op)(partial(_shardings, form))
         else:

@@ -132,9 +132,10 @@ class Kernel(Form):
         """Return all arguments of a call by their places."""
         return complete(self.op, args, kwargs)
 
-    def call(self, *args: Any) -> Any:
-        """Call the operator with all arguments by their places."""
-        return by_position(self.op, self.op)(*args)
+    @cached_property
+    def call(self) -> Callable[..., Any]:
+        """Calls the operator with all arguments by their places."""
+        return by_position(self.op, self.op)
 
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
         """Return the tensors of a call, or those that it writes to, by their names: of a list, as ``xs[0]``.

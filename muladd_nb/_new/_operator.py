@@ -45,8 +45,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
     append(
         files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise({_derivative(schema)})'
     )
-    add_public(files, schema, package, with_out=schema.results == 1)
-    add_test(files, schema, package)
+    _add_public(files, schema, package)
+    _add_test(files, schema, package)
 
 
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
@@ -76,7 +76,7 @@ def _in_table(files: Files, package: str) -> list[str]:
         raise ValueError(f"{path} is not as it was written: there is no one TABLE of declarations") from None
 
 
-def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = True) -> None:
+def _add_public(files: Files, schema: Schema, package: str) -> None:
     """Add the public function of an operator."""
     path = f"python/{package}/ops.py"
     append(files, path, "__all__", f'"{schema.name}"')
@@ -84,9 +84,9 @@ def add_public(files: Files, schema: Schema, package: str, *, with_out: bool = T
     items = parameters(schema, lambda argument: argument.type.replace("?", " | None"))
     star = ["*"] * ("*" not in items)
     more, returns, does = {
-        0: (["out: Tensor"], "None", f"Write ``{product(schema)}`` to ``out``."),
-        1: ([*star, "out: Tensor | None = None"] * with_out, "Tensor", f"Return ``{product(schema)}``."),
-    }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{product(schema)}``, {schema.results} times."))
+        0: (["out: Tensor"], "None", f"Write ``{_product(schema)}`` to ``out``."),
+        1: ([*star, "out: Tensor | None = None"], "Tensor", f"Return ``{_product(schema)}``."),
+    }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{_product(schema)}``, {schema.results} times."))
     if schema.written:
         more, does = [], f"Multiply {', '.join(f'``{x}``' for x in schema.written)} by the others."
     head = _format.python(f"def {schema.name}(", [*items, *more], f") -> {returns}:")
@@ -108,18 +108,18 @@ def _literal(default: object) -> str:
     return repr(default) if not isinstance(default, str) or {'"', "\\"} & set(default) else f'"{default}"'
 
 
-def add_test(files: Files, schema: Schema, package: str, *, kernel: bool = False) -> None:
+def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add what the tests need to know of an operator, and its line in the README."""
     names = ", ".join(argument.name for argument in schema.arguments)
     examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
-    has_formula = not kernel and schema.results > 1
+    has_formula = schema.results > 1
     reference = (
         ""
         if has_formula
-        else _format.python_product(f"        reference=lambda {names}: ", product(schema, factor=_in_python))
+        else _format.python_product(f"        reference=lambda {names}: ", _product(schema, factor=_in_python))
     )
-    if schema.written and not kernel:
-        reference = _format.python_tuple(f"        reference=lambda {names}: ", become(schema, _in_python))
+    if schema.written:
+        reference = _format.python_tuple(f"        reference=lambda {names}: ", _become(schema, _in_python))
     case = f"""\
 Case(
         {package}.{schema.name},{chr(10) * (not has_formula)}{reference}
@@ -129,7 +129,7 @@ Case(
     called = ", ".join(item.partition(":")[0] for item in parameters(schema, lambda argument: argument.type))
     if not (schema.results or schema.written):
         called += ", out"
-    what = ", ".join(become(schema)) if schema.written else product(schema)
+    what = ", ".join(_become(schema)) if schema.written else _product(schema)
     line = f"| `{package}.{schema.name}({called})` | `{what}` |\n"
     # An author may have another README, or none.
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
@@ -155,12 +155,12 @@ def _in_cpp(argument: Argument) -> str:
     return f"{argument.name}.value_or(1)" if argument.type == "Tensor?" else argument.name
 
 
-def product(schema: Schema, without: str = "", factor: Callable[[Argument], str] = _name) -> str:
-    """Return the product of the arguments of an operator, without one."""
-    return " * ".join(factor(argument) for argument in schema.arguments if argument.name != without) or "1"
+def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
+    """Return the product of the arguments of an operator."""
+    return " * ".join(map(factor, schema.arguments))
 
 
-def become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
+def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
     """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
     return [" * ".join([x, *read]) for x in schema.written]
@@ -170,12 +170,12 @@ def _derivative(schema: Schema) -> str:
     if schema.results < 2:
         return ""  # that of the functor, if there is one
     head = f"        formula=lambda {', '.join(argument.name for argument in schema.arguments)}: "
-    return f"\n{_format.python_tuple(head, [product(schema, factor=_in_python)] * schema.results)}\n    "
+    return f"\n{_format.python_tuple(head, [_product(schema, factor=_in_python)] * schema.results)}\n    "
 
 
 def _functor(schema: Schema, functor: str) -> str:
     parameters = ", ".join(f"{_CPP.get(argument.type, 'C')} {argument.name}" for argument in schema.arguments)
-    value_of_all = product(schema, factor=_in_cpp)
+    value_of_all = _product(schema, factor=_in_cpp)
     result, value = "C", f"return {value_of_all};"
     if schema.results > 1:
         result = f"elementwise::Results<{', '.join(['C'] * schema.results)}>"
@@ -183,7 +183,7 @@ def _functor(schema: Schema, functor: str) -> str:
     if schema.written:
         many = len(schema.written) > 1
         result = f"elementwise::Results<{', '.join(['C'] * len(schema.written))}>" if many else "C"
-        value = ", ".join(become(schema, _in_cpp))
+        value = ", ".join(_become(schema, _in_cpp))
         value = f"return {{{value}}};" if many else f"return {value};"
     return _format.cpp(f"""\
 struct {functor} {{

@@ -35,14 +35,6 @@ _USED = {
     },
     "argument": {"C", "Tensor", "errno", "out", "result", "torch"},
 }  # fmt: skip
-# The same in the files of a kernel that takes tensors and numbers alone; another gives those names to no argument.
-_USED_BY_KERNEL = {
-    "Any", "Elementwise", "Form", "T", "autocast", "batch_first", "contract", "derivative", "grad", "i",
-    "in_dims", "info", "int64_t", "kOperator", "kernel", "needs", "run", "saved", "tangent", "tangents",
-    "unsupported",
-}  # fmt: skip
-
-
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 
 
@@ -56,11 +48,6 @@ class Argument:
     is_keyword: bool = False
     default: Any = REQUIRED
 
-    @property
-    def is_tensor(self) -> bool:
-        """Whether it is a tensor, which may be one that can be absent."""
-        return self.type in ("Tensor", "Tensor?")
-
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
@@ -69,12 +56,18 @@ class Schema:
     name: str
     arguments: tuple[Argument, ...]
     results: int  # 0 of one that writes into `out`, or returns nothing
-    given: str = ""  # by the author, of a kernel that takes more than tensors and numbers, each by its place
+    text: str  # the schema, as the author has it
 
     @property
     def declaration(self) -> str:
         """What C++ and Python declare an element-wise operator by."""
-        return f"{self.operator}({', '.join(self._typed)})"
+        typed: list[str] = []
+        letters = iter(string.ascii_lowercase)
+        for x in self.arguments:
+            typed += ["*"] * (x.is_keyword and "*" not in typed)
+            mark = f"({next(letters)}!)" if x.is_written else ""
+            typed.append(f"{x.type}{mark} {x.name}" + (f"={x.default}" if x.default is not REQUIRED else ""))
+        return f"{self.operator}({', '.join(typed)})"
 
     @property
     def operator(self) -> str:
@@ -87,35 +80,9 @@ class Schema:
         return [argument.name for argument in self.arguments if argument.is_written]
 
     @property
-    def _typed(self) -> list[str]:
-        typed: list[str] = []
-        letters = iter(string.ascii_lowercase)
-        for x in self.arguments:
-            typed += ["*"] * (x.is_keyword and "*" not in typed)
-            mark = f"({next(letters)}!)" if x.is_written else ""
-            typed.append(f"{x.type}{mark} {x.name}" + (f"={x.default}" if x.default is not REQUIRED else ""))
-        return typed
-
-    @property
-    def text(self) -> str:
-        """The schema itself."""
-        if self.given:
-            return self.given
-        if not self.results:
-            out = [] if self.written else ["Tensor(a!) out"]
-            return f"{self.name}({', '.join([*self._typed, *out])}) -> ()"
-        results = "Tensor" if self.results == 1 else f"({', '.join(['Tensor'] * self.results)})"
-        return f"{self.name}({', '.join(self._typed)}) -> {results}"
-
-    @property
     def stem(self) -> str:
         """What its files and the loops in them are called, which C++ does not want to begin or end in an underscore."""
         return self.name.strip("_")
-
-    @property
-    def tensors(self) -> list[str]:
-        """The names of its tensors."""
-        return [argument.name for argument in self.arguments if argument.is_tensor]
 
 
 def functor_name(operator: str) -> str:
@@ -155,6 +122,7 @@ def read(text: str, *, kernel: bool) -> Schema:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which does not compile right; return new tensors, or ()")
+    text = " ".join(text.split())
     if kernel:
         return _read_kernel(parsed, text, refuse)
     arguments = list(parsed.arguments)
@@ -176,7 +144,7 @@ def read(text: str, *, kernel: bool) -> Schema:
         most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
         raise refuse(f"there may be {most}")
     _check_results(parsed, written, refuse)
-    return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns))
+    return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns), text)
 
 
 _TYPES = {"Optional[Tensor]": "Tensor?"}  # as a schema has them
@@ -185,27 +153,6 @@ _TYPES = {"Optional[Tensor]": "Tensor?"}  # as a schema has them
 def _number_or_tensor(x: Any) -> Argument:
     default = x.default_value if x.has_default_value() else REQUIRED
     return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
-
-
-def _is_plain(parsed: Any) -> bool:
-    """Return whether a kernel takes tensors and numbers alone, by names that what is written for it does not have."""
-    arguments = list(parsed.arguments)
-    names = {argument.name for argument in arguments}
-    used = {functor_name(parsed.name), *_USED_BY_KERNEL, *(f"{name}_tangent" for name in names)}
-    used |= {f"{of}{i}" for i in range(len(parsed.returns)) for of in ("grad", "out")}
-    try:
-        check_name("operator", parsed.name)
-        for name in names:
-            check_name("argument", name)
-    except ValueError:
-        return False
-    return (
-        used.isdisjoint(names)
-        and len(arguments) <= MAX_ARGUMENTS
-        and sum(str(x.type) == "Tensor" for x in arguments) <= MAX_TENSORS
-        and all(x.real_type.kind() in ("TensorType", "FloatType", "IntType", "BoolType") for x in arguments)
-        and not any(x.alias_info or x.kwarg_only or x.has_default_value() for x in arguments)
-    )
 
 
 # Of what an argument may be, or a list or an optional one of it: those that the stable ABI of torch 2.10 passes.
@@ -232,8 +179,7 @@ def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
         raise refuse(f"its results must be tensors, which a compiled program can hold, got {', '.join(results)}")
     if not results and not any(argument.is_written for argument in arguments):
         raise refuse("it must return a tensor, or write to an argument, as 'Tensor(a!) x' says")
-    given = "" if _is_plain(parsed) else " ".join(text.split())
-    return Schema(parsed.name, tuple(arguments), len(results), given)
+    return Schema(parsed.name, tuple(arguments), len(results), text)
 
 
 def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:

@@ -30,7 +30,7 @@ TABLE = [
     ("take_rows", "python/my_ops/_take_rows.py", "x.new_empty((index.shape[0], x.shape[1]))", "x.new_empty(x.shape)"),
     ("quantize", "python/my_ops/_quantize.py", "x.new_empty(x.shape, dtype=torch.int8)", "x.new_empty(x.shape)"),
     # The kernel takes every tensor for a contiguous one.
-    ("running_sum", "src/running_sum.cpp", "  x = torch::stable::contiguous(x);\n", ""),
+    ("running_sum", "src/running_sum.cpp", "  x = elementwise::contiguous(x);\n", ""),
     # It checks one of its tensors, and not the other.
     ("rms_norm", "src/rms_norm.cpp", '  elementwise::check_beside(kOperator, {"x", x}, {"weight", weight}, elementwise::FloatingPoint{});\n', ""),
     # It adds in 16 bits.

@@ -22,7 +22,7 @@ constexpr elementwise::contract::Caller kOperator{kSignature, elementwise::funct
   const @functor@<void> kernel{
 @given@
   };
-  elementwise::launch(kOperator, kernel, @first@, @first_out@.numel());
+  elementwise::launch(kOperator, kernel, @first@, @first@.numel());
 @write_back@
 @return@
 }
