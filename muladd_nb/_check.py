@@ -12,7 +12,7 @@ from torch import Tensor
 
 import muladd_nb
 
-from ._layer.contract import name as dtype_name
+from ._layer.contract import dtype_name
 from ._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
 from ._operators import DTYPES, FORMS
 from .info import build_info

@@ -3,7 +3,7 @@
 A model with :func:`muladd_nb.mymuladd` and :func:`muladd_nb.mymul` goes the usual way, ``torch.export.export``,
 ``executorch.exir.to_edge``, ``to_executorch``, which maps them to the out variants. To run what comes out, the
 ExecuTorch runtime needs the kernels of those out variants: :func:`load` gives them to the runtime of this process,
-and a C++ program links the library at :func:`library_path`.
+and a C++ program links the library at :func:`library_path`, which registers them when it is opened.
 
 The kernels are compiled on demand, against the installed ExecuTorch, whose C++ interface has no version:
 ``pip install . -Csetup-args=-Dexecutorch=enabled --no-build-isolation``.
@@ -15,54 +15,10 @@ import torch
 from torch.export import ExportedProgram
 
 from ._layer import executorch
+from ._layer.executorch import library_path, load
 from ._operators import FORMS
 
 __all__ = ["functional", "library_path", "load"]
-
-
-def load() -> None:
-    """Give the kernels to the ExecuTorch runtime of this process; to do so again changes nothing.
-
-    Raises
-    ------
-    ImportError
-        If this package was built without ExecuTorch, or with another version than the one that is installed; if
-        ExecuTorch is not installed.
-
-    Examples
-    --------
-    >>> import muladd_nb.executorch
-    >>> muladd_nb.executorch.load()
-    >>> from executorch.runtime import Runtime
-    >>> "muladd_nb::mymuladd.out" in Runtime.get().operator_registry.operator_names
-    True
-    """
-    executorch.load()
-
-
-def library_path() -> str:
-    """Return where the kernels for the ExecuTorch runtime are.
-
-    Opening the library registers ``muladd_nb.build_info()["executorch_operators"]`` with ``libexecutorch``, which must
-    be loaded; it has no function to call.
-
-    Returns
-    -------
-    str
-        The absolute path of ``libmuladd_nb_executorch.so``.
-
-    Raises
-    ------
-    ImportError
-        If this package was built without ExecuTorch.
-
-    Examples
-    --------
-    >>> import muladd_nb.executorch
-    >>> muladd_nb.executorch.library_path()
-    '.../libmuladd_nb_executorch.so'
-    """
-    return executorch.library_path()
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:

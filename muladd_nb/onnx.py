@@ -25,11 +25,6 @@ def _mymuladd(a: Any, b: Any, c: float) -> Any:
     return _onnx.CastLike(_onnx.Add(_product(a, b), constant), a)
 
 
-def _mymuladd_tensor_c(a: Any, b: Any, c: Any) -> Any:
-    constant = _onnx.Cast(c, to=_compute_dtype(a).value)
-    return _onnx.CastLike(_onnx.Add(_product(a, b), constant), a)
-
-
 def _mymuladd_tensor(a: Any, b: Any, c: Any) -> Any:
     return _onnx.CastLike(_onnx.Add(_product(a, b), _onnx.Cast(c, to=_compute_dtype(a).value)), a)
 
@@ -52,7 +47,7 @@ _ops = torch.ops.muladd_nb
 translation_table = {
     _ops.mymuladd.default: _mymuladd,
     _ops.mymuladd.Tensor: _mymuladd_tensor,
-    _ops.mymuladd.tensor_c: _mymuladd_tensor_c,
+    _ops.mymuladd.tensor_c: _mymuladd_tensor,
     _ops.mymul.default: _mymul,
 }
 """For ``torch.onnx.export(..., dynamo=True, custom_translation_table=muladd_nb.onnx.translation_table)``."""

@@ -2,7 +2,7 @@
 // raises ImportError.
 #include <iostream>
 
-#include "elementwise/copies.h"
+#include "elementwise/register_once.h"
 
 static const bool warned = [] {
   const std::string text = elementwise::conflict();

@@ -25,7 +25,7 @@ def install(folder, package, version, *files):
 
 def configure(folder):
     """Look for torch and nanobind in `folder` alone."""
-    arguments = ["dependencies.py", "muladd_nb"]
+    arguments = ["dependencies.py", "muladd_nb", str(ROOT)]
     code = f"sys.path.append({str(folder)!r}); sys.argv = {arguments}; runpy.run_path({str(SCRIPT)!r})"
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import runpy, sys; {code}"], capture_output=True, text=True, check=False
@@ -46,8 +46,8 @@ LIBRARY = "lib/libtorch.so"
             "muladd_nb needs torch>=2.10 to build, but it is not installed: run 'pip install \"torch>=2.10\"'",
         ),
         (("2.9.1",), None, "muladd_nb needs torch>=2.10 to build, but 2.9.1 is installed: run 'pip install"),
-        (("2.10.0rc1", HEADER), None, "muladd_nb needs nanobind>=3.0 to build, but it is not installed: run 'pip"),
-        (("2.13.0", HEADER), ("2.9.2",), "muladd_nb needs nanobind>=3.0 to build, but 2.9.2 is installed: run 'pip"),
+        (("2.10.0rc1", HEADER), None, "muladd_nb needs nanobind>=3 to build, but it is not installed: run 'pip"),
+        (("2.13.0", HEADER), ("2.9.2",), "muladd_nb needs nanobind>=3 to build, but 2.9.2 is installed: run 'pip"),
         (("2.13.0",), ("3.1.0", NANOBIND_HEADER), "to build, which this torch lacks: reinstall torch."),
         (("2.13.0", HEADER), ("3.1.0",), "to build, which this nanobind lacks: reinstall nanobind."),
     ],
@@ -66,7 +66,9 @@ def test_what_is_there_is_printed(tmp_path):
     install(tmp_path, "torch", "2.13.0", HEADER, LIBRARY)
     install(tmp_path, "nanobind", "3.1.0", NANOBIND_HEADER)
     expected = ["2.13.0", tmp_path / "torch/include", tmp_path / "torch/lib", tmp_path / "nanobind/include"]
-    assert configure(tmp_path).stdout.splitlines() == [str(line) for line in expected]
+    *lines, oldest, as_headers_take_it = configure(tmp_path).stdout.splitlines()
+    assert lines == [str(line) for line in expected]
+    assert (oldest, as_headers_take_it) == ("2.10", "0x020a000000000000")
 
 
 @pytest.mark.slow

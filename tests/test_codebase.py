@@ -22,7 +22,7 @@ import muladd_nb
 from muladd_nb._operators import FORMS
 
 ROOT = Path(__file__).parent.parent
-MADE = {".git", ".nox", ".venv", "__pycache__", "build", "dist", "gallery", "node_modules"}  # folders of no source
+GENERATED_DIRS = {".git", ".nox", ".venv", "__pycache__", "build", "dist", "gallery", "node_modules"}
 
 
 def text(path):
@@ -34,7 +34,9 @@ def sources():
     if (ROOT / ".git").exists():
         names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         return [path for path in map(ROOT.joinpath, names.splitlines()) if path.is_file()]
-    return [path for path in ROOT.rglob("*") if path.is_file() and not MADE & set(path.relative_to(ROOT).parts)]
+    return [
+        path for path in ROOT.rglob("*") if path.is_file() and not GENERATED_DIRS & set(path.relative_to(ROOT).parts)
+    ]
 
 
 def only(pattern, path):
@@ -93,13 +95,9 @@ def test_a_release_names_its_version_and_its_addresses_everywhere(tmp_path):
 
 def test_one_oldest_torch_everywhere():
     oldest = muladd_nb.build_info()["torch_target"]
-    major, minor = map(int, oldest.split("."))
-    as_tuple = f"({major}, {minor})"
     for project in ("", "muladd_nb/_new/project/"):
         assert set(re.findall(r'"torch>=(.+?)"', text(f"{project}pyproject.toml"))) == {oldest}
-    assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_layer/load.py") == as_tuple
-    assert only(r"^TORCH_AT_LEAST = (.+)", "src/elementwise/tools/dependencies.py") == as_tuple
-    assert only(r"^torch_target_hex = '0x(.+)'", "src/elementwise/meson.build") == f"{major:02x}{minor:02x}" + 12 * "0"
+    assert only(r"^TORCH_AT_LEAST = (.+)", "muladd_nb/_layer/load.py") == f"({oldest.replace('.', ', ')})"
     assert matrix()[0][0] == oldest
 
 
@@ -223,15 +221,6 @@ def test_every_operator_is_complete(call):
     for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):  # fake kernels stand at Meta, batching rules last
         assert has_kernel(call.form.op.name(), key), key
     assert has_kernel(call.form.op.name(), "CUDA") == bool(muladd_nb.build_info()["cuda_version"])
-
-
-def test_every_python_file_is_installed():
-    installed = text("muladd_nb/meson.build")
-    for path in sources():
-        written = [ROOT / "muladd_nb" / folder for folder in ("_layer", "_new")]  # whatever is in the folder
-        inside = path.is_relative_to(ROOT / "muladd_nb") and not any(map(path.is_relative_to, written))
-        if inside and path.suffix in (".py", ".pyi"):
-            assert f"'{path.relative_to(ROOT / 'muladd_nb')}'" in installed
 
 
 def test_no_path_of_a_machine():

@@ -48,7 +48,7 @@ def make_older(project):
     header, test = Path("src/elementwise/contract.h"), Path("tests/cases.py")
     header.write_text(header.read_text().replace("#pragma once", "#pragma once // before"))
     test.write_text(test.read_text().replace("class Case", "class CaseOfBefore"))
-    Path("src/elementwise/plain/rows.h").unlink()  # there is one now
+    Path("src/elementwise/own_kernel/rows.h").unlink()  # there is one now
     old = ["src/elementwise/old/before.h", "python/my_ops/_layer/before.py"]  # there was one
     for name in old:
         Path(name).parent.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def test_what_is_copied_is_renewed_and_the_rest_is_left_alone(project, capsys):
             "removed python/my_ops/_layer/before.py",
             "renewed src/elementwise/contract.h",
             "removed src/elementwise/old/before.h",
-            "added   src/elementwise/plain/rows.h",
+            "added   src/elementwise/own_kernel/rows.h",
             "renewed tests/cases.py",
         ]
     )
@@ -88,6 +88,7 @@ def test_a_project_that_has_no_record_is_adapted(project, capsys):
     """It was written by a muladd_nb in which the layer stood in other folders, by other names."""
     after = contents()
     folders = {"python/my_ops/_layer": "python/my_ops/_register", "src/elementwise/tests": "tests/kernels/cuda"}
+    folders["src/elementwise/own_kernel"] = "src/elementwise/plain"
     moved = {f"src/elementwise/tools/{name}": f"tools/{name}" for name in ("audit_wheel", "repair_wheel")}
     moved |= {f"python/my_ops/_layer/{name}.py": f"python/my_ops/_{name}.py" for name in ("load", "torch_private")}
     for name in recorded(project):
@@ -104,6 +105,9 @@ def test_a_project_that_has_no_record_is_adapted(project, capsys):
         (r"\b_layer\b", "_register"),
         (r"src/elementwise/tools/(?=audit|repair)", "tools/"),
         (r"src/elementwise/tests", "tests/kernels/cuda"),
+        (r"elementwise/own_kernel/", "elementwise/plain/"),
+        (r"elementwise::compute_t", "elementwise::computed_t"),
+        (r"\b(cuda_)?own_kernels\b", r"\1kernels_of_its_own"),
         (
             r"using elementwise::differentiable, elementwise::Operator;\nusing (.*);",
             r"using \1, elementwise::Operator;",
@@ -154,8 +158,8 @@ def test_what_was_edited_is_named_and_kept_until_it_is_told_otherwise(project, c
 
 def test_an_authors_file_of_the_name_of_a_new_copy_is_kept(project, capsys):
     make_older(project)
-    Path("src/elementwise/plain/rows.h").write_text("mine\n")
-    assert "src/elementwise/plain/rows.h: there is to be a copy of this name; rename yours" in refused(capsys)
+    Path("src/elementwise/own_kernel/rows.h").write_text("mine\n")
+    assert "src/elementwise/own_kernel/rows.h: there is to be a copy of this name; rename yours" in refused(capsys)
 
 
 def test_a_newer_layer_and_a_broken_record_are_refused(project, capsys):

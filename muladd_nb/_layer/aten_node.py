@@ -21,10 +21,7 @@ def order_of(
 ) -> tuple[list[int], list[int]]:
     """Return the places of the tensors that ATen's node has as inputs, and of those that it saves, in its order.
 
-    Raises
-    ------
-    ValueError
-        If it is not one node, or saves something else for a gradient than what the partial derivative reads.
+    Raise ``ValueError`` if it is not one node, or saves for a gradient what the partial derivative does not read.
     """
 
     def look(places: Sequence[int]) -> tuple[list[int | None], list[int | None]]:

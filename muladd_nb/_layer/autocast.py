@@ -24,13 +24,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def register(form: Form) -> None:
-    """Register the autocast kernels of an operator.
-
-    Raises
-    ------
-    ValueError
-        If it writes into one of its inputs: what it wrote into a cast copy would be lost.
-    """
+    """Register the autocast kernels of an operator, which is none that writes into its inputs: they may be copies."""
     for argument in private.arguments(form.op):
         if form.kind & FUNCTIONAL and argument.alias_info is not None and argument.name in form.inputs:
             raise ValueError(
@@ -44,29 +38,31 @@ def register(form: Form) -> None:
 
 def casts(x: Tensor, device_type: str) -> bool:
     """Return whether autocast on a type of device takes a tensor for one to cast."""
-    dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, with a sentence
+    dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, by its name
     return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
 
 
-def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
-    def dtype_of(inputs: list[Tensor], targets: Iterable[Tensor]) -> torch.dtype | None:
-        for target, own in zip(targets, form.of_results, strict=False):
-            if own is None:
-                return target.dtype if casts(target, device_type) else None
-        of_region = torch.get_autocast_dtype(device_type)
-        if form.promises.autocast == "cast" and of_region in form.dtypes:
-            return of_region
-        # float32 is the widest of what is cast; two 16-bit types have it in common, too. Some functors take no other.
-        dtypes = {x.dtype for x in inputs if casts(x, device_type)}
-        in_float32 = form.promises.autocast == "float32" or len(dtypes) > 1 or not dtypes.issubset(form.dtypes)
-        return torch.float32 if in_float32 else None
+def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:
+    """Return the dtype that the inputs of a call are cast to, if they are, in what it writes to if it does."""
+    for target, own in zip(targets, form.of_results, strict=False):
+        if own is None:
+            return target.dtype if casts(target, device_type) else None
+    of_region = torch.get_autocast_dtype(device_type)
+    if form.promises.autocast == "cast" and of_region in form.dtypes:
+        return of_region
+    # float32 is the widest of what is cast; two 16-bit types have it in common, too. Some functors take no other.
+    dtypes = {x.dtype for x in inputs if casts(x, device_type)}
+    in_float32 = form.promises.autocast == "float32" or len(dtypes) > 1 or not dtypes.issubset(form.dtypes)
+    return torch.float32 if in_float32 else None
 
+
+def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     def autocast(*args: Any, **kwargs: Any) -> Any:
         targets = form.targets(args, kwargs)
         contract.check_defined(form, args, targets)
         kept = {*form.own, *targets}  # what is written to a copy is lost
         inputs = {name: x for name, x in form.given(args).items() if name not in kept}
-        dtype = dtype_of(list(inputs.values()), targets.values())
+        dtype = dtype_of(form, inputs.values(), targets.values(), device_type)
         cast = list(args)
         for name, x in inputs.items():
             if dtype is not None and casts(x, device_type):

@@ -163,14 +163,14 @@ def _check(form: Form, of_inputs: dict[str, bool]) -> None:
         if not of_inputs.get(argument, True):
             raise ValueError(
                 f"{form.name}: there is no derivative by {argument}, whose elements are "
-                f"{contract.name(form.own[argument])}; leave it out of the partial derivatives"
+                f"{contract.dtype_name(form.own[argument])}; leave it out of the partial derivatives"
             )
         given = functions if isinstance(functions, tuple) else [functions] * len(form.of_results)
         for dtype, function in zip(form.of_results, given, strict=False):
             if function is not None and not _floats(form, dtype):
+                of_result = contract.dtype_name(dtype or form.dtypes[0])
                 raise ValueError(
-                    f"{form.name}: there is no derivative of a result of {contract.name(dtype or form.dtypes[0])}; "
-                    f"leave that by {argument} out"
+                    f"{form.name}: there is no derivative of a result of {of_result}; leave that by {argument} out"
                 )
     if promises.aten is not None and (form.own or form.of_results != (None,) or form.inputs != form.required):
         raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are always there")

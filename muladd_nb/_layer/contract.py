@@ -52,9 +52,9 @@ def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Te
 
 def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) -> None:
     if a.dtype not in dtypes:
-        *most, last = map(name, dtypes)
+        *most, last = map(dtype_name, dtypes)
         expected = f"{', '.join(most)} or {last}" if most else last
-        raise RuntimeError(f"{op}: {first} must be {expected}, got {name(a.dtype)}")
+        raise RuntimeError(f"{op}: {first} must be {expected}, got {dtype_name(a.dtype)}")
 
 
 def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
@@ -74,7 +74,7 @@ def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
             overload = form.op.name().partition(".")[2]
             raise RuntimeError(
                 f"{form.name}: {number} must be a number, or for {overload} a float64 tensor of shape [] on cpu, got "
-                f"one of {name(c.dtype)}, shape {list(c.shape)}, on {c.device}"
+                f"one of {dtype_name(c.dtype)}, shape {list(c.shape)}, on {c.device}"
             )
 
 
@@ -101,10 +101,10 @@ def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: t
     if a.device != x.device:
         raise RuntimeError(unlike("be on the same device", lambda y: y.device, f"use {x_name}.to({first}.device)"))
     if own is not None and x.dtype != own:
-        raise RuntimeError(f"{op}: {x_name} must be {name(own)}, got {name(x.dtype)}")
+        raise RuntimeError(f"{op}: {x_name} must be {dtype_name(own)}, got {dtype_name(x.dtype)}")
     if own is None and a.dtype != x.dtype:
         cure = f"nothing is promoted, use {x_name}.to({first}.dtype)"
-        raise RuntimeError(unlike("have the same dtype", lambda y: name(y.dtype), cure))
+        raise RuntimeError(unlike("have the same dtype", lambda y: dtype_name(y.dtype), cure))
 
 
 def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
@@ -189,6 +189,6 @@ def has_no_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return numel == 0 or (extent == numel and not _C.overlaps_itself(shape, strides))
 
 
-def name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """Return the name of ``dtype`` as C++ and Python both print it."""
     return str(dtype).removeprefix("torch.")

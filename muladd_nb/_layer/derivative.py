@@ -232,7 +232,7 @@ def elementwise(
                 factor = function(x, *pick(saved))
                 if is_complex:
                     factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
-                # 1 of a type that is not symbolic is no factor
+                # A literal 1 needs no multiplication; a symbolic one stays in the graph.
                 gradient = x if type(factor) is int and factor == 1 else product(x, factor)
                 before = gradients[place]
                 gradients[place] = gradient if before is None else before + gradient
@@ -735,8 +735,8 @@ def _register(
                 check_tangent(place, args, returned if several else (returned,))
         return returned
 
-    def kernel_of_all(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel_with_defaults(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         return kernel(keyset, *complete(op, args, kwargs))
 
     is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in arguments)
-    implement(op, shortened(kernel if is_plain else kernel_of_all), "Autograd", with_keyset=True)
+    implement(op, shortened(kernel if is_plain else kernel_with_defaults), "Autograd", with_keyset=True)

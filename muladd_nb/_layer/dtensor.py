@@ -112,7 +112,7 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register how the operators are sharded, but for kernels of one's own: what parts of tensors give, they do not say."""
+    """Register how the operators are sharded; of kernels of one's own that is not known."""
     for form in forms:
         if isinstance(form, Kernel):
             continue

@@ -12,7 +12,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,20 +21,22 @@ from torch.autograd.graph import increment_version
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement
-from .autocast import WithoutAutocast, casts
+from .autocast import WithoutAutocast, casts, dtype_of
 from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
 from .operator import FUNCTIONAL, Elementwise, Form, by_position, complete
 
-_KINDS = {"Tensor": "Tensor", "Optional[Tensor]": "optional", "List[Tensor]": "list"}
+_KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
+_TENSORS = ("Tensor", "Tensor?", "Tensor[]")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Argument:
+class _Argument(NamedTuple):
     name: str
-    kind: str  # of `_KINDS`, or nothing
-    type: str
+    kind: str  # as a schema says it, but that a float may be an optional one
     is_written: bool
-    is_keyword: bool
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind in _TENSORS
 
 
 def product(*factors: Any) -> Any:
@@ -81,56 +83,27 @@ class Kernel(Form):
         unsupported.implement_refusal(self.op, self._refuse)
         if self.written:
             self.without_derivative()
-            count_writes(self.op, lambda args, kwargs: self.tensors(self.whole(args, kwargs), written=True).values())
+            count_writes(
+                self.op, lambda args, kwargs: self.tensors(complete(self.op, args, kwargs), written=True).values()
+            )
             implement(self.op, self._resolved, "Negative")
 
-    @property
-    def operator(self) -> str:
-        """Its name."""
-        return str(self.op.name()).partition("::")[2]
+    @cached_property
+    def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
+        return str(self.op.name()).partition("::")[2], self.arguments
 
     @cached_property
     def arguments(self) -> list[_Argument]:
         """Those of the schema."""
         return [
-            _Argument(
-                x.name,
-                _KINDS.get(str(x.type), ""),
-                str(x.type),
-                x.alias_info is not None and x.alias_info.is_write,
-                x.kwarg_only,
-            )
+            _Argument(x.name, _KINDS.get(str(x.type), str(x.type)), x.alias_info is not None and x.alias_info.is_write)
             for x in private.arguments(self.op)
         ]
 
     @cached_property
-    def inputs(self) -> dict[str, int]:
-        """The tensors that are no list, and their places."""
-        return {x.name: place for place, x in enumerate(self.arguments) if x.kind in ("Tensor", "optional")}
-
-    @cached_property
-    def required(self) -> dict[str, int]:
-        """Those that must be there."""
-        return {x.name: place for place, x in enumerate(self.arguments) if x.kind == "Tensor"}
-
-    @cached_property
     def first(self) -> str:
         """The first tensor that is always there."""
-        return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "list")
-
-    @cached_property
-    def numbers(self) -> dict[str, int]:
-        """The floats, also optional ones, and their places."""
-        return {x.name: place for place, x in enumerate(self.arguments) if "float" in x.type and "List" not in x.type}
-
-    @cached_property
-    def written(self) -> dict[str, int]:
-        """The arguments that it writes to, and their places."""
-        return {x.name: place for place, x in enumerate(self.arguments) if x.is_written}
-
-    def whole(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments of a call by their places."""
-        return complete(self.op, args, kwargs)
+        return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "Tensor[]")
 
     @cached_property
     def call(self) -> Callable[..., Any]:
@@ -140,15 +113,12 @@ class Kernel(Form):
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
         """Return the tensors of a call, or those that it writes to, by their names: of a list, as ``xs[0]``.
 
-        Raises
-        ------
-        RuntimeError
-            If one is None that must be there, which torch takes for any tensor.
+        Raise ``RuntimeError`` if one is None, which torch takes for any tensor, and must be there.
         """
         found: dict[str, Tensor] = {}
         for argument, x in zip(self.arguments, args, strict=True):
-            if argument.kind and (argument.is_written or not written):
-                if argument.kind == "list":
+            if argument.is_tensor and (argument.is_written or not written):
+                if argument.kind == "Tensor[]":
                     found |= {f"{argument.name}[{i}]": y for i, y in enumerate(x)}
                 elif argument.kind == "Tensor" or x is not None:
                     found[argument.name] = x
@@ -161,16 +131,16 @@ class Kernel(Form):
         """Return the arguments of a call, with the function of a tensor in the place of each."""
         return tuple(
             x
-            if not argument.kind or x is None
+            if not argument.is_tensor or x is None
             else [function(y, argument) for y in x]
-            if argument.kind == "list"
+            if argument.kind == "Tensor[]"
             else function(x, argument)
             for argument, x in zip(self.arguments, args, strict=True)
         )
 
     def check(self, *args: Any) -> None:
         """Raise ``RuntimeError`` unless all tensors of a call are alike, and those are written to that can be."""
-        lists = [place for place, x in enumerate(self.arguments) if x.kind == "list"]
+        lists = [place for place, x in enumerate(self.arguments) if x.kind == "Tensor[]"]
         if not self.required and not args[lists[0]]:
             raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
         contract.check_alike(self.name, self.dtypes, self.tensors(args))
@@ -181,7 +151,7 @@ class Kernel(Form):
         """Register the fake kernel, which is given all arguments."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            args = self.whole(args, kwargs)
+            args = complete(self.op, args, kwargs)
             result = function(*args)
             for x in self.tensors(args, written=True).values():
                 increment_version(x)  # what a write does where there is no memory
@@ -194,12 +164,14 @@ class Kernel(Form):
         """Register the batching rule, which is given ``info``, the batch dimension of each argument, and these."""
 
         def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
-            whole = self.whole(args, kwargs)
+            whole = complete(self.op, args, kwargs)
             return function(info, (*in_dims, *(None for _ in whole[len(in_dims) :])), *whole)
 
-        if any(x.kind and x.is_keyword for x in self.arguments):  # which register_vmap does not take
+        if any(
+            x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(self.op)
+        ):  # register_vmap takes none
             kernel = private.VMAP_OF_OUT.refusal(self.name) or private.vmap_kernel(rule, self.call)
-            implement(self.op, lambda *args, **kwargs: kernel(*self.whole(args, kwargs)), "FuncTorchBatched")
+            implement(self.op, lambda *args, **kwargs: kernel(*complete(self.op, args, kwargs)), "FuncTorchBatched")
         else:
             torch.library.register_vmap(self.op.name(), private.skip_in_dynamo(rule))
         return function
@@ -219,12 +191,12 @@ class Kernel(Form):
 
         first: list[Any] = []
         for argument, x, dim in zip(self.arguments, args, in_dims, strict=True):
-            if argument.kind == "list":
+            if argument.kind == "Tensor[]":
                 dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(x)
                 pairs = enumerate(zip(x, dims, strict=True))
                 first.append([moved(argument, f"{argument.name}[{i}]", y, of_y) for i, (y, of_y) in pairs])
             else:
-                first.append(moved(argument, argument.name, x, dim) if argument.kind and x is not None else x)
+                first.append(moved(argument, argument.name, x, dim) if argument.is_tensor and x is not None else x)
         return first
 
     def without_derivative(self) -> None:
@@ -232,7 +204,7 @@ class Kernel(Form):
         implement(self.op, self._undifferentiated, "Autograd", with_keyset=True)
 
     def _undifferentiated(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = self.tensors(self.whole(args, kwargs))
+        tensors = self.tensors(complete(self.op, args, kwargs))
         if self.written:
             refuse_gradients_of_updates(self.op, tensors)
         returned = self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
@@ -244,7 +216,7 @@ class Kernel(Form):
 
     def _resolved(self, *args: Any, **kwargs: Any) -> Any:
         # What is lazily negated; torch's own fallback looks for a written tensor among the results.
-        whole = self.whole(args, kwargs)
+        whole = complete(self.op, args, kwargs)
         resolved = self.each(lambda x, _: x.resolve_neg(), whole)
         returned = self.call(*resolved)
         written = self.tensors(resolved, written=True)
@@ -254,25 +226,17 @@ class Kernel(Form):
         return returned
 
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
-        for name, x in self.tensors(self.whole(args, kwargs)).items():
-            complaint = unsupported.complaint(x)
-            if complaint is not None:
+        for name, x in self.tensors(complete(self.op, args, kwargs)).items():
+            if complaint := unsupported.complaint(x):
                 raise RuntimeError(f"{self.name}: {name} {complaint}")
         raise RuntimeError(f"{self.name}: the tensors must be dense and all of one kind")
 
     def _autocast(self, device_type: str) -> Callable[..., Any]:
-        def dtype_of(args: tuple[Any, ...]) -> torch.dtype | None:
-            written = list(self.tensors(args, written=True).values())
-            if written:  # which is not cast: the write would be lost
-                return written[0].dtype if casts(written[0], device_type) else None
-            if self.promises.autocast == "cast":
-                return torch.get_autocast_dtype(device_type)
-            dtypes = {x.dtype for x in self.tensors(args).values() if casts(x, device_type)}
-            return torch.float32 if self.promises.autocast == "float32" or len(dtypes) > 1 else None
-
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            args = self.whole(args, kwargs)
-            dtype = dtype_of(args)
+            args = complete(self.op, args, kwargs)
+            written = self.tensors(args, written=True)
+            read = [x for name, x in self.tensors(args).items() if name not in written]
+            dtype = dtype_of(self, read, written.values(), device_type)
 
             def cast(x: Tensor, argument: _Argument) -> Tensor:
                 if argument.is_written or dtype is None or not casts(x, device_type):

@@ -1,4 +1,4 @@
-"""Loading the compiled module, and saying in one sentence why it cannot be."""
+"""Loading the compiled module, or saying why it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _package = __name__.partition(".")[0]
 def load() -> None:
     """Import the package's ``_C``, whose static initializers register the operators with the dispatcher.
 
-    Raises
-    ------
-    ImportError
-        With what to do, if torch is missing or too old, if nanobind-backend is missing, if this is the
-        source folder, which holds no compiled module, if another build's operators are registered already, or if an
-        environment variable of this package has a value that is none.
+    Raise ``ImportError``, with what to do, where that is not possible.
     """
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:

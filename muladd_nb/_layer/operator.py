@@ -127,7 +127,7 @@ class Form:
         return name(self.op)
 
     @cached_property
-    def _read(self) -> tuple[str, list[tuple[str, str, bool]]]:
+    def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
         # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
         return _C.read(self.declaration)
 
@@ -224,13 +224,7 @@ _OF_ALL_GRADIENTS = Elementwise(autocast="leave", differentiable=False)
 
 
 def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Elementwise]) -> list[Form]:
-    """Return the forms of the operators in ``table``, of all that C++ declared.
-
-    Raises
-    ------
-    ImportError
-        If one is declared that the table has not, or the other way round.
-    """
+    """Return the forms of the operators that C++ declared, with what ``table`` has of each."""
     sides = {
         "src/operators.h": {x["declaration"] for x in operators if not x["of"]},
         TABLE: set(table),

@@ -174,8 +174,8 @@ class _Caller:
                 raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {x!r}")
             if not (is_compiling() or isinstance(x, (*_NUMBERS, Tensor)) or _stands_for_a_number(x)):
                 raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {_said(x)}")
-            without_end = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
-            if without_end and not -_INFINITE < x < _INFINITE:
+            is_exact = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
+            if is_exact and not -_INFINITE < x < _INFINITE:
                 got = f"{type(x).__name__} of {int(x).bit_length()} bits"
                 expected = f"{self.expected}, within a float's range"
                 raise OverflowError(f"{self.name}: {argument} must be {expected}, got {got}")

@@ -36,8 +36,7 @@ def complaint(x: Any) -> str | None:
 def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
     for argument, x in (*zip(private.argument_names(form.op), args, strict=False), *kwargs.items()):
-        because = complaint(x)
-        if because is not None:
+        if because := complaint(x):
             raise RuntimeError(f"{form.name}: {argument} {because}")
 
 

@@ -25,10 +25,7 @@ _START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts f
 def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool = False) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
-    Raises
-    ------
-    ValueError
-        If a name or a schema cannot be used, or the folder exists or cannot be written. Nothing has been written then.
+    Raise ``ValueError``, and write nothing, if a name or a schema cannot be used, or the folder exists already.
     """
     check_name("package", package)
     folder = parent / package
@@ -54,11 +51,7 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
 def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
-    Raises
-    ------
-    ValueError
-        If it is no project that ``create`` wrote, or has another layer than this package; if a schema cannot be used,
-        or there is an operator of its name. Nothing has been written then.
+    Raise ``ValueError``, and write nothing, if that is no project of this layer, or a schema cannot be used.
     """
     if not schemas:
         raise ValueError("there must be a schema, like 'softclip(Tensor x, float limit) -> Tensor'")

@@ -48,13 +48,7 @@ def copies(package: str) -> dict[str, str]:
 
 
 def record(text: str) -> Record:
-    """Return what a project's record says.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Return what a project's record says; raise ``ValueError`` if it is none."""
     version = re.search(r"^# Copied from muladd_nb ([^\s,]+)", text)
     lines = re.findall(r"^([0-9a-f]{64})  (.+)$", text, re.MULTILINE)
     if not version or len(lines) != sum(not line.startswith("#") for line in text.splitlines()):

@@ -34,13 +34,7 @@ _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3",
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
-    """Add an operator with a kernel to the files of a project.
-
-    Raises
-    ------
-    ValueError
-        If there is one of its name, or a file has no place for it any more.
-    """
+    """Add an operator with a kernel to the files of a project; raise ``ValueError`` if they have no place for it."""
     refuse_another(files, schema, package)
     words = {**_cpp(schema), **_python(schema)}
     for template, path in (
@@ -53,8 +47,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
         if path in files:
             raise ValueError(f"{path} exists already, and is not overwritten: choose another name than {schema.name}")
         files[path] = text if template.endswith(".in") else _format.cpp(text)
-    append(files, "meson.build", "kernels_of_its_own", f"'src/{schema.stem}.cpp'")
-    append(files, "meson.build", "cuda_kernels_of_its_own", f"'src/{schema.stem}.cu'")
+    append(files, "meson.build", "own_kernels", f"'src/{schema.stem}.cpp'")
+    append(files, "meson.build", "cuda_own_kernels", f"'src/{schema.stem}.cu'")
     append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.stem}"')
     _add_public(files, schema, package)
     _add_test(files, schema, package)

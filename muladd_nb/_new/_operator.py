@@ -28,13 +28,7 @@ Files = dict[str, str]
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
-    """Add an element-wise operator to the files of a project, which are known by their names.
-
-    Raises
-    ------
-    ValueError
-        If there is one of its name, or a file has no place for it any more.
-    """
+    """Add an element-wise operator to the files of a project; raise ``ValueError`` if they have no place for it."""
     functor = functor_name(schema.operator)
     refuse_another(files, schema, package)
     forms = {0: "writing", 1: "functional | writing | out | differentiable"}.get(schema.results, "functional")

@@ -91,13 +91,7 @@ def functor_name(operator: str) -> str:
 
 
 def read(text: str, *, kernel: bool) -> Schema:
-    """Read the schema of an operator, element-wise or with a kernel of its own.
-
-    Raises
-    ------
-    ValueError
-        If it is none that can be written, with the reason.
-    """
+    """Read the schema of an operator; raise ``ValueError`` with the reason if none can be written for it."""
     if not text.isascii():  # torch's parser cuts other letters into bytes
         raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
     from . import _torch_names

@@ -21,6 +21,9 @@ _CALLED = {
     r"\b_register/": "_layer/",
     r"(?<!elementwise/)\btools/(?=(audit|repair)_wheel\b)": "src/elementwise/tools/",
     r"\btests/kernels/cuda\b": "src/elementwise/tests",
+    r"\belementwise/plain/": "elementwise/own_kernel/",
+    r"\belementwise::computed_t\b": "elementwise::compute_t",
+    r"\b(cuda_)?kernels_of_its_own\b": r"\1own_kernels",
     r"^using (elementwise::functional.*), elementwise::Operator;$": (
         r"using elementwise::differentiable, elementwise::Operator;\nusing \1;"
     ),
@@ -30,21 +33,8 @@ _CALLED = {
 def update(package: str, folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
     """Renew the copies in the project ``package``, and return a line for each file that is another one now.
 
-    Parameters
-    ----------
-    package, folder
-        Its name, and where it is.
-    overwrite
-        Renew those, too, that were edited since they were copied, or of which that is not known.
-    dry_run
-        Write nothing.
-
-    Raises
-    ------
-    ValueError
-        If a copy was edited, or what was copied is not known, and ``overwrite`` is not given; if the project has a file
-        of its own where there is to be a copy; if it has the layer of a newer muladd_nb; if it cannot be written.
-        Nothing has been written then.
+    Without ``overwrite`` raise ``ValueError``, and write nothing, if a copy was edited, if it is not known what was
+    copied, or if the author has a file where there is to be a copy.
     """
     before, known = _record(folder)
     after = copies(package)

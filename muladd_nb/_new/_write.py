@@ -21,10 +21,7 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 def replace(folder: Path, files: Mapping[str, str | None]) -> None:
     """Write files into a project, in the place of those that are there, and remove those that are None.
 
-    Raises
-    ------
-    ValueError
-        If one cannot be written. The folder is as it was then.
+    Raise ``ValueError`` if one cannot be written; the folder is as it was then.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
     there = [name for name in files if os.path.lexists(folder / name)]

@@ -1,5 +1,5 @@
 // The contract of the operators: what every kernel checks before it reads or writes anything, and the
-// sentences its callers get to read. It knows no runtime: tensors of torch and of ExecuTorch come as an
+// error messages. It knows no runtime: tensors of torch and of ExecuTorch come as an
 // `Operand`. _layer/contract.py says the same for fake and meta tensors.
 #pragma once
 
@@ -19,13 +19,13 @@ namespace elementwise {
 
 namespace contract {
 
-// What a sentence begins with: the operator, without its overload's name, unless it is one that returns `out`.
+// What an error message begins with: the operator, without its overload's name, unless it is one that returns `out`.
 struct Caller {
   const Signature& signature;
   unsigned form;
 };
 
-// STD_TORCH_CHECK would put function, file and line before the sentence.
+// STD_TORCH_CHECK would put function, file and line before the message.
 template <class... Parts>
 [[noreturn]] void fail(const Caller& op, const Parts&... parts) {
   const std::string name = op.signature.qualified(op.form);
@@ -284,9 +284,8 @@ inline bool share_memory(
   const int64_t distance = static_cast<const char*>(y_data) - static_cast<const char*>(x_data);
   if (x_extent == 0 || y_extent == 0 || distance >= x_extent * x_bytes || -distance >= y_extent * y_bytes) return false;
   if (!same_shape(x, y)) return true;
-  return x_bytes == y_bytes
-             ? distance % y_bytes != 0 || overlaps(x.dim, x.sizes, x.strides, y.strides, distance / y_bytes)
-             : overlaps(x.dim, x.sizes, x.strides, x_bytes, y.strides, y_bytes, distance);
+  if (x_bytes != y_bytes) return overlaps(x.dim, x.sizes, x.strides, x_bytes, y.strides, y_bytes, distance);
+  return distance % y_bytes != 0 || overlaps(x.dim, x.sizes, x.strides, 1, y.strides, 1, distance / y_bytes);
 }
 
 // What else a kernel reads or writes must have no byte in common with what it writes to.

@@ -2,6 +2,7 @@
 // duals it has the second derivative too, and so on.
 #pragma once
 
+#include "math/names.h"
 #include "math/words.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
@@ -121,7 +122,7 @@ ELEMENTWISE_INLINE primal_t<C> primal(const Dual<C>& x) {
 } // namespace elementwise::inline ELEMENTWISE_TARGET
 
 // What a functor may ask std:: of a dual number is asked of its value. One that calls std::exp cannot be given dual
-// numbers: one sentence says what to call.
+// numbers: the compiler's error says what to call instead.
 namespace std {
 #define ELEMENTWISE_LIMIT(name)                                    \
   static constexpr elementwise::Dual<C> name() {                   \
@@ -159,34 +160,9 @@ ELEMENTWISE_OF_VALUE(signbit)
                         "`differentiable` out of the row");                                  \
     return x;                                                                                \
   }
-ELEMENTWISE_NO_DERIVATIVE(abs, abs)
-ELEMENTWISE_NO_DERIVATIVE(rint, rint)
-ELEMENTWISE_NO_DERIVATIVE(floor, floor)
-ELEMENTWISE_NO_DERIVATIVE(ceil, ceil)
-ELEMENTWISE_NO_DERIVATIVE(trunc, trunc)
-ELEMENTWISE_NO_DERIVATIVE(sqrt, sqrt)
-ELEMENTWISE_NO_DERIVATIVE(cbrt, cbrt)
-ELEMENTWISE_NO_DERIVATIVE(exp, exp)
-ELEMENTWISE_NO_DERIVATIVE(exp2, exp2)
-ELEMENTWISE_NO_DERIVATIVE(expm1, expm1)
-ELEMENTWISE_NO_DERIVATIVE(log, log)
-ELEMENTWISE_NO_DERIVATIVE(log2, log2)
-ELEMENTWISE_NO_DERIVATIVE(log10, log10)
-ELEMENTWISE_NO_DERIVATIVE(log1p, log1p)
-ELEMENTWISE_NO_DERIVATIVE(sin, sin)
-ELEMENTWISE_NO_DERIVATIVE(cos, cos)
-ELEMENTWISE_NO_DERIVATIVE(tan, tan)
-ELEMENTWISE_NO_DERIVATIVE(asin, asin)
-ELEMENTWISE_NO_DERIVATIVE(acos, acos)
-ELEMENTWISE_NO_DERIVATIVE(atan, atan)
-ELEMENTWISE_NO_DERIVATIVE(sinh, sinh)
-ELEMENTWISE_NO_DERIVATIVE(cosh, cosh)
-ELEMENTWISE_NO_DERIVATIVE(tanh, tanh)
-ELEMENTWISE_NO_DERIVATIVE(asinh, asinh)
-ELEMENTWISE_NO_DERIVATIVE(acosh, acosh)
-ELEMENTWISE_NO_DERIVATIVE(atanh, atanh)
-ELEMENTWISE_NO_DERIVATIVE(erf, erf)
-ELEMENTWISE_NO_DERIVATIVE(erfc, erfc)
+#define ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME(function) ELEMENTWISE_NO_DERIVATIVE(function, function)
+ELEMENTWISE_EACH_UNARY(ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME)
+#undef ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME
 ELEMENTWISE_NO_DERIVATIVE(copysign, copysign)
 ELEMENTWISE_NO_DERIVATIVE(fma, fma)
 ELEMENTWISE_NO_DERIVATIVE(hypot, hypot)

@@ -81,8 +81,19 @@ struct bfloat16 {
 template <class T>
 constexpr bool kFloat16Bit = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
+// What elements are computed in: float for those of 16 bits.
 template <class T>
-using compute_t = std::conditional_t<kFloat16Bit<T>, float, T>;
+struct ComputeOf {
+  using type = T;
+};
+template <>
+struct ComputeOf<float16> {
+  using type = float;
+};
+template <>
+struct ComputeOf<bfloat16> : ComputeOf<float16> {};
+template <class T>
+using compute_t = typename ComputeOf<T>::type;
 
 // What a `float` of the schema is where C is computed in.
 template <class C>

@@ -262,7 +262,7 @@ struct KernelsOf<List<Op...>> {
 struct Description {
   const Signature& signature;
   const Dtypes& dtypes; // that C may be
-  size_t kernel;
+  size_t index;         // among the kernels of all operators
   const Own *results, *inputs;
   int count;    // of the inputs
   size_t first; // of them, that is of C and always there

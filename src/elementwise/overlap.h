@@ -104,36 +104,21 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
   return false;
 }
 
-// Do two tensors of the same shape, `distance` elements from x's first to y's first, share an element?
+// Do two tensors of the same shape, `distance` units from x's first to y's first, share one? Strides count elements, of
+// so many units each.
 inline bool overlaps(
-    int64_t dim, const int64_t* sizes, const int64_t* x_strides, const int64_t* y_strides, int64_t distance) {
+    int64_t dim, const int64_t* sizes, const int64_t* x_strides, int64_t x_units, const int64_t* y_strides,
+    int64_t y_units, int64_t distance) {
   // x + sum(xs * i) == y + sum(ys * j); with j counted from its far end both sums are added.
   StrideSum sum;
-  int64_t y_extent = 0;
+  sum.add(1, x_units);
+  sum.add(1, y_units);
+  int64_t y_extent = y_units - 1;
   for (int64_t d = 0; d < dim; d++) {
     if (sizes[d] == 0) return false;
-    sum.add(x_strides[d], sizes[d]);
-    sum.add(y_strides[d], sizes[d]);
-    y_extent += y_strides[d] * (sizes[d] - 1);
-  }
-  int64_t budget = kOverlapBudget;
-  return sum.reaches(distance + y_extent, budget);
-}
-
-// The same question of elements of several bytes each, so many for x and for y, which share a byte or none; the
-// distance is in bytes, too.
-inline bool overlaps(
-    int64_t dim, const int64_t* sizes, const int64_t* x_strides, int64_t x_bytes, const int64_t* y_strides,
-    int64_t y_bytes, int64_t distance) {
-  StrideSum sum;
-  sum.add(1, x_bytes);
-  sum.add(1, y_bytes);
-  int64_t y_extent = y_bytes - 1;
-  for (int64_t d = 0; d < dim; d++) {
-    if (sizes[d] == 0) return false;
-    sum.add(x_strides[d] * x_bytes, sizes[d]);
-    sum.add(y_strides[d] * y_bytes, sizes[d]);
-    y_extent += y_strides[d] * y_bytes * (sizes[d] - 1);
+    sum.add(x_strides[d] * x_units, sizes[d]);
+    sum.add(y_strides[d] * y_units, sizes[d]);
+    y_extent += y_strides[d] * y_units * (sizes[d] - 1);
   }
   int64_t budget = kOverlapBudget;
   return sum.reaches(distance + y_extent, budget);

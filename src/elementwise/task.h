@@ -6,7 +6,7 @@
 namespace elementwise {
 
 struct Task {
-  size_t kernel; // its place in the list of operators
+  size_t index; // of the kernel, among those of all operators
   int32_t dtype;
   const Number* numbers; // the arguments that are no tensors
   const Plan& plan;

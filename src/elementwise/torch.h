@@ -13,9 +13,9 @@
 #include <functional>
 
 #include "contract.h"
-#include "copies.h"
 #include "cpu/backend.h"
 #include "kernels_of_library.h"
+#include "register_once.h"
 #include "task.h"
 #include "tensor.h"
 
@@ -245,7 +245,7 @@ class Call {
     const int64_t* strides[kMaxOperands];
     for (int k = 0; k < operands(); k++) strides[k] = operands_[k].strides;
     const Plan plan = make_plan(operands(), out.dim, out.sizes, strides, by);
-    const Task task{op_->kernel, first().dtype, numbers_, plan, data_};
+    const Task task{op_->index, first().dtype, numbers_, plan, data_};
     if (!summed) return Backend::launch(caller_, task, out.device_index);
     Tensor memory;
     Backend::launch_sums(caller_, task, summed, [&](int64_t bytes) {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "elementwise/bound.h"
+#include "elementwise/bound_functor.h"
 #include "elementwise/cpu/convert.h"
 #include "elementwise/cpu/run.h"
 #ifdef ELEMENTWISE_CUDA_ON_HOST

@@ -1,7 +1,7 @@
 // @name@: its schema, what it refuses, and what its kernel is given.
 #include "@stem@.h"
 
-#include "elementwise/plain/kernel.h"
+#include "elementwise/own_kernel/kernel.h"
 
 ELEMENTWISE_KERNEL(my_ops, @stem@, @functor@)
 

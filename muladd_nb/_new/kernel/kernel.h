@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "elementwise/plain/element.h"
+#include "elementwise/own_kernel/element.h"
 
 namespace my_ops::inline ELEMENTWISE_TARGET {
 
@@ -13,7 +13,7 @@ struct @functor@ {
 
   // Computes the i-th element.
   ELEMENTWISE_FUNCTION void operator()(int64_t i) const {
-    using C = elementwise::computed_t<T>; // float for the 16-bit types
+    using C = elementwise::compute_t<T>; // float for the 16-bit types
 @elements@
   }
 };

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../environment.h"
+#include "../settings.h"
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -19,10 +19,10 @@ namespace elementwise::cpu {
 // Whether <LIBRARY>_HUGEPAGES leaves the hint on: it is 1, 0 or not set, and anything else is a std::runtime_error.
 inline bool wants_huge_pages() {
   static const bool wanted = [] {
-    const char* const value = environment("HUGEPAGES");
+    const char* const value = setting("HUGEPAGES");
     if (value && std::strcmp(value, "0") == 0) return false;
     if (value && *value && std::strcmp(value, "1") != 0)
-      throw std::runtime_error(kLibrary + (": " + environment_name("HUGEPAGES")) + " must be 0 or 1, got " + value);
+      throw std::runtime_error(kLibrary + (": " + setting_name("HUGEPAGES")) + " must be 0 or 1, got " + value);
     return true;
   }();
   return wanted;

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../environment.h"
+#include "../settings.h"
 
 namespace elementwise::cpu {
 namespace {
@@ -25,7 +25,7 @@ Isa choose_isa() {
 #endif
       {"baseline", baseline::computers, baseline::movers, baseline::summers, true},
   };
-  const char* const wanted = environment("SIMD");
+  const char* const wanted = setting("SIMD");
   std::string known;
   for (int place = 0; Isa& isa : all) {
     isa.place = place++;
@@ -34,7 +34,7 @@ Isa choose_isa() {
     known += known.empty() ? isa.name : std::string(", ") + isa.name;
   }
   throw std::runtime_error(
-      kLibrary + (": " + environment_name("SIMD")) + " must be one of " + known + " on this machine, got " + wanted);
+      kLibrary + (": " + setting_name("SIMD")) + " must be one of " + known + " on this machine, got " + wanted);
 }
 
 } // namespace

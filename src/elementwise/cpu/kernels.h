@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "../bound.h"
+#include "../bound_functor.h"
 #include "../derivatives.h"
 #include "convert.h"
 #include "vectors.h"

@@ -13,7 +13,7 @@ template <class ParallelFor>
 void launch(const Task& task, const ParallelFor& parallel_for) {
   // Below this, handing work to another thread costs more than it saves (measured).
   constexpr int64_t kGrain = 32 * 1024;
-  const Computer computer = isa().computer(task.kernel)(task.dtype);
+  const Computer computer = isa().computer(task.index)(task.dtype);
   const int64_t numel = task.plan.numel();
   if (numel <= kGrain && task.plan.contiguous()) { // to plan it would take as long as to compute it
     const DefaultFloatEnvironment environment;

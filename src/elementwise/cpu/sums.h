@@ -15,7 +15,7 @@ namespace elementwise::cpu {
 class Sums {
  public:
   Sums(const Task& task, uint32_t summed)
-      : task_(task), computer_(isa().computer(task.kernel)(task.dtype)), summed_(summed), plan_(task.plan) {
+      : task_(task), computer_(isa().computer(task.index)(task.dtype)), summed_(summed), plan_(task.plan) {
     for (; plan_.dims < 2; plan_.dims++) {
       plan_.size[plan_.dims] = 1;
       std::fill_n(plan_.stride[plan_.dims], plan_.operands, 0);
@@ -127,7 +127,7 @@ class Sums {
       data[k] = is_added ? computed[k] : static_cast<std::byte*>(task_.data[k]) + offset * computer_.bytes[k];
       for (int d = 0; d < 2; d++) plan.stride[d][k] = is_added ? (d ? columns : 1) : plan_.stride[d][k];
     }
-    const Task task{task_.kernel, task_.dtype, task_.numbers, plan, data};
+    const Task task{task_.index, task_.dtype, task_.numbers, plan, data};
     const Tiles tiles(plan, computer_);
     Run(task, computer_, tiles, false)(0, tiles.total);
     for (int k = 0; k < computer_.results; k++) {

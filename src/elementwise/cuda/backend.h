@@ -29,7 +29,7 @@ struct Backend {
   static void on_fresh_output(void*, size_t) {}
 
   static void launch(const contract::Caller& op, const Task& task, int32_t device_index) {
-    on_device(op, device_index, [&](void* stream) { return kernels[task.kernel](task, stream); });
+    on_device(op, device_index, [&](void* stream) { return kernels[task.index](task, stream); });
   }
 
   template <class Allocate>

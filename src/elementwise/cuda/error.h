@@ -1,4 +1,4 @@
-// What CUDA says of a launch, and the sentence that a user gets to read.
+// What CUDA says of a launch, and the error message that a user reads.
 #pragma once
 
 #include <fstream>

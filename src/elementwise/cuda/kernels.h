@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "../bound.h"
+#include "../bound_functor.h"
 #include "launch.h"
 #include "start.h"
 

@@ -1,6 +1,6 @@
 // The operators for the runtime of ExecuTorch: the contract, the plan and the kernels are those for torch. Memory and
 // threads are the runtime's. It does not know exceptions: a kernel reports its failure to the context, and the
-// sentence to the log.
+// error message to the log.
 #pragma once
 
 #include <executorch/runtime/core/event_tracer_hooks.h>
@@ -14,7 +14,7 @@
 
 #include "../contract.h"
 #include "../cpu/launch.h"
-#include "../environment.h"
+#include "../settings.h"
 
 namespace elementwise::executorch {
 
@@ -103,7 +103,7 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   };
-  cpu::launch({op.kernel, first.dtype, numbers, plan, data}, parallel_for);
+  cpu::launch({op.index, first.dtype, numbers, plan, data}, parallel_for);
 }
 
 template <class Operators, class Op>

@@ -1,7 +1,7 @@
 """Find ExecuTorch and select the operators, for the meson.build beside this.
 
 The arguments are the name of the project and its folder, its out variants, and what to select. Prints, one a line: the
-version and the folder of ExecuTorch, and the selected operators, with commas between them. A problem is one sentence on
+version and the folder of ExecuTorch, and the selected operators, with commas between them. A problem is one line on
 stderr that says what to do, and exit status 1.
 """
 

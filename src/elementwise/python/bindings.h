@@ -11,11 +11,11 @@
 #include <span>
 
 #include "../contract.h"
-#include "../copies.h"
 #include "../cpu/fresh.h"
 #include "../cpu/isa.h"
 #include "../derivatives.h"
 #include "../overlap.h"
+#include "../register_once.h"
 #include "reads.h"
 #include "short_way.h"
 

@@ -6,6 +6,7 @@
 
 #include "../derivatives.h"
 #include "../math.h"
+#include "../math/names.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 
@@ -114,36 +115,7 @@ ELEMENTWISE_TRACED(signbit)
   inline Traced function(const Traced& x) {                               \
     return made_of([](double x) { return elementwise::function(x); }, x); \
   }
-ELEMENTWISE_TRACED(abs)
-ELEMENTWISE_TRACED(rint)
-ELEMENTWISE_TRACED(floor)
-ELEMENTWISE_TRACED(ceil)
-ELEMENTWISE_TRACED(trunc)
-ELEMENTWISE_TRACED(sqrt)
-ELEMENTWISE_TRACED(rsqrt)
-ELEMENTWISE_TRACED(cbrt)
-ELEMENTWISE_TRACED(exp)
-ELEMENTWISE_TRACED(exp2)
-ELEMENTWISE_TRACED(expm1)
-ELEMENTWISE_TRACED(log)
-ELEMENTWISE_TRACED(log2)
-ELEMENTWISE_TRACED(log10)
-ELEMENTWISE_TRACED(log1p)
-ELEMENTWISE_TRACED(sin)
-ELEMENTWISE_TRACED(cos)
-ELEMENTWISE_TRACED(tan)
-ELEMENTWISE_TRACED(asin)
-ELEMENTWISE_TRACED(acos)
-ELEMENTWISE_TRACED(atan)
-ELEMENTWISE_TRACED(sinh)
-ELEMENTWISE_TRACED(cosh)
-ELEMENTWISE_TRACED(tanh)
-ELEMENTWISE_TRACED(asinh)
-ELEMENTWISE_TRACED(acosh)
-ELEMENTWISE_TRACED(atanh)
-ELEMENTWISE_TRACED(erf)
-ELEMENTWISE_TRACED(erfc)
-ELEMENTWISE_TRACED(sigmoid)
+ELEMENTWISE_EACH_UNARY(ELEMENTWISE_TRACED)
 #undef ELEMENTWISE_TRACED
 
 #define ELEMENTWISE_TRACED(function)                                                      \

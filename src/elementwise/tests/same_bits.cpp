@@ -10,7 +10,7 @@
 
 #include "elementwise/cpu/launch.h"
 #include "elementwise/cuda/launch.h"
-#include "elementwise/environment.h"
+#include "elementwise/settings.h"
 #include "operators.h"
 
 namespace {

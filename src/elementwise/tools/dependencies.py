@@ -1,6 +1,8 @@
-"""Print the version and folders of torch and the include folder of nanobind, one a line, for meson.build.
+"""Print what to compile against, one a line, for meson.build: torch and nanobind, as pyproject.toml asks for them.
 
-The argument is the name of the project. A problem is one sentence on stderr that says what to do, and exit status 1.
+That is the version of torch, its folders of headers and of libraries, the headers of nanobind, and the oldest torch
+that the binary is to run on, as its version and as the headers take it. The arguments are the name of the project and
+its folder. A problem is one line on stderr that says what to do, and exit status 1.
 """
 
 import importlib.metadata
@@ -9,21 +11,31 @@ import pathlib
 import re
 import sys
 
-TORCH_AT_LEAST = (2, 10)
-NANOBIND_AT_LEAST = (3, 0)
-
-(name,) = sys.argv[1:]
+name, root = sys.argv[1:]
 
 
-def find(package: str, at_least: tuple[int, int]) -> tuple[str, pathlib.Path]:
+def oldest(package: str) -> str:
+    """Return the oldest version of a package that the project runs with."""
+    found = set(re.findall(rf'"{package}>=([\d.]+)', (pathlib.Path(root) / "pyproject.toml").read_text()))
+    if len(found) != 1:
+        sys.exit(f'pyproject.toml must name one oldest {package}, as "{package}>=3.0", got {sorted(found)}.')
+    return found.pop()
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as it is compared, and as torch's headers take it."""
+    return (*map(int, re.findall(r"\d+", version)), 0)[:2]
+
+
+def find(package: str) -> tuple[str, pathlib.Path]:
     """Return the version and folder of an installed package, which is not imported: torch takes seconds."""
-    requirement = f"{package}>={at_least[0]}.{at_least[1]}"
+    requirement = f"{package}>={oldest(package)}"
     advice = f"run 'pip install \"{requirement}\"' with {sys.executable} and configure again"
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         sys.exit(f"{name} needs {requirement} to build, but it is not installed: {advice}.")
     version = importlib.metadata.version(package)
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) < at_least:
+    if numbers(version) < numbers(oldest(package)):
         sys.exit(f"{name} needs {requirement} to build, but {version} is installed: {advice}.")
     return version, pathlib.Path(spec.origin).parent
 
@@ -35,11 +47,13 @@ def require(path: pathlib.Path, package: str) -> pathlib.Path:
     return path
 
 
-torch_version, torch = find("torch", TORCH_AT_LEAST)
-_, nanobind = find("nanobind", NANOBIND_AT_LEAST)
+torch_version, torch = find("torch")
+_, nanobind = find("nanobind")
 require(torch / "include/torch/csrc/stable/library.h", "torch")
 require(nanobind / "include/nanobind/nanobind.h", "nanobind")
 print(torch_version)
 print(torch / "include")
 print(require(torch / "lib/libtorch.so", "torch").parent)
 print(nanobind / "include")
+print(oldest("torch"))
+print("0x{:02x}{:02x}000000000000".format(*numbers(oldest("torch"))))

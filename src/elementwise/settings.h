@@ -13,15 +13,15 @@ namespace elementwise {
 constexpr char kLibrary[] = ELEMENTWISE_STRING(ELEMENTWISE_LIBRARY);
 
 // "MY_OPS_SIMD" for "SIMD", where the library is my_ops.
-inline std::string environment_name(const char* setting) {
+inline std::string setting_name(const char* setting) {
   std::string name(kLibrary);
   for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
   return name + "_" + setting;
 }
 
 // Its value, or null.
-inline const char* environment(const char* setting) {
-  return std::getenv(environment_name(setting).c_str());
+inline const char* setting(const char* name) {
+  return std::getenv(setting_name(name).c_str());
 }
 
 } // namespace elementwise

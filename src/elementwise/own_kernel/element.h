@@ -53,17 +53,10 @@ using torch::headeronly::Half, torch::headeronly::BFloat16;
 
 namespace elementwise {
 
-// What an element is computed in; void where the dtype is not known yet.
-template <class T>
-struct Computed {
-  using type = std::conditional_t<sizeof(T) == 2, float, T>;
-};
 template <>
-struct Computed<void> {
-  using type = void;
-};
-template <class T>
-using computed_t = typename Computed<T>::type;
+struct ComputeOf<Half> : ComputeOf<float16> {};
+template <>
+struct ComputeOf<BFloat16> : ComputeOf<bfloat16> {};
 
 // Where the elements of a list of tensors are, by value, as a kernel is given them on the device, too.
 template <class T>

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "../contract.h"
-#include "../copies.h"
 #include "../cpu/float_environment.h"
 #include "../cpu/fresh.h"
 #include "../cpu/isa.h"
+#include "../register_once.h"
 #include "../tensor.h"
 #include "element.h"
 

@@ -1,4 +1,4 @@
-// A functor with its numbers: what is left to give are the elements of the tensors. The same on the CPU and on CUDA.
+// A functor with its numbers bound: call it with one element of each tensor. The same on the CPU and on CUDA.
 #pragma once
 
 #include "operator.h"
@@ -80,7 +80,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     }
   }
 
-  // One more, because there may be none.
+  // + 1: an array of no elements is ill-formed.
   number_t<C> reals[Kernel<F, kKind...>::kNumbers + 1] = {};
   int64_t integers[Kernel<F, kKind...>::kNumbers + 1] = {};
 };

@@ -1,11 +1,11 @@
-#include "copies.h"
+#include "register_once.h"
 
 #include <dlfcn.h>
 #include <link.h>
 
 #include <cstring>
 
-#include "environment.h"
+#include "settings.h"
 
 // The build of the copy that has registered the operators; null in every other copy. It is the one symbol that
 // copies can find in each other.

@@ -10,7 +10,7 @@ namespace elementwise {
 // Whether another copy had registered the operators when this one was opened.
 bool registered_before();
 
-// A sentence that names both, if that copy is another build than this one; else empty.
+// An error message that names both, if that copy is another build than this one; else empty.
 std::string conflict();
 
 } // namespace elementwise
