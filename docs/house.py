@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SRC, PACKAGE = ROOT / "src", ROOT / "muladd_nb"
 LAYER = {SRC / "elementwise", PACKAGE / "_layer"}
-FOLDERS = {SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "plain", "python")}  # a room each
+FOLDERS = {SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "own_kernel", "python")}  # a room each
 MODULE = PACKAGE / "_C.pyi"  # all of the C++, compiled: what the Python stands on
 FLOORS = ["operators", "layer", "compiled"]
 Arrows = set[tuple[Path, Path]]

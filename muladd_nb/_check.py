@@ -29,12 +29,7 @@ class Check(NamedTuple):
     function: Callable[..., str]
     args: tuple[Any, ...]
     part: str = ""  # of what is named: these are told together
-    operator: str = ""  # of which it is a form
-
-    @property
-    def of(self) -> str:
-        """What it is told with where not every form has a line."""
-        return self.operator or self.name
+    of: str = ""  # the operator of which it is a form: what it is told with where not every form has a line
 
     def run(self) -> dict[str, Any]:
         """Return its name, device, whether it is ok, and a detail."""
@@ -52,8 +47,8 @@ def checks() -> Iterator[Check]:
             for dtype in DTYPES:
                 yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype), form.operator)
             yield Check(_name(form), device, _opcheck, (form,), "opcheck", form.operator)
-        yield Check("gradients of mymuladd and mymul", device, _gradients, ())
-        yield Check("torch.compile, fullgraph", device, _compile, ())
+        for name, function in (("gradients of mymuladd and mymul", _gradients), ("torch.compile, fullgraph", _compile)):
+            yield Check(name, device, function, (), of=name)
 
 
 def _name(form: Form) -> str:

@@ -1,20 +1,15 @@
 """What the operators do, a list of calls for each capability: for a process in which some of them are lost."""
 
 import re
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
+from lacking import import_without
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 from torch.testing._internal.two_tensor import TwoTensor
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "muladd_nb/_new/copied/tests"))
-
-from lacking import import_without
 
 LACKS = r"which torch \S+ lacks; use another torch, or a newer muladd_nb$"
 
@@ -162,6 +157,28 @@ def batches_of_out():
     assert_close(out, a * b)
 
 
+def kernel_of_ones_own():
+    from muladd_nb._layer.derivative import derivative
+    from muladd_nb._layer.kernel import Kernel
+
+    with torch.library._scoped_library("muladd_nb", "FRAGMENT") as library:
+        library.define("scaled(Tensor x, Tensor? y, float c) -> Tensor")
+        library.impl("scaled", lambda x, y, c: x * c, "CPU")
+        op = torch.ops.muladd_nb.scaled.default
+        form = Kernel.of(op, (torch.float64,))
+        form.fake(lambda x, y, c: x.new_empty(x.shape))
+        form.batched(lambda info, in_dims, *args: (form.call(*form.batch_first(info, in_dims, args)), 0))
+        derivative(
+            op,
+            save=lambda needs, inputs, results: inputs,
+            vjp=lambda needs, saved, grad: (grad * saved[2], None, None),
+            jvp=lambda saved, tangent, *_: tangent * saved[2],
+        )
+        x, y, _ = tensors(2, 3, requires_grad=True)
+        assert_close(vmap(op, (0, None, None))(x, None, 2.0), x * 2)
+        assert_close(*torch.autograd.grad(op(x, None, 2.0), x, y), y * 2)
+
+
 def traced(f, g):
     x = tensors(3)
     assert_close(torch.jit.trace(f, x)(*x), g(*x))
@@ -188,7 +205,16 @@ def calls(slow):
     from muladd_nb._layer import torch_private as private
 
     each = partial(of_each, slow=slow)
-    always = [*each(values), writes, wrapper_subclasses, *each(reverse), *each(batches), autocast, *each(traced)]
+    always = [
+        *each(values),
+        writes,
+        wrapper_subclasses,
+        *each(reverse),
+        *each(batches),
+        autocast,
+        *each(traced),
+        kernel_of_ones_own,
+    ]
     return {
         None: always + (each(compiled) if slow else []),
         private.TRANSFORMS: [call for transform in TRANSFORMS for call in each(under(transform))],

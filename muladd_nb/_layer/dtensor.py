@@ -64,8 +64,9 @@ def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placeme
     return Replicate() if repeated else Shard(dim)
 
 
-def _write(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Tensor | None:
     # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
+    kwargs = kwargs or {}
     targets = form.targets(args, kwargs)
     (name, out), *others = targets.items()
     tensors = targets | form.given(args)
@@ -119,8 +120,4 @@ def register(forms: Iterable[Form]) -> None:
         if form.kind & FUNCTIONAL:
             register_sharding(form.op)(partial(_shardings, form))
         else:
-            torch.library.register_torch_dispatch(form.op.name(), DTensor, partial(_dispatch, form))
-
-
-def _dispatch(form: Form, cls: type, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Any:
-    return _write(form, args, kwargs or {})
+            torch.library.register_torch_dispatch(form.op.name(), DTensor, partial(_write, form))

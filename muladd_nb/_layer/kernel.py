@@ -24,6 +24,7 @@ from ._library import implement
 from .autocast import WithoutAutocast, casts, dtype_of
 from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
 from .operator import FUNCTIONAL, Elementwise, Form, by_position, complete
+from .vmap import implement_rule
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
 _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
@@ -170,8 +171,7 @@ class Kernel(Form):
         if any(
             x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(self.op)
         ):  # register_vmap takes none
-            kernel = private.VMAP_OF_OUT.refusal(self.name) or private.vmap_kernel(rule, self.call)
-            implement(self.op, lambda *args, **kwargs: kernel(*complete(self.op, args, kwargs)), "FuncTorchBatched")
+            implement_rule(self, rule, self.call)
         else:
             torch.library.register_vmap(self.op.name(), private.skip_in_dynamo(rule))
         return function

@@ -305,12 +305,6 @@ def without_tangents() -> AbstractContextManager[None]:
     return context
 
 
-def has_kernel(op: Any, dispatch_key: str) -> bool:
-    """Return whether an operator has a kernel for a dispatch key."""
-    has: bool = op.has_kernel_for_dispatch_key(dispatch_key)
-    return has
-
-
 def arguments(op: Any) -> Any:
     """Return the arguments of an operator, in the order of its schema."""
     return _schema(op).arguments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from .operator import OUT, WRITING, Form, by_position, complete
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
-    # register_vmap takes no operator with a keyword-only tensor, so `out` goes in by position.
     call = by_position(form.op, form.op) if form.kind & OUT else form.op
     written = {"out": len(form.kinds)} if form.kind & (WRITING | OUT) else form.written
     instead = "" if form.written else ", or use the operator that returns its result"
@@ -46,11 +45,15 @@ def register(form: Form) -> None:
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     if form.kind & OUT:
-        kernel = private.VMAP_OF_OUT.refusal(form.name) or private.vmap_kernel(rule, call)
-
-        implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
+        implement_rule(form, rule, call)
     else:
         torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
+
+
+def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
+    """Register the batching rule of an operator that register_vmap does not take: it has a keyword-only tensor."""
+    kernel = private.VMAP_OF_OUT.refusal(form.name) or private.vmap_kernel(rule, call)
+    implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
 
 
 def _one(x: Tensor, dim: int | None) -> Sequence[int]:

@@ -228,10 +228,10 @@ def _python(schema: Schema) -> dict[str, str]:
         "Kernel",
         "grad",
         "tangent",
-        *(f"grad{i}" for i in range(schema.results)),
         "int",
         "float",
         "bool",
+        *(f"grad{i}" for i in range(schema.results)),
     }
     var = _named(schema.arguments, taken)
     tangents = _named([f"{var[x.name]}_tangent" for x in schema.arguments], taken | set(var.values()))

@@ -27,7 +27,7 @@ CPP_KEYWORDS = frozenset(
 # What the generated files call by these names.
 _USED = {
     "package": {
-        "cases", "conftest", "elementwise", "lacking", "muladd_nb", "operators", "std", "test", "tests", "works",
+        "cases", "conftest", "elementwise", "muladd_nb", "operators", "std", "test", "tests",
     },
     "operator": {
         "C", "FORMS", "Operator", "Operators", "Tensor", "c", "dtensor", "executorch", "forms", "layer", "operators",

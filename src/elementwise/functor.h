@@ -84,14 +84,8 @@ constexpr bool kFloat16Bit = std::is_same_v<T, float16> || std::is_same_v<T, bfl
 // What elements are computed in: float for those of 16 bits.
 template <class T>
 struct ComputeOf {
-  using type = T;
+  using type = std::conditional_t<kFloat16Bit<T>, float, T>;
 };
-template <>
-struct ComputeOf<float16> {
-  using type = float;
-};
-template <>
-struct ComputeOf<bfloat16> : ComputeOf<float16> {};
 template <class T>
 using compute_t = typename ComputeOf<T>::type;
 

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from my_ops._layer.kernel import Kernel
 from my_ops._layer.operator import OUT, WRITING
-from my_ops._layer.torch_private import arguments, has_kernel
+from my_ops._layer.torch_private import arguments
 from my_ops._operators import FORMS, TABLE
 
 # Beside random elements. Powers of two, and not too far apart: float32 adds hundreds of them without a rounding, in every
@@ -89,7 +89,7 @@ class Case:
         self.lengths: list[int | None] = [None] * len(self.names)
         if self.kernel:
             self._take_lists_apart()
-        self.has_cuda = has_kernel(self.ops[0], "CUDA")
+        self.has_cuda = self.ops[0].has_kernel_for_dispatch_key("CUDA")
         self.has_out = any(form.kind == WRITING for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
         self.broadcasts = self.forms[0].broadcasts

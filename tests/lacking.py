@@ -1,4 +1,3 @@
-# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
 """A torch that lacks a private name: it is away while the table of a package looks, and there for torch itself."""
 
 from __future__ import annotations
