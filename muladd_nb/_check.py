@@ -29,7 +29,12 @@ class Check(NamedTuple):
     function: Callable[..., str]
     args: tuple[Any, ...]
     part: str = ""  # of what is named: these are told together
-    of: str = ""  # the operator of which it is a form: what it is told with where not every form has a line
+    operator: str = ""  # of which it is a form
+
+    @property
+    def of(self) -> str:
+        """What it is told with where not every form has a line."""
+        return self.operator or self.name
 
     def run(self) -> dict[str, Any]:
         """Return its name, device, whether it is ok, and a detail."""
@@ -44,15 +49,12 @@ def checks() -> Iterator[Check]:
     """Yield the checks of every device, those of one form of an operator side by side."""
     for device in devices():
         for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative
+            name = str(form.op.name()).partition("::")[2]
             for dtype in DTYPES:
-                yield Check(_name(form), device, _values, (form, dtype), dtype_name(dtype), form.operator)
-            yield Check(_name(form), device, _opcheck, (form,), "opcheck", form.operator)
-        for name, function in (("gradients of mymuladd and mymul", _gradients), ("torch.compile, fullgraph", _compile)):
-            yield Check(name, device, function, (), of=name)
-
-
-def _name(form: Form) -> str:
-    return str(form.op.name()).partition("::")[2]
+                yield Check(name, device, _values, (form, dtype), dtype_name(dtype), form.operator)
+            yield Check(name, device, _opcheck, (form,), "opcheck", form.operator)
+        yield Check("gradients of mymuladd and mymul", device, _gradients, ())
+        yield Check("torch.compile, fullgraph", device, _compile, ())
 
 
 def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:

@@ -35,18 +35,14 @@ def register(form: Form) -> None:
         sys.meta_path.insert(0, _WhenImported())
 
 
-def _elements(*args: Any) -> int:
-    tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
-    return math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
-
-
 def _register(flop_counter: Any) -> None:
     for op, per_element in _per_element.items():
         if op in flop_counter.flop_registry:
             continue
 
         def formula(*args: Any, per_element: int = per_element, **_: Any) -> int:
-            return per_element * _elements(*args)
+            tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
+            return per_element * math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
         flop_counter.register_flop_formula(op, get_raw=True)(formula)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, unsupported
+from . import contract, negative, unsupported
 from . import torch_private as private
 from ._library import implement
 from .autocast import WithoutAutocast, casts, dtype_of
@@ -34,10 +34,6 @@ class _Argument(NamedTuple):
     name: str
     kind: str  # as a schema says it, but that a float may be an optional one
     is_written: bool
-
-    @property
-    def is_tensor(self) -> bool:
-        return self.kind in _TENSORS
 
 
 def product(*factors: Any) -> Any:
@@ -84,10 +80,8 @@ class Kernel(Form):
         unsupported.implement_refusal(self.op, self._refuse)
         if self.written:
             self.without_derivative()
-            count_writes(
-                self.op, lambda args, kwargs: self.tensors(complete(self.op, args, kwargs), written=True).values()
-            )
-            implement(self.op, self._resolved, "Negative")
+            count_writes(self.op, lambda args, kwargs: self.targets(args, kwargs).values())
+            negative.implement_resolved(self)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
@@ -118,7 +112,7 @@ class Kernel(Form):
         """
         found: dict[str, Tensor] = {}
         for argument, x in zip(self.arguments, args, strict=True):
-            if argument.is_tensor and (argument.is_written or not written):
+            if argument.kind in _TENSORS and (argument.is_written or not written):
                 if argument.kind == "Tensor[]":
                     found |= {f"{argument.name}[{i}]": y for i, y in enumerate(x)}
                 elif argument.kind == "Tensor" or x is not None:
@@ -128,16 +122,9 @@ class Kernel(Form):
                 raise RuntimeError(f"{self.name}: {name} must be a tensor, got None")
         return found
 
-    def each(self, function: Callable[[Tensor, _Argument], Any], args: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the arguments of a call, with the function of a tensor in the place of each."""
-        return tuple(
-            x
-            if not argument.is_tensor or x is None
-            else [function(y, argument) for y in x]
-            if argument.kind == "Tensor[]"
-            else function(x, argument)
-            for argument, x in zip(self.arguments, args, strict=True)
-        )
+    def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tensors that a call writes to, by their names."""
+        return self.tensors(complete(self.op, args, kwargs), written=True)
 
     def check(self, *args: Any) -> None:
         """Raise ``RuntimeError`` unless all tensors of a call are alike, and those are written to that can be."""
@@ -196,7 +183,9 @@ class Kernel(Form):
                 pairs = enumerate(zip(x, dims, strict=True))
                 first.append([moved(argument, f"{argument.name}[{i}]", y, of_y) for i, (y, of_y) in pairs])
             else:
-                first.append(moved(argument, argument.name, x, dim) if argument.is_tensor and x is not None else x)
+                first.append(
+                    moved(argument, argument.name, x, dim) if argument.kind in _TENSORS and x is not None else x
+                )
         return first
 
     def without_derivative(self) -> None:
@@ -214,17 +203,6 @@ class Kernel(Form):
             refuse_gradients(self.op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
 
-    def _resolved(self, *args: Any, **kwargs: Any) -> Any:
-        # What is lazily negated; torch's own fallback looks for a written tensor among the results.
-        whole = complete(self.op, args, kwargs)
-        resolved = self.each(lambda x, _: x.resolve_neg(), whole)
-        returned = self.call(*resolved)
-        written = self.tensors(resolved, written=True)
-        for name, x in self.tensors(whole, written=True).items():
-            if x.is_neg():
-                x.copy_(written[name])
-        return returned
-
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
         for name, x in self.tensors(complete(self.op, args, kwargs)).items():
             if complaint := unsupported.complaint(x):
@@ -238,13 +216,15 @@ class Kernel(Form):
             read = [x for name, x in self.tensors(args).items() if name not in written]
             dtype = dtype_of(self, read, written.values(), device_type)
 
-            def cast(x: Tensor, argument: _Argument) -> Tensor:
-                if argument.is_written or dtype is None or not casts(x, device_type):
+            def cast(argument: _Argument, x: Any) -> Any:
+                if isinstance(x, (list, tuple)):
+                    return [cast(argument, y) for y in x]
+                if not isinstance(x, Tensor) or argument.is_written or dtype is None or not casts(x, device_type):
                     return x
                 contract.check_in_storage(self, argument.name, x)
                 return x.to(dtype)
 
             with WithoutAutocast():
-                return self.call(*self.each(cast, args))
+                return self.call(*map(cast, self.arguments, args))
 
         return kernel

@@ -15,14 +15,24 @@ from .operator import UPDATING, WRITING, Form
 
 def register(form: Form) -> None:
     """Register the kernel for lazily negated tensors of a form that returns nothing."""
+    if form.kind & (WRITING | UPDATING):
+        implement_resolved(form)
 
-    def resolved(*args: Any, **numbers: Any) -> None:
-        given = tuple(x.resolve_neg() if isinstance(x, Tensor) else x for x in args)
-        form.op(*given, **numbers)
-        written = form.targets(given, numbers)
-        for name, x in form.targets(args, numbers).items():
+
+def implement_resolved(form: Form) -> None:
+    """Register it for a form that writes."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        given, by_name = tuple(map(_resolved, args)), {name: _resolved(x) for name, x in kwargs.items()}
+        returned = form.op(*given, **by_name)
+        written = form.targets(given, by_name)
+        for name, x in form.targets(args, kwargs).items():
             if x.is_neg():
                 x.copy_(written[name])
+        return returned
 
-    if form.kind & (WRITING | UPDATING):
-        implement(form.op, resolved, "Negative")
+    implement(form.op, kernel, "Negative")
+
+
+def _resolved(x: Any) -> Any:
+    return x.resolve_neg() if isinstance(x, Tensor) else [*map(_resolved, x)] if isinstance(x, (list, tuple)) else x

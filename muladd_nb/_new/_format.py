@@ -66,7 +66,7 @@ def _broken(line: str) -> Iterator[str]:
         yield line
         return
     margin = " " * (len(line) - len(line.lstrip()))
-    if controlled := re.match(r" *(?:for|if) \(.*?\) (?=library\.|\w+_at\()", line):
+    if controlled := re.match(r" *(?:for|if) \(.*?\) (?=library\.)", line):
         yield controlled[0].rstrip()
         yield from _broken(f"{margin}  {line[controlled.end() :]}")
         return

@@ -310,7 +310,7 @@ def _sum(name: str, terms: list[str]) -> str:
     line = f"{name} = {' + '.join(terms)}"
     if len(line) + 4 <= _format.WIDTH:
         return line
-    return f"{name} = (\n        " + "\n        + ".join(terms) + "\n    )"
+    return "\n    ".join([f"{name} = {terms[0]}", *(f"{name} = {name} + {term}" for term in terms[1:])])
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:
@@ -354,7 +354,7 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     case = f"""\
 Case(
         {package}.{schema.name},
-{_line(f"        reference=lambda {names}: ", value)}
+{_format.python_product(f"        reference=lambda {names}: ", value)}
 {_format.python_tuple("        arguments=lambda tensor, either: ", [_example(x) for x in schema.arguments])}
     )"""
     path = "tests/operators.py"
@@ -375,13 +375,6 @@ Case(
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
     if "README.md" in files:
         files["README.md"] = re.sub(table, lambda m: m[0] + line.replace("``", "`"), files["README.md"], count=1)
-
-
-def _line(head: str, value: str) -> str:
-    line = f"{head}{value},"
-    if len(line) <= _format.WIDTH:
-        return line
-    return f"{head}(\n            {value}\n        ),"
 
 
 def _example(x: Argument) -> str:

@@ -223,7 +223,7 @@ template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // an array has an element
+  static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // + 1: an empty array is ill-formed
 };
 
 } // namespace

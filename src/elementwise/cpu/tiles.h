@@ -7,24 +7,23 @@
 
 namespace elementwise::cpu {
 
-// How operands that are not rows of adjacent elements are moved.
+// How operands whose rows are not adjacent elements are moved.
 enum class Moves {
-  nothing,
-  pieces, // of one row after the other
-  tiles,  // as a whole, because they run across the rows, or because rows are short
+  nothing, // there are none
+  pieces,  // one row after the other, a piece of it at a time
+  tiles,   // all rows of a tile at once: an input is transposed, or rows are short
 };
 
-// The two innermost dimensions are cut into tiles, which the threads share out. The sizes are
-// measured.
+// The two innermost dimensions are cut into tiles, which the threads share out. The sizes were found by measuring.
 struct Tiles {
-  static constexpr int64_t kElements = 4096;    // of a tile
-  static constexpr int64_t kBytes = 32 * 1024;  // of a tile of a moved operand, at most
-  static constexpr int64_t kRowsBytes = 4096;   // and of one that is several rows, none of them narrow
-  static constexpr int64_t kAcross = 32;        // rows of a tile with an operand that runs across it
-  static constexpr int64_t kShort = 256;        // rows of fewer elements are computed together
-  static constexpr int64_t kNarrow = 16;        // and of fewer than these, if any is moved, packed as one
-  static constexpr int64_t kPiece = 512;        // elements of a piece
-  static constexpr int64_t kStreamedPiece = 64; // and where memory is slower than what is computed
+  static constexpr int64_t kElements = 4096;    // of a tile, at most
+  static constexpr int64_t kBytes = 32 * 1024;  // of one operand in a tile that is packed, at most
+  static constexpr int64_t kRowsBytes = 4096;   // the same, where the rows of the tile are computed one by one
+  static constexpr int64_t kAcross = 32;        // rows of a tile, where an input is transposed
+  static constexpr int64_t kShort = 256;        // elements; shorter rows are computed several in one call
+  static constexpr int64_t kNarrow = 16;        // elements; shorter rows are packed as one, if any operand is moved
+  static constexpr int64_t kPiece = 512;        // elements of a piece of a row
+  static constexpr int64_t kStreamedPiece = 64; // the same, where results are written past the cache
 
   // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
   static bool runs_across(const int64_t stride[2]) {

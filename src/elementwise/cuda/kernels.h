@@ -255,7 +255,7 @@ template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Launch kernels[sizeof...(Kernel) + 1] = {launch<Kernel>...}; // one more, because there may be none
+  static constexpr Launch kernels[sizeof...(Kernel) + 1] = {launch<Kernel>...}; // + 1: an empty array is ill-formed
 };
 
 } // namespace elementwise::cuda

@@ -25,11 +25,6 @@ def pinned_version(root: pathlib.Path) -> str:
     return str(versions[0])
 
 
-def folder(distribution: str, path: str) -> pathlib.Path:
-    """Return where a folder of an installed distribution is, which is not imported."""
-    return pathlib.Path(str(importlib.metadata.distribution(distribution).locate_file(path)))
-
-
 def find(project: str, pinned: str) -> pathlib.Path:
     """Return the folder of the installed ExecuTorch, if it is the right one. Its C++ ABI has no version."""
     needed = f"{project} needs executorch=={pinned} to build with -Dexecutorch=enabled, but"
@@ -44,7 +39,7 @@ def find(project: str, pinned: str) -> pathlib.Path:
         sys.exit(
             f"{needed} pyyaml, which its code generator needs, is not: run 'pip install pyyaml' with {sys.executable}."
         )
-    return folder("executorch", "executorch")
+    return pathlib.Path(str(importlib.metadata.distribution("executorch").locate_file("executorch")))
 
 
 def select(ours: list[str], operators: list[str], model: str) -> list[str]:
