@@ -1,4 +1,4 @@
-"""What one call costs: 16 elements, in each mode; and forward with backward, at sizes from small to large."""
+"""What one call costs: in each mode; forward with backward, at sizes from small to large; and each question."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from harness import C, Sides, constant, device, eager, run
 
 import muladd_nb
+from muladd_nb._layer import torch_private as private
 
 ops = torch.ops.muladd_nb
 
@@ -50,6 +51,18 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         }
         yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
         yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}
+
+    # What a public function asks before it goes past the dispatcher: here from Python, there from C.
+    asked = {
+        attribute or of.__name__: partial(getattr, of, attribute) if attribute else of
+        for of, attribute, _ in private.QUIET
+    }
+    asked |= {
+        "_is_any_autocast_enabled": private.autocasts,
+        "requires_grad, of each tensor": partial(getattr, a, "requires_grad"),
+        "is_neg, of each tensor": a.is_neg,
+    }
+    yield {"mode": "questions", "numel": 16}, {"mymuladd": calls["mymuladd"], "no question": int} | asked
 
 
 if __name__ == "__main__":

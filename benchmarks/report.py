@@ -196,8 +196,12 @@ def by_result(rows: Rows, stem: Path) -> Iterator[str]:
 
 def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
     what = "How many times faster one call is than each alternative, by mode"
-    yield draw(stem, bars, rows, what, 5.6) + "\n"
-    yield numbers(rows)
+    calls = [row for row in rows if row["mode"] != "questions"]
+    yield draw(stem, bars, calls, what, 5.6) + "\n"
+    yield numbers(calls)
+    for row in rows[len(calls) :]:
+        yield "\nWhat each {ref}`question <the-short-way>` of such a call takes, from Python:\n\n| | ns |\n|---|--:|\n"
+        yield from (f"| `{name}` | {seconds * 1e9:.0f} |\n" for name, seconds in row["seconds"].items())
 
 
 def by_chain(rows: Rows, stem: Path) -> Iterator[str]:

@@ -302,9 +302,9 @@ class Function {
   PyObject* otherwise; // for every other call
   PyObject* refuse;    // is called as this was, where its arguments do not fit the parameters
 
-  PyObject* call(PyObject* const* args, Py_ssize_t count, PyObject* names) const {
+  PyObject* call(PyObject* positional, PyObject* by_name) const {
     PyObject* bound[kMostParameters];
-    if (!bind(args, static_cast<size_t>(count), names, bound)) return call_as_given(args, count, names);
+    if (!bind(positional, by_name, bound)) return PyObject_Call(refuse, positional, by_name);
     try {
       PyObject* const out = has_out ? bound[parameters.size() - 1] : Py_None;
       for (const Way& way : ways)
@@ -323,46 +323,29 @@ class Function {
   }
 
  private:
-  bool bind(PyObject* const* args, size_t count, PyObject* names, PyObject** bound) const {
+  bool bind(PyObject* positional, PyObject* by_name, PyObject** bound) const {
+    const auto count = static_cast<size_t>(PyTuple_Size(positional));
     if (count > parameters.size() || (count && parameters[count - 1].is_keyword)) return false;
-    std::copy_n(args, count, bound);
-    for (size_t i = count; i < parameters.size(); i++) bound[i] = parameters[i].preset;
-    const Py_ssize_t by_name = names ? PyTuple_Size(names) : 0;
-    for (Py_ssize_t k = 0; k < by_name; k++) {
-      const size_t i = find(PyTuple_GetItem(names, k));
-      if (i < count || i == parameters.size()) return false;
-      bound[i] = args[count + static_cast<size_t>(k)];
+    for (size_t i = 0; i < count; i++) bound[i] = PyTuple_GetItem(positional, static_cast<Py_ssize_t>(i));
+    Py_ssize_t found = 0;
+    for (size_t i = count; i < parameters.size(); i++) {
+      PyObject* const given = by_name ? PyDict_GetItem(by_name, parameters[i].name) : nullptr;
+      found += given != nullptr;
+      bound[i] = given ? given : parameters[i].preset;
+      if (!bound[i]) return false;
     }
-    return std::find(bound, bound + parameters.size(), nullptr) == bound + parameters.size();
-  }
-
-  size_t find(PyObject* given) const {
-    size_t i = 0;
-    while (i < parameters.size() && parameters[i].name != given) i++; // as Python has one object for each name
-    if (i < parameters.size()) return i;
-    for (i = 0; i < parameters.size() && PyUnicode_Compare(parameters[i].name, given) != 0;) i++;
-    return i;
-  }
-
-  PyObject* call_as_given(PyObject* const* args, Py_ssize_t count, PyObject* names) const try {
-    const Object positional(PyTuple_New(count)), by_name(PyDict_New());
-    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SetItem(positional.get(), i, Py_NewRef(args[i]));
-    for (Py_ssize_t k = 0; names && k < PyTuple_Size(names); k++)
-      PyDict_SetItem(by_name.get(), PyTuple_GetItem(names, k), args[count + k]);
-    return PyObject_Call(refuse, positional.get(), by_name.get());
-  } catch (const ErrorInPython&) {
-    return nullptr;
+    return !by_name || found == PyDict_Size(by_name); // no name is unknown, or given twice
   }
 };
 
-inline PyObject* call(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-  return static_cast<const Function*>(PyCapsule_GetPointer(self, nullptr))->call(args, count, names);
+inline PyObject* call(PyObject* self, PyObject* positional, PyObject* by_name) {
+  return static_cast<const Function*>(PyCapsule_GetPointer(self, nullptr))->call(positional, by_name);
 }
 
 // Returns it as Python's object. Both are kept as long as the process runs.
 inline nanobind::object object_of(Function* function) {
   auto* const method = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call));
-  static PyMethodDef definition{"short_way", method, METH_FASTCALL | METH_KEYWORDS, nullptr};
+  static PyMethodDef definition{"short_way", method, METH_VARARGS | METH_KEYWORDS, nullptr};
   const nanobind::capsule self(function);
   return nanobind::steal<nanobind::object>(PyCFunction_NewEx(&definition, self.ptr(), nullptr));
 }
