@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad, profiler
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 # What a name is needed for, and what becomes of it without.
@@ -259,6 +260,15 @@ def is_traced(args: tuple[Any, ...]) -> bool:
         and get_proxy_mode() is not None
         and not transforms_active()
         and not any(isinstance(x, Tensor) and is_wrapper_subclass(x) for x in args)
+    )
+
+
+def decomposes(op: Any) -> bool:
+    """Return whether what traces now puts something else in the place of an operator, as Inductor does its formula."""
+    mode: Any = get_proxy_mode()
+    # Before torch 2.13 there was one table for all.
+    return mode is not None and op in getattr(
+        mode, "decomposition_table", getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", ())
     )
 
 
