@@ -42,7 +42,10 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
 
 
 def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Tensor]) -> None:
-    """Raise ``RuntimeError`` unless the tensors of a kernel have one dtype of these, one device and one shape."""
+    """Raise ``RuntimeError`` unless the tensors of a kernel are there, of one dtype of these, one device and shape."""
+    for argument, x in tensors.items():
+        if x is None:
+            raise RuntimeError(f"{op}: {argument} must be a tensor, got None")
     (first, a), *others = tensors.items()
     _check_dtype(op, dtypes, first, a)
     for other, x in others:

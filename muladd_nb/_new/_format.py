@@ -79,7 +79,7 @@ def _broken(line: str) -> Iterator[str]:
         yield results[0]
         yield from _filled(f"{margin}    ", line[results.end() :], f"{margin}    ", ends=(",",))
         return
-    if product := re.match(r" *(?:return|const C product_ =) (?=\w.* \* )", line):
+    if product := re.match(r" *(?:return|const C product_ =|C value =) (?=\w.* \* )", line):
         factors = line[product.end() :]
         if "=" in product[0] and len(f"{margin}    {factors}") <= WIDTH:
             yield product[0].rstrip()

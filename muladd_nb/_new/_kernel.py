@@ -257,7 +257,8 @@ def _python(schema: Schema) -> dict[str, str]:
     optional = [x for x in _read(schema) if x.type == "Tensor?"]
     tangent = "tangent"
     more = [
-        f"    if {var[x.name]} is not None:\n        {tangent} = {tangent} + {times(of_tangent[x.name], x)}"
+        f"    if {var[x.name]} is not None:\n"
+        + _broken(f"        {tangent} = {tangent} + {times(of_tangent[x.name], x)}")
         for x in optional
     ]
     after = ""
@@ -310,7 +311,14 @@ def _sum(name: str, terms: list[str]) -> str:
     line = f"{name} = {' + '.join(terms)}"
     if len(line) + 4 <= _format.WIDTH:
         return line
-    return "\n    ".join([f"{name} = {terms[0]}", *(f"{name} = {name} + {term}" for term in terms[1:])])
+    lines = [f"    {name} = {terms[0]}", *(f"    {name} = {name} + {term}" for term in terms[1:])]
+    return "\n".join(map(_broken, lines)).lstrip()
+
+
+def _broken(line: str) -> str:
+    """Return a line with its product broken, if it is too long."""
+    head, product, factors = line.partition("product(")
+    return _format.python(head + product, factors[:-1].split(", "), ")") if product else line
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:

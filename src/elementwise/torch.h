@@ -72,24 +72,24 @@ class Call {
   void compute(StableIValue* stack) {
     const contract::Inputs inputs = check_inputs();
     const int64_t bytes = inputs.bytes();
-    const Operand& whole = operands_[kResults]; // of the shape of what is computed, as all inputs are by now
+    const Operand& computed = operands_[kResults]; // has the shape of what is computed, as all inputs have by now
     uint32_t summed = 0;
     for (int k = 0; k < kResults; k++) {
       const bool is_like = op_->like && inputs.are_broadcast();
-      const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : whole;
-      if (contract::same_shape(to, whole)) {
+      const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : computed;
+      if (contract::same_shape(to, computed)) {
         tensors_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
         operands_[k] = tensors_[k].operand("out");
       } else {
         tensors_[k] = empty_contiguous(to);
-        operands_[k] = summed_to(tensors_[k].operand("out"), whole, summed_strides_[k]);
+        operands_[k] = summed_to(tensors_[k].operand("out"), computed, summed_strides_[k]);
         summed |= uint32_t{1} << k;
       }
     }
-    if (whole.numel() > 0) {
+    if (computed.numel() > 0) {
       for (int k = 0; k < kResults; k++) {
         data_[k] = tensors_[k].mutable_data();
-        if (!(summed >> k & 1)) Backend::on_fresh_output(data_[k], whole.numel() * op_->results[k].bytes_or(bytes));
+        if (!(summed >> k & 1)) Backend::on_fresh_output(data_[k], computed.numel() * op_->results[k].bytes_or(bytes));
       }
       for (int k = kResults; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
       const int like = static_cast<int>(inputs.first_of_shape()) % op_->count; // any, where none has the shape
@@ -221,12 +221,12 @@ class Call {
   }
 
   // A result as what is computed is added to it: with strides of 0 where it is summed.
-  static Operand summed_to(Operand x, const Operand& whole, int64_t* strides) {
-    const int64_t missing = whole.dim - x.dim;
-    for (int64_t d = 0; d < whole.dim; d++)
+  static Operand summed_to(Operand x, const Operand& computed, int64_t* strides) {
+    const int64_t missing = computed.dim - x.dim;
+    for (int64_t d = 0; d < computed.dim; d++)
       strides[d] = d < missing || x.sizes[d - missing] == 1 ? 0 : x.strides[d - missing];
-    x.dim = whole.dim;
-    x.sizes = whole.sizes;
+    x.dim = computed.dim;
+    x.sizes = computed.sizes;
     x.strides = strides;
     return x;
   }

@@ -103,7 +103,7 @@ class Run {
     const int64_t before = stream_ ? Tiles::before_line(begin[0], computer_.bytes[0]) : 0;
     std::byte* at[kMaxOperands];
     void* data[kMaxOperands];
-    Mover::Row move[kMaxOperands]; // null where nothing is to do for a piece
+    Mover::Row move[kMaxOperands]; // null where an operand is not moved, or is the same for all pieces
     for (int k = 0; k < operands_; k++) {
       const int64_t step = tiles_.stride[k][0];
       const Mover& mover = *mover_[k];
@@ -112,7 +112,7 @@ class Run {
       data[k] = moves ? packed(k, most * sizeof(double)) : at[k];
       move[k] = !moves      ? nullptr
                 : is_result ? (stream_ ? mover.stream : mover.scatter)
-                : step == 0 ? nullptr // one element, which is repeated once for all pieces
+                : step == 0 ? nullptr // repeated once, below
                 : step == 2 ? mover.even
                             : mover.gather;
       if (step == 0) mover.repeat(at[k], 0, std::min(left, most), data[k]);

@@ -141,6 +141,8 @@ class Sums {
 
   // Adds the sums of those parts that have the same elements of a result, and writes these.
   void finish(int k, int64_t box) const {
+    // The first of these parts, how far apart parts are that are neighbours in a dimension, and where the elements
+    // begin.
     int64_t part = 0, step[kMaxDims], n[kMaxDims], at[kMaxDims] = {}, offset = 0;
     for (int64_t d = 0, stride = 1; d < plan_.dims; stride *= parts_along_[d++]) {
       step[d] = stride;
@@ -157,6 +159,7 @@ class Sums {
       while (d < plan_.dims && ++at[d] == end(d)) at[d++] = 0;
       return d < plan_.dims;
     };
+    // The others are those that differ from it only along what is summed.
     std::byte* const total = sums(k, part);
     while (advance(0, [&](int d) { return plan_.stride[d][k] ? 1 : parts_along_[d]; })) {
       int64_t other = part;
