@@ -303,8 +303,8 @@ def test_what_inductor_fuses_is_refused_as_the_operator_refuses_it(device, chang
 library = torch.library.Library("compile_test", "DEF")
 
 
-def defined(name, parameters, kernel, **promises):
-    """Return an operator of floating-point dtypes that has no form but this one."""
+def defined(name, parameters, kernel, family=(), **promises):
+    """Return an operator of floating-point dtypes that has no form but this one, and these operators of derivatives."""
     library.define(f"{name}({parameters}) -> Tensor")
     library.impl(name, kernel, "CPU")
     op = getattr(torch.ops.compile_test, name).default
@@ -314,7 +314,7 @@ def defined(name, parameters, kernel, **promises):
         return torch.empty_like(x)
 
     torch.library.register_fake(op.name(), fake, lib=library)
-    form = Form(f"{name}({parameters})", FUNCTIONAL, op, tuple(DTYPES), Elementwise(**promises))
+    form = Form(f"{name}({parameters})", FUNCTIONAL, op, tuple(DTYPES), Elementwise(**promises), family=dict(family))
     with mock.patch.object(derivative, "implement", library.impl), mock.patch.object(autocast, "library", library):
         autograd.register(form)
     lowering.register(form)
@@ -386,6 +386,19 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
     assert len(codes) == 2
     x, y = tensors[:2]
     assert torch.equal(torch.compile(op, backend="aot_eager")(x, y, 1.5), op(x, y, 1.5))
+
+
+def test_a_derivative_is_that_of_the_formula_only_where_inductor_compiles_it():
+    """Elsewhere it is that of the kernels, which are told apart here: theirs is twice as large."""
+    by_x = defined("_tripled_by_x", "Tensor x, Tensor grad", lambda x, grad: 6 * grad)
+    form = Form("_tripled_by_x(Tensor x, Tensor grad)", FUNCTIONAL, by_x, tuple(DTYPES), Elementwise(), by=("x",))
+    op = defined("tripled", "Tensor x", lambda x: 3 * x, {("x",): form}, formula=lambda x: 3 * x, fused="formula")
+    x = torch.ones(40, requires_grad=True)
+    for backend, expected in ((None, 6.0), ("aot_eager", 6.0), ("inductor", 3.0)):
+        f = torch.compile(op, fullgraph=True, backend=backend) if backend else op
+        assert torch.equal(torch.autograd.grad(f(x).sum(), x)[0], torch.full_like(x, expected))
+        of_tangents = torch.compile(lambda x: torch.func.jvp(op, (x,), (x,)), backend=backend or "eager")
+        assert torch.equal(of_tangents(x.detach())[1], torch.full_like(x, expected))
 
 
 def test_what_writes_is_a_formula_in_a_compiled_program_too():

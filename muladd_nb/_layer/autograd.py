@@ -40,19 +40,21 @@ def register(form: Form) -> None:
     times = promises.times
     if isinstance(times, str):
         times = getattr(getattr(torch.ops, namespace), times).default
-    partials: Mapping[str, Any] = promises.partials
-    kernels: Mapping[str, Any] = {}
+    compiled = promises.fused == "formula"
+    partials: Mapping[str, Any] = {**_constants(form), **promises.partials}
+    kernels = _kernels(form)
     at_once = None
-    if promises.fused != "formula":  # which is also compiled, where it is fused
-        partials, kernels = {**_constants(form), **partials}, _kernels(form)
-        if promises.one_pass or (not promises.partials and not kernels.keys() <= partials.keys()):
-            at_once = next(((one.op, one.by) for one in form.family.values() if one.has_all_gradients), None)
+    if promises.one_pass or (not promises.partials and not kernels.keys() <= partials.keys()):
+        at_once = next(((one.op, one.by) for one in form.family.values() if one.has_all_gradients), None)
     derivative.elementwise(
         form.op,
         partials,
         kernels=kernels,
         at_once=at_once,
-        formula=promises.formula if {*form.inputs} - {*partials, *kernels} else None,  # what is said already
+        formula=promises.formula
+        if compiled or {*form.inputs} - {*partials, *kernels}
+        else None,  # what is said already
+        compiled=compiled,
         times=times,
         node=promises.node,
         instead=promises.instead or _INSTEAD.get(form.kind),

@@ -39,6 +39,7 @@ def elementwise(
     kernels: Mapping[str, tuple[Sequence[str], Callable[..., Tensor] | None]] | None = None,
     at_once: tuple[Any, Sequence[str]] | None = None,
     formula: Callable[..., Any] | None = None,
+    compiled: bool = False,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     node: str | None = None,
     instead: str | None = None,
@@ -69,6 +70,9 @@ def elementwise(
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
+    compiled
+        Whether Inductor compiles the formula in place of the operator. It is differentiated there also where there are
+        ``kernels``.
     times
         What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
     node
@@ -124,14 +128,21 @@ def elementwise(
     of_formula: list[int] = []
     if formula is not None:
         compute, of_formula = checked_formula(op, formula)
-    by_formula = [places[x] for x in tensors if x not in reads and places[x] in of_formula]
-    reads |= {arguments[place]: of_formula for place in by_formula}
-    read = sorted({place for of_one in reads.values() for place in of_one})
+    # By the formula: what has no other derivative, and, where that is compiled, no partial derivative by hand.
+    by_formula = {
+        in_formula: [places[x] for x in tensors if x not in others and places[x] in of_formula]
+        for in_formula, others in ((False, reads), (True, of_results))
+    }
+    reads |= {arguments[place]: of_formula for place in by_formula[False]}
+    compiled_reads = reads | {arguments[place]: of_formula for place in by_formula[True]}
+    read = sorted({place for some in (reads, compiled_reads) for of_one in some.values() for place in of_one})
     holds_tensor = [*(argument in tensors for argument in arguments), *[True] * n]
     saved_tensors = [place for place in read if holds_tensor[place]]
     order = list(range(len(arguments)))
     if aten is not None:
-        tensors_read = {places[x]: [place for place in reads.get(x, []) if holds_tensor[place]] for x in tensors}
+        tensors_read = {
+            places[x]: [place for place in compiled_reads.get(x, []) if holds_tensor[place]] for x in tensors
+        }
         inputs, saved_tensors = order_of(op, aten, tensors_read, arguments)
         order = inputs + [place for place in order if place not in inputs]
     saved_others = [place for place in read if not holds_tensor[place]]
@@ -155,7 +166,7 @@ def elementwise(
         if call is not None
     ]
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
-    pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula else [])
+    pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula[True] else [])
 
     op_at_once: Any = at_once and at_once[0]
     at_once_by = [places[x] for x in at_once[1]] if at_once else []
@@ -163,17 +174,20 @@ def elementwise(
     # Not of `is_number`, which tells an overload from another one.
     at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
-    plans: dict[tuple[bool, ...], Any] = {}  # not functools.cache, of which Dynamo warns
+    plans: dict[Any, Any] = {}  # not functools.cache, of which Dynamo warns
 
     def plan(needs: tuple[bool, ...]) -> Any:
         """Return what picks the tensors to save, and the terms, and other places, of the gradients that are wanted."""
-        if needs in plans:
-            return plans[needs]
-        read = {place for argument in reads if needs[places[argument]] for place in reads[argument]}
-        pick = _picker([place if place in read else len(arguments) + n for place in saved_tensors])
-        wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
-        plans[needs] = pick, wanted, [term for term in by_kernel if needs[term[0]]], [x for x in by_formula if needs[x]]
-        return plans[needs]
+        key = in_formula, _ = compiled and private.decomposes(op), needs
+        if key not in plans:
+            reads_now = compiled_reads if in_formula else reads
+            read = {place for argument in reads_now if needs[places[argument]] for place in reads_now[argument]}
+            pick = _picker([place if place in read else len(arguments) + n for place in saved_tensors])
+            wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
+            wanted_by_formula = [place for place in by_formula[in_formula] if needs[place]]
+            wanted_by_kernel = [term for term in by_kernel if needs[term[0]] and term[0] not in wanted_by_formula]
+            plans[key] = pick, wanted, wanted_by_kernel, wanted_by_formula
+        return plans[key]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         values = (*inputs, *results, None)
@@ -251,25 +265,26 @@ def elementwise(
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
+        _, wanted, wanted_by_kernel, wanted_by_formula = plan(tuple(x is not None for x in tangents))
+
+        def expanded(place: int) -> Any:
+            tangent: Any = tangents[place]
+            return tangent.expand(saved[-1][0][0]) if broadcasts else tangent
+
         # By the places of the arguments, in whose order they are added.
         products: list[dict[int, Tensor]] = [{} for _ in terms]
-        for of_result, of_terms in zip(products, terms, strict=True):
+        for of_result, of_terms in zip(products, wanted, strict=True):
             for place, function, pick in of_terms:
-                tangent = tangents[place]
-                if tangent is not None:
-                    tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
-                    of_result[place] = product(tangent, function(tangent, *pick(saved)))
-        for place, kernel, pick in by_kernel:
-            tangent = tangents[place]
-            if tangent is not None:
-                tangent = tangent.expand(saved[-1][0][0]) if broadcasts else tangent
-                products[0][place] = through(kernel, tangent, pick(saved))
+                tangent = expanded(place)
+                of_result[place] = product(tangent, function(tangent, *pick(saved)))
+        for place, kernel, pick in wanted_by_kernel:
+            products[0][place] = through(kernel, expanded(place), pick(saved))
         sums: list[Any] = [
             reduce(torch.add, [of_result[place] for place in sorted(of_result)]) if of_result else None
             for of_result in products
         ]
-        of_tensors = {place: tangent for place in by_formula if (tangent := tangents[place]) is not None}
-        if of_tensors:
+        if wanted_by_formula:
+            of_tensors: Any = {place: tangents[place] for place in wanted_by_formula}
             given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
             of_results = _push(compute, given, of_tensors, saved[-1] if typed else None)
             sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]

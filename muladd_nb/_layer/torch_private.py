@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad, profiler
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
@@ -234,6 +235,15 @@ def is_traced(args: tuple[Any, ...]) -> bool:
         and get_proxy_mode() is not None
         and not transforms_active()
         and not any(isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__") for x in args)  # has others in it
+    )
+
+
+def decomposes(op: Any) -> bool:
+    """Return whether what traces now puts something else in the place of an operator, as Inductor does its formula."""
+    mode: Any = get_proxy_mode()
+    # Before torch 2.13 there was one table for all.
+    return mode is not None and op in getattr(
+        mode, "decomposition_table", getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", ())
     )
 
 
