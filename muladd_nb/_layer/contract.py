@@ -43,9 +43,7 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
 
 def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Tensor]) -> None:
     """Raise ``RuntimeError`` unless the tensors of a kernel are there, of one dtype of these, one device and shape."""
-    for argument, x in tensors.items():
-        if x is None:
-            raise RuntimeError(f"{op}: {argument} must be a tensor, got None")
+    refuse_none(op, tensors.items())
     (first, a), *others = tensors.items()
     _check_dtype(op, dtypes, first, a)
     for other, x in others:
@@ -62,9 +60,14 @@ def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) 
 
 def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
     """Raise ``RuntimeError`` if a tensor is None that must be there: torch takes it for any."""
-    for argument, x in (*((argument, args[place]) for argument, place in form.required.items()), *targets.items()):
+    refuse_none(form.name, (*((argument, args[place]) for argument, place in form.required.items()), *targets.items()))
+
+
+def refuse_none(op: str, tensors: Iterable[tuple[str, Any]]) -> None:
+    """Raise ``RuntimeError`` if one of the tensors of a call is None."""
+    for argument, x in tensors:
         if x is None:
-            raise RuntimeError(f"{form.name}: {argument} must be a tensor, got None")
+            raise RuntimeError(f"{op}: {argument} must be a tensor, got None")
 
 
 def check_numbers(form: Form, args: tuple[Any, ...]) -> None:

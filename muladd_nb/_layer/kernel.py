@@ -117,9 +117,7 @@ class Kernel(Form):
                     found |= {f"{argument.name}[{i}]": y for i, y in enumerate(x)}
                 elif argument.kind == "Tensor" or x is not None:
                     found[argument.name] = x
-        for name, x in found.items():
-            if x is None:
-                raise RuntimeError(f"{self.name}: {name} must be a tensor, got None")
+        contract.refuse_none(self.name, found.items())
         return found
 
     def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

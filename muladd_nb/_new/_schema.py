@@ -116,6 +116,12 @@ def read(text: str, *, kernel: bool) -> Schema:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which does not compile right; return new tensors, or ()")
+    names = [x.name for x in parsed.arguments]
+    for x in parsed.arguments:
+        if names.count(x.name) > 1:
+            raise refuse(f"{x.name} is the name of something else in it, too")
+        if x.alias_info is not None and not x.alias_info.is_write:
+            raise refuse(f"{x.name} is aliased; results are new tensors")
     text = " ".join(text.split())
     if kernel:
         return _read_kernel(parsed, text, refuse)
@@ -126,10 +132,6 @@ def read(text: str, *, kernel: bool) -> Schema:
         arguments.pop()
     for argument in arguments:
         _check_argument(argument, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
-    names = [argument.name for argument in arguments]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise refuse(f"{name} is the name of something else in it, too")
     optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
     tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
     if tensors == optional:
@@ -161,9 +163,6 @@ _INSTEAD = {
 def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
     """Read the schema of a kernel that takes whatever the dispatcher does."""
     arguments = [_argument_of_kernel(argument, refuse) for argument in parsed.arguments]
-    for argument in arguments:
-        if argument.name in [other.name for other in arguments if other is not argument]:
-            raise refuse(f"{argument.name} is the name of something else in it, too")
     if not any(argument.type in ("Tensor", "Tensor[]") for argument in arguments):
         raise refuse("there must be a tensor, or a list of tensors, among the arguments that is always there")
     results = [str(result.type) for result in parsed.returns]
@@ -187,19 +186,14 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
         raise refuse(f"{name} is {_INSTEAD.get(base, f'{base}, which the stable ABI of torch 2.10 does not pass')}")
     if base == "Tensor" and suffix not in ("", "?", "[]"):
         raise refuse(f"{name} must be a tensor, an optional one or a list of tensors; a list may be empty")
-    is_written = argument.alias_info is not None and argument.alias_info.is_write
-    if argument.alias_info is not None and not is_written:
-        raise refuse(f"{name} is aliased; results are new tensors")
     default = argument.default_value if argument.has_default_value() else REQUIRED
     if base in ("ScalarType", "Device", "Layout", "MemoryFormat") and default not in (REQUIRED, None):
         raise refuse(f"the default of {name} must be None, or in ops.py alone: a schema has a number for it")
-    return Argument(base + suffix, name, is_written, argument.kwarg_only, default)
+    return Argument(base + suffix, name, argument.alias_info is not None, argument.kwarg_only, default)
 
 
 def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
     name, type_ = argument.name, _TYPES.get(str(argument.type), str(argument.type))
-    if argument.alias_info is not None and not argument.alias_info.is_write:
-        raise refuse(f"{name} is aliased; results are new tensors")
     if "List" in type_:
         raise refuse(f"{name} is a list; pass its elements one by one")
     if argument.real_type.kind().startswith("Sym"):
