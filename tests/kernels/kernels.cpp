@@ -228,12 +228,12 @@ void run(
   }
   const Plan plan = make_plan(operands.size(), layout.sizes.size(), layout.sizes.data(), strides.data());
   const Number number{.real = c};
-  const Task task{op.index, kOrdinal<T>, &number, plan, data.data()};
+  const Task task{op.kernel, kOrdinal<T>, &number, plan, data.data()};
 #ifdef ELEMENTWISE_CUDA_ON_HOST
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
-  cuda::kernels[op.index](task, nullptr);
+  cuda::kernels[op.kernel](task, nullptr);
 #else
-  const cpu::Computer computer = cpu::isa().computers[op.index](kOrdinal<T>);
+  const cpu::Computer computer = cpu::isa().computers[op.kernel](kOrdinal<T>);
   const cpu::Tiles tiles(plan, computer);
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
