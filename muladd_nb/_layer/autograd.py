@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from . import contract, derivative
-from . import torch_private as private
 from ._library import implement, namespace
 from .derivative import Kernel
 from .operator import FUNCTIONAL, TABLE, UPDATING, Form
-from .short_way import before
+from .short_way import before, caller
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -98,7 +97,7 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
             kernels[x] = [], None
         elif higher := form.family.get(("",) * (order + 1)):
             before = [inputs.index(form.by[0])] if order == 1 else []
-            kernels[x] = arguments, _times_product(higher.op, n, first_by, before, place)
+            kernels[x] = arguments, _times_product(higher, n, first_by, before, place)
         else:
             kernels[x] = arguments, _refuse(form)
     if order > 0:
@@ -117,7 +116,7 @@ def _times(
     """
     read = [x for x in inputs if x in derivative.reads or of.kinds[x] != "Tensor"]
     places = [read.index(x) if x in read else -1 for x in inputs]
-    call = private.entry_point(derivative.op)
+    call = caller(derivative)
 
     def times(gradients: Sequence[Tensor | None], *values: Any) -> Tensor:
         given = gradients if sources == [0] else _with_zeros(gradients, sources)
@@ -135,7 +134,7 @@ def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None
 
 
 def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Tensor]], Sequence[str]]:
-    call = private.entry_point(all_gradients.op)
+    call = caller(all_gradients)
 
     def at_once(gradients: Sequence[Tensor | None], *arguments: Any) -> Sequence[Tensor]:
         return call(*arguments, *(gradients if form.of_c == [0] else _with_zeros(gradients, form.of_c)))
@@ -143,9 +142,9 @@ def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Te
     return at_once, all_gradients.by
 
 
-def _times_product(op: Any, n: int, first_by: int, before: list[int], place: int) -> Kernel:
+def _times_product(higher: Form, n: int, first_by: int, before: list[int], place: int) -> Kernel:
     """Return the same of one more order: by the input in a place, too."""
-    call = private.entry_point(op)
+    call = caller(higher)
 
     def product(gradients: Sequence[Any], *read: Any) -> Tensor:
         (gradient,) = gradients

@@ -33,6 +33,10 @@ _DENSE = (torch.strided, torch.jagged)
 Kernel = Callable[..., Tensor]
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
+# Of each operator with a derivative, what records a call outside of transforms, given a tuple of the kernel's results
+# and all arguments.
+recorders: dict[Any, Callable[..., Any]] = {}
+
 
 def elementwise(
     op: Any,
@@ -689,19 +693,21 @@ def _register(
     refuse_tangents = private.refusal(private.FORWARD_MODE, name(op))
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
-    # The old form, without setup_context, is 10 us cheaper a call.
-    def forward(ctx: Any, below: Callable[..., Any], *inputs: Any) -> Any:
+    # The old form, without setup_context, is 10 us cheaper a call. `below` is a tuple of the results, where the short
+    # way has them, or what computes them.
+    def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
         inputs = restored(inputs)
-        returned = below(*inputs)
-        results = returned if several else (returned,)
+        is_short = isinstance(below, tuple)
+        returned = below if is_short else below(*inputs)
+        results = returned if is_short or several else (returned,)
         ctx.set_materialize_grads(materialize)
         ctx.needs = restored(ctx.needs_input_grad[1:])
         tensors, ctx.others = save(ctx.needs, inputs, results)
         ctx.save_for_backward(*tensors)
-        if private.may_be_dual():
+        if not is_short and private.may_be_dual():
             tensors, ctx.others_of_jvp = save(differentiable, inputs, results)
             ctx.save_for_forward(*tensors)
-        return returned
+        return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         with autocast.as_in_forward(backward=True):
@@ -726,15 +732,24 @@ def _register(
         {method: staticmethod(private.leave_alone(function)) for method, function in methods.items()},
     )
 
+    def refuse(args: Sequence[Any]) -> None:
+        for place, argument in refused:
+            if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
+                raise no_gradient(op, argument, instead)
+
+    def record(results: tuple[Tensor, ...], *args: Any) -> Any:
+        refuse(args)
+        return function.apply(results, *reordered(args))
+
+    recorders[op] = private.leave_alone(record) if refused or reordered is not tuple else function.apply
+
     def kernel(keyset: Any, *args: Any) -> Any:
         if not private.needs_recording(args):
             return redispatch(private.below_autograd(keyset), *args)
         dual = private.may_be_dual()
         if refuse_tangents and dual and any(map(_has_tangent, args)):
             refuse_tangents()
-        for place, argument in refused:
-            if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
-                raise no_gradient(op, argument, instead)
+        refuse(args)
         below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region that the forward one did not.
