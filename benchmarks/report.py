@@ -231,6 +231,18 @@ def by_function(rows: Rows, stem: Path) -> Iterator[str]:
     yield "::::::\n"
 
 
+def shipped(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "::::{grid} 1 1 2 2\n:gutter: 2\n"
+    for numel in dict.fromkeys(row["numel"] for row in rows):
+        for work in dict.fromkeys(row["work"] for row in rows):
+            chosen = [row for row in rows if (row["numel"], row["work"]) == (numel, work)]
+            what = f"How many times faster each functor is than each alternative, {work}, {numel:,} elements"
+            path = stem.with_name(f"{stem.name}-{work.replace(' ', '-')}-{numel}")
+            yield f"\n:::{{grid-item}}\n**{work.capitalize()}, {numel:,} elements**\n\n"
+            yield draw(path, bars, chosen, what, 4.6) + "\n:::\n"
+    yield f"::::\n\n{numbers(rows)}"
+
+
 def generated(rows: Rows, stem: Path) -> Iterator[str]:
     yield "The operator of {doc}`ship/index`. Eager is `x / (1 + x.abs() / limit)`, and what is compiled, too.\n"
     yield from by_size(rows, stem)
@@ -253,11 +265,12 @@ SECTIONS = {
     "model": ("A layer x * gamma + beta, and a training step, float32", as_table),
     "functions": ("Functions in a functor", by_function),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
+    "shipped": ("Operators that projects ship, float32", shipped),
     "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", rows),
     "fresh_pages": ("In new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
-ELSEWHERE = {"model": "model.md", "fresh_pages": "pages.md", "fragmented": "pages.md"}
+ELSEWHERE = {"model": "model.md", "shipped": "shipped.md", "fresh_pages": "pages.md", "fragmented": "pages.md"}
 
 
 def picture(output: Path) -> None:

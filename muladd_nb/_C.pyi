@@ -20,7 +20,7 @@ def short_way(
     parameters: list[tuple[str, bool, Any, bool]],
     has_out: bool,
     leading: int,
-    ways: list[tuple[str, bool, Callable[..., Any] | None]],
+    ways: list[tuple[str, bool, Callable[..., Any] | None, Callable[..., Any] | None]],
     otherwise: Callable[..., Any],
     refuse: Callable[..., Any],
 ) -> Callable[..., Any]: ...

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from . import contract, derivative
 from ._library import implement, namespace
+from .derivative import Kernel
 from .operator import FUNCTIONAL, TABLE, UPDATING, Form
-from .short_way import before
+from .short_way import before, caller
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -44,8 +45,8 @@ def register(form: Form) -> None:
     partials: Mapping[str, Any] = {**_constants(form), **promises.partials}
     kernels = _kernels(form)
     at_once = None
-    if promises.one_pass or (not promises.partials and not kernels.keys() <= partials.keys()):
-        at_once = next(((one.op, one.by) for one in form.family.values() if one.has_all_gradients), None)
+    if promises.one_pass or not (form.by or promises.partials or kernels.keys() <= partials.keys()):
+        at_once = next((_at_once(form, one) for one in form.family.values() if one.has_all_gradients), None)
     derivative.elementwise(
         form.op,
         partials,
@@ -69,7 +70,7 @@ def _constants(form: Form) -> dict[str, Callable[[], float]]:
     """Return the partial derivatives of the first order that are the same everywhere."""
     if form.by:
         return {}
-    found = {by[0]: one.constant for by, one in form.family.items() if one.constant is not None}
+    found = {by[0]: one.constant for by, one in form.family.items() if by and one.constant is not None}
     return {x: _always(1 if constant == 1 else constant) for x, constant in found.items()}
 
 
@@ -77,65 +78,88 @@ def _always(constant: float) -> Callable[[], float]:
     return lambda: constant
 
 
-def _kernels(form: Form) -> dict[str, tuple[list[str], Callable[..., Tensor] | None]]:
+def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
     """Return what the derivatives by each input read, and what computes them: operators of the form's family."""
-    if not form.family:
+    if len(form.family) < 2:
         return {}
-    order = len(form.by)
+    order, of = len(form.by), form.family[()]
     arguments = [*form.kinds]
-    # Those of a derivative are the operator's, the gradient, and from the second order on the places it is by.
-    n = len(arguments) if order == 0 else len(arguments) - 1 - (order if order > 1 else 0)
-    inputs, rest = arguments[:n], arguments[n:]
-    kernels: dict[str, tuple[list[str], Callable[..., Tensor] | None]] = {}
+    # Those of a derivative are the operator's, the gradients, and from the second order on the places it is by.
+    results = of.of_c
+    n, first_by = len(of.kinds), len(of.kinds) + len(results)
+    inputs, grads, by = arguments[:n], arguments[n:first_by], arguments[first_by:]
+    kernels: dict[str, tuple[list[str], Kernel | None]] = {}
     for place, x in enumerate(inputs):
         if x not in form.inputs or x in form.own:
             continue
         if order == 0:
             if (x,) in form.family:
-                kernels[x] = _times(form, form.family[x,], inputs)
+                kernels[x] = _times(form, form.family[x,], inputs, results)
         elif order == 1 and x not in form.reads:
             kernels[x] = [], None
         elif higher := form.family.get(("",) * (order + 1)):
             before = [inputs.index(form.by[0])] if order == 1 else []
-            kernels[x] = arguments, _times_product(higher.op, n, before, place)
+            kernels[x] = arguments, _times_product(higher, n, first_by, before, place)
         else:
             kernels[x] = arguments, _refuse(form)
     if order > 0:
-        kernels[rest[0]] = _times(form, form, inputs, rest[1:])
+        for x in grads:
+            kernels[x] = _times(form, form, inputs, [0 if x == other else None for other in grads], by)
     return kernels
 
 
 def _times(
-    of: Form, derivative: Form, inputs: list[str], by: Sequence[str] = ()
-) -> tuple[list[str], Callable[..., Tensor]]:
-    """Return what the partial derivative that an operator computes reads, and a gradient times it.
+    of: Form, derivative: Form, inputs: list[str], sources: Sequence[int | None], by: Sequence[str] = ()
+) -> tuple[list[str], Kernel]:
+    """Return what the partial derivatives that an operator computes read, and gradients times these.
 
-    Where it reads no tensor the gradient stands in for it: it has the dtype, and a shape that changes none.
+    Of the gradients of the results the operator is given those from the places in ``sources``, and zeros for None.
+    Where it reads no tensor a gradient stands in for it: it has the dtype, and a shape that changes none.
     """
     read = [x for x in inputs if x in derivative.reads or of.kinds[x] != "Tensor"]
     places = [read.index(x) if x in read else -1 for x in inputs]
+    call = caller(derivative)
 
-    def times(gradient: Tensor, *values: Any) -> Tensor:
-        values_of = *values, gradient
-        return derivative.op(*(values_of[place] for place in places), gradient, *values[len(read) :])
+    def times(gradients: Sequence[Tensor | None], *values: Any) -> Tensor:
+        given = gradients if sources == [0] else _with_zeros(gradients, sources)
+        values_of = *values, given[0]
+        return call(*(values_of[place] for place in places), *given, *values[len(read) :])
 
     return [*read, *by], times
 
 
-def _times_product(op: Any, n: int, before: list[int], place: int) -> Callable[..., Tensor]:
-    """Return the same of one more order: by the input in a place, too."""
+def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None]) -> list[Tensor]:
+    given = [None if i is None else gradients[i] for i in sources]
+    some: Any = next(x for x in gradients if x is not None)
+    zeros = some.new_zeros(()).expand_as(some) if some.layout is torch.strided else torch.zeros_like(some)
+    return [zeros if x is None else x for x in given]
 
-    def product(gradient: Tensor, *read: Any) -> Tensor:
-        inputs, grad, by = read[:n], read[n], (*before, *read[n + 1 :], place)
+
+def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Tensor]], Sequence[str]]:
+    call = caller(all_gradients)
+
+    def at_once(gradients: Sequence[Tensor | None], *arguments: Any) -> Sequence[Tensor]:
+        return call(*arguments, *(gradients if form.of_c == [0] else _with_zeros(gradients, form.of_c)))
+
+    return at_once, all_gradients.by
+
+
+def _times_product(higher: Form, n: int, first_by: int, before: list[int], place: int) -> Kernel:
+    """Return the same of one more order: by the input in a place, too."""
+    call = caller(higher)
+
+    def product(gradients: Sequence[Any], *read: Any) -> Tensor:
+        (gradient,) = gradients
+        inputs, grads, by = read[:n], read[n:first_by], (*before, *read[first_by:], place)
         if gradient.dtype in _SIXTEEN_BITS:  # for which those of higher orders are not compiled
             wide = (x.float() if isinstance(x, Tensor) and x.dtype == gradient.dtype else x for x in inputs)
-            return op(*wide, gradient.float() * grad.float(), *by).to(gradient.dtype)
-        return op(*inputs, gradient * grad, *by)
+            return call(*wide, *(gradient.float() * grad.float() for grad in grads), *by).to(gradient.dtype)
+        return call(*inputs, *(gradient * grad for grad in grads), *by)
 
     return product
 
 
-def _refuse(form: Form) -> Callable[..., Tensor]:
+def _refuse(form: Form) -> Kernel:
     name, order = form.name.removeprefix("_").removesuffix("_third"), len(form.by)
 
     def refuse(*_: Any) -> Tensor:

@@ -29,15 +29,21 @@ from .operator import by_position, complete
 
 _TENSOR = ("Tensor", "Optional[Tensor]")
 _DENSE = (torch.strided, torch.jagged)
+# Returns gradients times a partial derivative: from that of each result, None where there is none, and what is read.
+Kernel = Callable[..., Tensor]
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
+
+# Of each operator with a derivative, what records a call outside of transforms, given a tuple of the kernel's results
+# and all arguments.
+recorders: dict[Any, Callable[..., Any]] = {}
 
 
 def elementwise(
     op: Any,
     partials: Mapping[str, Any],
     *,
-    kernels: Mapping[str, tuple[Sequence[str], Callable[..., Tensor] | None]] | None = None,
-    at_once: tuple[Any, Sequence[str]] | None = None,
+    kernels: Mapping[str, tuple[Sequence[str], Kernel | None]] | None = None,
+    at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
     formula: Callable[..., Any] | None = None,
     compiled: bool = False,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
@@ -61,12 +67,12 @@ def elementwise(
         operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
         depend on that input; they read ``result0``, ``result1`` and so on.
     kernels
-        For inputs that are not among ``partials``, of an operator with one result: the arguments that are read, and
-        what returns a gradient, or a tangent, times the partial derivative, from that gradient and those arguments;
-        or None, where the partial derivative is zero.
+        For inputs that are not among ``partials``: the arguments that are read, and what returns a gradient, or a
+        tangent, times the partial derivative, from a tuple of the gradient of each result, None where it has none, and
+        those arguments; or None, where the partial derivative is zero.
     at_once
-        An operator of the arguments and the gradient that returns the gradients by these tensors, each of the shape of
-        its own, and has no derivative. On the CPU it sums what was broadcast.
+        What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
+        and all arguments. It has no derivative. On the CPU it sums what was broadcast.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
@@ -168,9 +174,10 @@ def elementwise(
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula[True] else [])
 
-    op_at_once: Any = at_once and at_once[0]
-    at_once_by = [places[x] for x in at_once[1]] if at_once else []
-    may_sum = at_once is not None and broadcasts
+    call_at_once: Any
+    call_at_once, names_at_once = at_once or (None, ())
+    at_once_by = [places[x] for x in names_at_once]
+    may_sum = call_at_once is not None and broadcasts
     # Not of `is_number`, which tells an overload from another one.
     at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
@@ -202,11 +209,13 @@ def elementwise(
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
         return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
 
-    def records(*args: Any) -> bool:
-        return args[0].layout not in _DENSE or private.differentiating() or private.is_recorded(args)
-
-    def fits_one_pass(needs: tuple[bool, ...], saved: tuple[Any, ...], grad: Tensor, count: int) -> bool:
-        if at_once is None or records(grad, *saved):
+    def fits_one_pass(
+        needs: tuple[bool, ...], saved: tuple[Any, ...], grads: Sequence[Tensor | None], count: int
+    ) -> bool:
+        if call_at_once is None or private.differentiating() or private.is_recorded((*grads, *saved)):
+            return False
+        grad, *others = (grad for grad in grads if grad is not None)
+        if any(x.layout not in _DENSE for x in (grad, *others)):
             return False
         if may_sum and any(needs[x] and shape != grad.shape for x, shape in zip(at_once_by, saved[-2], strict=True)):
             # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
@@ -214,27 +223,32 @@ def elementwise(
             return sums and (count > 0 if by_kernel else not private.is_traced((grad,)))
         return count == len(by_kernel) > 1
 
-    def in_one_pass(saved: tuple[Any, ...], grad: Tensor) -> Sequence[Tensor]:
+    def in_one_pass(saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> Sequence[Tensor]:
+        grad: Any = next(grad for grad in grads if grad is not None)
         values = [None if slot is None else saved[slot] for slot in at_once_from]
         shapes = saved[-2] if may_sum else [grad.shape] * len(at_once_by)
         for place, shape in zip(at_once_by, shapes, strict=True):
             if values[place] is None:  # it is not read: any tensor of its shape will do
                 values[place] = grad if shape == grad.shape else grad.new_empty(()).expand(shape)
-        gradients: Sequence[Tensor] = op_at_once(*values, grad)
+        gradients: Sequence[Tensor] = call_at_once(grads, *values)
         return gradients
 
-    def through(kernel: Callable[..., Tensor], x: Tensor, values: tuple[Any, ...]) -> Tensor:
-        if x.layout in _DENSE:
-            return kernel(x, *values)
-        return x * kernel(torch.ones(x.shape, dtype=x.dtype, device=x.device), *values)
+    def through(kernel: Kernel, grads: Sequence[Tensor | None], values: tuple[Any, ...]) -> Tensor:
+        if all(x is None or x.layout in _DENSE for x in grads):
+            return kernel(grads, *values)
+        if n > 1:
+            return kernel([x if x is None or x.layout in _DENSE else x.to_dense() for x in grads], *values)
+        x: Any = grads[0]
+        return x * kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
 
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
         _, wanted, wanted_by_kernel, wanted_by_formula = plan(needs)
-        if grads[0] is not None and fits_one_pass(needs, saved, grads[0], len(wanted_by_kernel)):
-            for place, gradient in zip(at_once_by, in_one_pass(saved, grads[0]), strict=True):
+        is_used = any(grad is not None for grad in grads)
+        if is_used and fits_one_pass(needs, saved, grads, len(wanted_by_kernel)):
+            for place, gradient in zip(at_once_by, in_one_pass(saved, grads), strict=True):
                 gradients[place] = gradient if needs[place] else None
-            wanted, wanted_by_kernel = [[]], []
+            wanted, wanted_by_kernel = [[] for _ in wanted], []
         for grad, of_result in zip(grads, wanted, strict=True):
             if grad is None:
                 continue
@@ -250,10 +264,9 @@ def elementwise(
                 gradient = x if type(factor) is int and factor == 1 else product(x, factor)
                 before = gradients[place]
                 gradients[place] = gradient if before is None else before + gradient
-        if (grad := grads[0]) is not None:
-            for place, kernel, pick in wanted_by_kernel:
-                gradients[place] = through(kernel, grad, pick(saved))
-        if wanted_by_formula and any(grad is not None for grad in grads):
+        for place, kernel, pick in wanted_by_kernel if is_used else ():
+            gradients[place] = through(kernel, grads, pick(saved))
+        if wanted_by_formula and is_used:
             if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
                 raise RuntimeError(
                     f"{name(op)}: on jagged nested tensors the formula has no derivative; call the operator on "
@@ -278,7 +291,10 @@ def elementwise(
                 tangent = expanded(place)
                 of_result[place] = product(tangent, function(tangent, *pick(saved)))
         for place, kernel, pick in wanted_by_kernel:
-            products[0][place] = through(kernel, expanded(place), pick(saved))
+            for i, of_result in enumerate(products):
+                if not typed or saved[-1][i][1].is_floating_point:
+                    alone = [expanded(place) if i == j else None for j in range(n)]
+                    of_result[place] = through(kernel, alone, pick(saved))
         sums: list[Any] = [
             reduce(torch.add, [of_result[place] for place in sorted(of_result)]) if of_result else None
             for of_result in products
@@ -690,19 +706,21 @@ def _register(
     refuse_tangents = private.FORWARD_MODE.refusal(name(op))
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
-    # The old form, without setup_context, is 10 us cheaper a call.
-    def forward(ctx: Any, below: Callable[..., Any], *inputs: Any) -> Any:
+    # The old form, without setup_context, is 10 us cheaper a call. `below` is a tuple of the results, where the short
+    # way has them, or what computes them.
+    def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
         inputs = restored(inputs)
-        returned = below(*inputs)
-        results = returned if several else (returned,)
+        is_short = isinstance(below, tuple)
+        returned = below if is_short else below(*inputs)
+        results = returned if is_short or several else (returned,)
         ctx.set_materialize_grads(materialize)
         ctx.needs = restored(ctx.needs_input_grad[1:])
         tensors, ctx.others = save(ctx.needs, inputs, results)
         ctx.save_for_backward(*tensors)
-        if private.may_be_dual():
+        if not is_short and private.may_be_dual():
             tensors, ctx.others_of_jvp = save(differentiable, inputs, results)
             ctx.save_for_forward(*tensors)
-        return returned
+        return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         with autocast.as_in_forward(backward=True):
@@ -727,15 +745,24 @@ def _register(
         {method: staticmethod(private.skip_in_dynamo(function)) for method, function in methods.items()},
     )
 
+    def refuse(args: Sequence[Any]) -> None:
+        for place, argument in refused:
+            if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
+                raise no_gradient(op, argument, instead)
+
+    def record(results: tuple[Tensor, ...], *args: Any) -> Any:
+        refuse(args)
+        return function.apply(results, *reordered(args))
+
+    recorders[op] = private.skip_in_dynamo(record) if refused or reordered is not tuple else function.apply
+
     def kernel(keyset: Any, *args: Any) -> Any:
         if not private.needs_recording(args):
             return redispatch(private.below_autograd(keyset), *args)
         dual = private.may_be_dual()
         if refuse_tangents and dual and any(map(_has_tangent, args)):
             refuse_tangents()
-        for place, argument in refused:
-            if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
-                raise no_gradient(op, argument, instead)
+        refuse(args)
         below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region that the forward one did not.

@@ -96,10 +96,10 @@ class Form:
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
     shape. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
-    are made of the functor: the partial derivatives times a gradient, by the arguments that they are by, an empty name
-    where a call says it, and by several names all gradients in one pass. Of one of these ``by`` has the arguments,
-    ``reads`` those that it reads beside the gradient, and ``constant`` the partial derivative, where it is the same
-    everywhere.
+    are made of the functor: the partial derivatives times the gradients, by the arguments that they are by, an empty
+    name where a call says it, and by several names all gradients in one pass; by none the operator itself. Of these
+    ``by`` has the arguments, ``reads`` those that it reads beside the gradient, and ``constant`` the partial
+    derivative, where it is the same everywhere.
     """
 
     declaration: str
@@ -168,6 +168,11 @@ class Form:
     def result_dtypes(self, args: tuple[Any, ...]) -> list[torch.dtype]:
         """Return the dtype of each result of a call."""
         return [dtype or args[self.inputs[self.first]].dtype for dtype in self.of_results]
+
+    @cached_property
+    def of_c(self) -> list[int]:
+        """The places of the results of the dtype that the tensors share."""
+        return [i for i, dtype in enumerate(self.of_results) if dtype is None]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -263,8 +268,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             constant=x["constant"],
             family={} if several else family,
         )
-        if of:
-            family[form.by] = form
+        family[form.by] = form
         forms.append(form)
     return forms
 

@@ -18,6 +18,7 @@ from torch.nn import Parameter
 
 from .. import _C
 from . import torch_private as private
+from .derivative import recorders
 from .operator import FUNCTIONAL, WRITING, Form
 
 _C.set_up(
@@ -32,7 +33,7 @@ _C.set_up(
 )
 _REACHES_TENSORS = _C.takes_tensors_from_python() or not (private.to_pointer is None or private.from_pointer is None)
 
-Way = tuple[str, bool, Callable[..., Tensor] | None]
+Way = tuple[str, bool, Callable[..., Tensor] | None, Callable[..., Any] | None]
 
 
 def way(form: Form, *, returns: bool) -> list[Way]:
@@ -45,7 +46,17 @@ def way(form: Form, *, returns: bool) -> list[Way]:
     returns
         Whether the function returns its results, or ``out``.
     """
-    return [(form.declaration, returns, form.promises.aten if returns else None)] if _REACHES_TENSORS else []
+    recording = (form.promises.aten, recorders.get(form.functional)) if returns else (None, None)
+    return [(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
+
+
+def caller(form: Form) -> Callable[..., Any]:
+    """Return what calls an operator that returns its results with all arguments by position."""
+    call: Callable[..., Any] = private.entry_point(form.op)
+    if form.kind != FUNCTIONAL:
+        return call
+    parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]
+    return function(parameters, way(form, returns=True), call, call, has_out=False)
 
 
 def function(

@@ -31,14 +31,13 @@ def add(files: Files, schema: Schema, package: str) -> None:
     """Add an element-wise operator to the files of a project; raise ``ValueError`` if they have no place for it."""
     functor = functor_name(schema.operator)
     refuse_another(files, schema, package)
-    forms = {0: "writing", 1: "functional | writing | out | differentiable"}.get(schema.results, "functional")
+    differentiable = f"functional{' | writing | out' * (schema.results == 1)} | differentiable"
+    forms = differentiable if schema.results else "writing"
     forms = "updating" if schema.written else forms
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
-    append(
-        files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise({_derivative(schema)})'
-    )
+    append(files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise()')
     _add_public(files, schema, package)
     _add_test(files, schema, package)
 
@@ -106,17 +105,14 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add what the tests need to know of an operator, and its line in the README."""
     names = ", ".join(argument.name for argument in schema.arguments)
     examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
-    has_formula = schema.results > 1
-    reference = (
-        ""
-        if has_formula
-        else _format.python_product(f"        reference=lambda {names}: ", _product(schema, factor=_in_python))
-    )
-    if schema.written:
-        reference = _format.python_tuple(f"        reference=lambda {names}: ", _become(schema, _in_python))
+    head, value = f"        reference=lambda {names}: ", _product(schema, factor=_in_python)
+    reference = _format.python_product(head, value)
+    if schema.written or schema.results > 1:
+        reference = _format.python_tuple(head, _become(schema, _in_python) or [value] * schema.results)
     case = f"""\
 Case(
-        {package}.{schema.name},{chr(10) * (not has_formula)}{reference}
+        {package}.{schema.name},
+{reference}
 {_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
@@ -158,13 +154,6 @@ def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[s
     """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
     return [" * ".join([x, *read]) for x in schema.written]
-
-
-def _derivative(schema: Schema) -> str:
-    if schema.results < 2:
-        return ""  # that of the functor, if there is one
-    head = f"        formula=lambda {', '.join(argument.name for argument in schema.arguments)}: "
-    return f"\n{_format.python_tuple(head, [_product(schema, factor=_in_python)] * schema.results)}\n    "
 
 
 def _functor(schema: Schema, functor: str) -> str:

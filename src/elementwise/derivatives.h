@@ -5,7 +5,8 @@
 //   _f_by_x(Tensor x, Tensor y, Tensor grad)       _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
 //   _f_gradients(Tensor x, Tensor y, Tensor grad)  _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
 //
-// The gradients have the shapes of x and y: where one was broadcast, they are summed in the same pass.
+// The gradients have the shapes of x and y: where one was broadcast, they are summed in the same pass. Where f has
+// several results, there is a gradient for each that is of C, grad0, grad1 and so on, and what they make is added up.
 //
 // These are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by y is
 // grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
@@ -80,11 +81,32 @@ ELEMENTWISE_INLINE auto argument(With<P, C> x, int64_t place, const Places<order
   }
 }
 
+// A gradient for each result of C.
+template <class C, size_t count>
+struct OfEach {
+  C grad[count];
+};
+
+template <int order, class C, class D>
+ELEMENTWISE_INLINE C contracted(const C* grad, const D& result) {
+  return *grad * innermost<order>(result);
+}
+// Of several results one may have no gradient, which is then 0 and stays so beside an infinity.
+template <int order, class C, class First, class... Rest>
+ELEMENTWISE_INLINE C contracted(const C* grad, const Results<First, Rest...>& results) {
+  constexpr bool is_of_c = std::is_same_v<First, typename NestedOf<C, order>::type>;
+  C sum = 0;
+  if constexpr (is_of_c) sum = scaled(*grad, innermost<order>(results.first));
+  if constexpr (sizeof...(Rest) > 0) sum = sum + contracted<order>(grad + is_of_c, results.rest);
+  return sum;
+}
+
 // A functor at dual numbers: grad times its partial derivative. P are the types of its arguments.
-template <class F, class... P, class C, int order, size_t... I>
-ELEMENTWISE_INLINE C
-partial(List<P...>, std::index_sequence<I...>, const Places<order>& places, C grad, With<P, C>... arguments) {
-  return grad * innermost<order>(F{}(argument<P, C>(arguments, I, places)...));
+template <class F, class... P, class C, int order, size_t count, size_t... I>
+ELEMENTWISE_INLINE C partial(
+    List<P...>, std::index_sequence<I...>, const Places<order>& places, const OfEach<C, count>& grads,
+    With<P, C>... arguments) {
+  return contracted<order>(grads.grad, F{}(argument<P, C>(arguments, I, places)...));
 }
 
 // The dtypes that derivatives of an order are compiled for: the floating-point ones, and of a higher order what these
@@ -103,66 +125,75 @@ struct Floats<List<T...>, order> {
   using type = std::conditional_t<(order > 1), Computed, Stored>;
 };
 
-// The functor of a derivative of the first order.
-template <class F, class Arguments, int by>
+// The functor of a derivative of the first order. It takes the arguments and the gradients, of which there is one at
+// least: from this C is deduced.
+template <class F, class Arguments, class MoreGrads, int by>
 struct First;
-template <class F, class... P, int by>
-struct First<F, List<P...>, by> {
+template <class F, class... P, size_t... more, int by>
+struct First<F, List<P...>, std::index_sequence<more...>, by> {
   using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
 
   template <class C>
-  ELEMENTWISE_FUNCTION C operator()(With<P, C>... arguments, C grad) const {
-    return partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{by}}, grad, arguments...);
+  ELEMENTWISE_FUNCTION C
+  operator()(With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads) const {
+    return partial<F>(
+        List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{by}},
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 };
 
-// And of those of a higher order.
-template <class F, class Arguments, class Levels>
+// The functor of those of a higher order, which takes the places of the arguments that they are by, too.
+template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
-template <class F, class... P, size_t... level>
-struct Higher<F, List<P...>, std::index_sequence<level...>> {
+template <class F, class... P, size_t... more, size_t... level>
+struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<level...>> {
   static constexpr int order = sizeof...(level);
   using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
 
   template <class C>
-  ELEMENTWISE_FUNCTION C
-  operator()(With<P, C>... arguments, C grad, std::enable_if_t<(level < order), int64_t>... by) const {
-    return partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}}, grad, arguments...);
+  ELEMENTWISE_FUNCTION C operator()(
+      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
+      std::enable_if_t<(level < order), int64_t>... by) const {
+    return partial<F>(
+        List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 };
 
 // The functor of the derivatives by several arguments, each, in one pass.
-template <class F, class Arguments, int... places>
+template <class F, class Arguments, class MoreGrads, int... places>
 struct Gradients;
-template <class F, class... P, int... places>
-struct Gradients<F, List<P...>, places...> {
+template <class F, class... P, size_t... more, int... places>
+struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
   using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
 
   template <class C>
   ELEMENTWISE_FUNCTION Results<std::enable_if_t<places + 1 != 0, C>...> operator()(
-      With<P, C>... arguments, C grad) const {
-    return of_each<Results<std::enable_if_t<places + 1 != 0, C>...>, places...>(grad, arguments...);
+      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads) const {
+    return of_each<Results<std::enable_if_t<places + 1 != 0, C>...>, places...>(
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 
  private:
   template <class R, int first, int... rest, class C>
-  ELEMENTWISE_FUNCTION static R of_each(C grad, With<P, C>... arguments) {
-    const C one = partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{first}}, grad, arguments...);
+  ELEMENTWISE_FUNCTION static R of_each(const OfEach<C, 1 + sizeof...(more)>& grads, With<P, C>... arguments) {
+    const C one = partial<F>(List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{first}}, grads, arguments...);
     if constexpr (sizeof...(rest) == 0)
       return {one};
     else
-      return {one, of_each<decltype(R::rest), rest...>(grad, arguments...)};
+      return {one, of_each<decltype(R::rest), rest...>(grads, arguments...)};
   }
 };
 
 // 1 of the first order, and of what is no derivative.
 template <class F>
 constexpr int order = 1;
-template <class F, class Arguments, size_t... level>
-constexpr int order<Higher<F, Arguments, std::index_sequence<level...>>> = sizeof...(level);
+template <class F, class Arguments, class MoreGrads, size_t... level>
+constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
 
-// Writes the declaration of a derivative of f: its arguments, without defaults, and the gradient.
-constexpr size_t write(char* to, const Signature& of, std::string_view what, std::string_view by, int order) {
+// Writes the declaration of a derivative of f: its arguments, without defaults, and the gradients.
+constexpr size_t write(
+    char* to, const Signature& of, std::string_view what, std::string_view by, int grads, int order) {
   size_t size = 0;
   const auto append = [&](std::string_view text) {
     for (const char character : text) {
@@ -170,10 +201,11 @@ constexpr size_t write(char* to, const Signature& of, std::string_view what, std
       size++;
     }
   };
-  const auto append_name = [&](std::string_view name) { // one that no argument of f has
+  const auto append_name = [&](std::string_view name, std::string_view number) { // one that no argument of f has
     append(name);
     for (int i = 0; i < of.count; i++)
       if (of.arguments[i].name.starts_with(name)) append("_");
+    append(number);
   };
   append("_");
   append(of.name);
@@ -190,22 +222,24 @@ constexpr size_t write(char* to, const Signature& of, std::string_view what, std
     append(of.arguments[i].name);
     append(", ");
   }
-  append("Tensor ");
-  append_name("grad");
-  constexpr std::string_view names[] = {"by0", "by1", "by2"};
+  constexpr std::string_view numbers = "012345678";
+  for (int i = 0; i < grads; i++) {
+    append(i ? ", Tensor " : "Tensor ");
+    append_name("grad", grads > 1 ? numbers.substr(i, 1) : "");
+  }
   for (int i = 0; order > 1 && i < order; i++) {
     append(", int ");
-    append_name(names[i]);
+    append_name("by", numbers.substr(i, 1));
   }
   append(")");
   return size;
 }
-template <const Signature& of, int order, int by = -1>
+template <const Signature& of, int grads, int order, int by = -1>
 constexpr auto declaration() {
   constexpr std::string_view whats[] = {"_gradients", "_by_", "_second", "_third"}, what = whats[order];
   constexpr std::string_view name = by < 0 ? std::string_view() : of.arguments[by < 0 ? 0 : by].name;
-  Literal<write(nullptr, of, what, name, order) + 1> to;
-  write(to.text, of, what, name, order);
+  Literal<write(nullptr, of, what, name, grads, order) + 1> to;
+  write(to.text, of, what, name, grads, order);
   return to;
 }
 
@@ -214,20 +248,38 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
+template <class Results>
+struct CountOfC;
+template <class... R>
+struct CountOfC<List<R...>> {
+  static constexpr int value = (0 + ... + std::is_same_v<R, parameters::AnyC>);
+};
+// How many results have a derivative, and so a gradient.
+template <class Op>
+constexpr int kGrads = CountOfC<typename Op::Kernel::Parameters::Results>::value;
+template <class Op>
+constexpr bool has_own_float() {
+  for (const Own& own : Op::Kernel::OfResults::own)
+    if (own.ordinal == kOrdinal<float> || own.ordinal == kOrdinal<double>) return true;
+  return false;
+}
+template <class Op>
+using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
+
 // Of each Python is told what it is of, and by which arguments: -1 where a call says it. One by several arguments has a
 // result for each.
 template <class Op, int place>
-struct FirstDerivative
-    : Operator<
-          declaration<Op::signature, 1, place>(), First<typename Op::Functor, ArgumentsOf<Op>, place>, kForms<Op>> {
+struct FirstDerivative : Operator<
+                             declaration<Op::signature, kGrads<Op>, 1, place>(),
+                             First<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, place>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, 1> by{place};
 };
 template <class Op, int order>
 struct HigherDerivative
     : Operator<
-          declaration<Op::signature, order>(),
-          Higher<typename Op::Functor, ArgumentsOf<Op>, std::make_index_sequence<order>>, kForms<Op>> {
+          declaration<Op::signature, kGrads<Op>, order>(),
+          Higher<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, std::make_index_sequence<order>>, kForms<Op>> {
   using Of = Op;
   static constexpr auto by = [] {
     std::array<int, order> places{};
@@ -236,9 +288,9 @@ struct HigherDerivative
   }();
 };
 template <class Op, int... places>
-struct AllGradients
-    : Operator<
-          declaration<Op::signature, 0>(), Gradients<typename Op::Functor, ArgumentsOf<Op>, places...>, kForms<Op>> {
+struct AllGradients : Operator<
+                          declaration<Op::signature, kGrads<Op>, 0>(),
+                          Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, places...>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, sizeof...(places)> by{places...};
   static constexpr std::array<int, sizeof...(places)> like{Op::signature.tensors_before(places)...};
@@ -261,19 +313,18 @@ auto first_order(std::index_sequence<place...>) {
 template <class Op, int... place>
 auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
   constexpr int count = sizeof...(place);
-  constexpr bool fits = count + Op::signature.tensors + 1 <= kMaxOperands;
+  constexpr bool fits = count + Op::signature.tensors + kGrads<Op> <= kMaxOperands;
   if constexpr (count > 1 && fits && Op::signature.optional == 0)
     return List<FirstDerivative<Op, place>..., AllGradients<Op, place...>>{};
   else
     return derivatives;
 }
 
-// Whether an operator has a derivative: of integers, and where a result is one, there is none.
-template <class Op, class R = parameters::At<0, typename Op::Kernel::Parameters::Results>>
+// Whether an operator has a derivative: of integers there is none, and where no result is of floating-point numbers.
+template <class Op>
 constexpr bool is_differentiable() {
   constexpr bool of_floats = !std::is_same_v<typename Floats<typename Op::Kernel::Dtypes, 1>::type, List<>>;
-  return (Op::is_differentiable || Op::has_one_pass) && of_floats &&
-         (std::is_same_v<R, parameters::AnyC> || std::is_floating_point_v<R>);
+  return (Op::is_differentiable || Op::has_one_pass) && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
 }
 
 template <class Op, int... place>
@@ -285,8 +336,13 @@ template <class Op>
 auto family() {
   if constexpr (is_differentiable<Op>()) {
     static_assert(
-        Op::Kernel::kResults == 1 && Op::Kernel::OfResults::own[0].ordinal < 0,
-        "an operator has one result, of C, to be `differentiable`: leave that out of its row in src/operators.h");
+        !has_own_float<Op>(),
+        "results of floating-point numbers are of C, where an operator is `differentiable`: leave that out of its row "
+        "in src/operators.h");
+    static_assert(
+        Op::signature.tensors + kGrads<Op> <= kMaxInputs,
+        "an operator that is `differentiable` has nine tensors at most, those of its results that are of C among them: "
+        "leave that out of its row in src/operators.h");
     const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
     if constexpr (Op::is_differentiable) {
       using First = decltype(with_gradients<Op>(by_each));

@@ -11,7 +11,7 @@
 
 namespace elementwise {
 
-constexpr int kMaxInputs = 9;    // 8 of a row, and the gradient that its derivatives are given
+constexpr int kMaxInputs = 9;    // 8 of a row, and a gradient; or fewer, and one for each result
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
 constexpr int kMaxOptional = 3; // the kernel is compiled for each choice of those that are there

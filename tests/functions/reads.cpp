@@ -30,6 +30,19 @@ FUNCTOR(Chosen, return flag ? x * y : x + y, C x, C y, bool flag)
 FUNCTOR(Given, return bias ? x * *bias : x, C x, Optional<C> bias)
 FUNCTOR(Clipped, return elementwise::clamp(x, -y, y), C x, C y)
 FUNCTOR(Halved, while (x > 1) x = x / 2; return x * y, C x, C y)
+// Of several results, what the derivative of any of them reads; no such derivative is a constant.
+struct Several {
+  template <class C>
+  Results<C, bool, C> operator()(C x, C y, C z) const {
+    return {x * y - z, {x > y, {x + z}}};
+  }
+};
+struct Sloped {
+  template <class C>
+  Results<C, C> operator()(C x, C y) const {
+    return {y > 0 ? x : 2 * x, {x}};
+  }
+};
 // What no one can follow reads everything.
 FUNCTOR(Counted, return n > 1 ? x * y : x, C x, C y, int64_t n)
 FUNCTOR(Whole, return static_cast<int64_t>(x) * y, C x, C y)
@@ -71,6 +84,9 @@ int main() {
   expect<Given, "given(Tensor x, Tensor? bias=None)">(1, kX | kY);
   expect<Clipped, "clipped(Tensor x, Tensor y)">(0, kX | kY);
   expect<Halved, "halved(Tensor x, Tensor y)">(1, Reads::kAll);
+  expect<Several, "several(Tensor x, Tensor y, Tensor z)">(0, kX | kY);
+  expect<Several, "several(Tensor x, Tensor y, Tensor z)">(2, kX | kY);
+  expect<Sloped, "sloped(Tensor x, Tensor y)">(0, kY);
   expect<Counted, "counted(Tensor x, Tensor y, int n)">(0, Reads::kAll);
   expect<Whole, "whole(Tensor x, Tensor y)">(1, Reads::kAll);
   expect<Masked, "masked(Tensor x, Tensor y)">(0, Reads::kAll);

@@ -62,10 +62,6 @@ def normalized(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
     return norm, norm * weight + bias
 
 
-def of_frequency(function: Any, x: Tensor, freqs: Tensor) -> Tensor:
-    return function(freqs.to(torch.promote_types(x.dtype, torch.float32)))
-
-
 gelu_tanh = partial(f.gelu, approximate="tanh")
 NONE = Elementwise(differentiable=False)
 
@@ -93,18 +89,7 @@ TABLE: dict[str, Elementwise] = {
     "merge_lse(Tensor prefix, Tensor suffix)": Elementwise(),
     "update_scale_hysteresis_(Tensor(a!) scale, Tensor(b!) growth_tracker, Tensor(c!) hysteresis_tracker, "
     "Tensor found_inf, float growth_factor, float backoff_factor, int growth_interval, int hysteresis)": Elementwise(),
-    "fused_rope(Tensor x1, Tensor x2, Tensor freqs1, Tensor freqs2)": Elementwise(
-        partials={
-            "x1": (
-                lambda x1, freqs1: of_frequency(torch.cos, x1, freqs1),
-                lambda x1, freqs2: of_frequency(torch.sin, x1, freqs2),
-            ),
-            "x2": (
-                lambda x2, freqs1: -of_frequency(torch.sin, x2, freqs1),
-                lambda x2, freqs2: of_frequency(torch.cos, x2, freqs2),
-            ),
-        },
-    ),
+    "fused_rope(Tensor x1, Tensor x2, Tensor freqs1, Tensor freqs2)": Elementwise(),
     "fused_rope_cached(Tensor x1, Tensor x2, Tensor cos1, Tensor cos2, Tensor sin1, Tensor sin2)": Elementwise(
         formula=lambda x1, x2, cos1, cos2, sin1, sin2: (x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2)
     ),

@@ -276,7 +276,7 @@ struct SigmoidFocalLoss {
 struct SyncBnForwardOutput {
   template <class C>
   ELEMENTWISE_FUNCTION Results<C, C> operator()(C input, C mean, C var, C weight, C bias, C eps) const {
-    const C norm = (input - mean) / std::sqrt(var + eps);
+    const C norm = (input - mean) / sqrt(var + eps);
     return {norm, {norm * weight + bias}};
   }
 };

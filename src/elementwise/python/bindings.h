@@ -83,7 +83,7 @@ void define_module(nanobind::module_& m) {
         const Reads reads = reads_of<typename Op::Of>(Op::by);
         for (int i = 0; i < base.count; i++)
           if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
-        if (!reads.arguments) constant = reads.constant;
+        if (!reads.arguments && Op::Of::Kernel::kResults == 1) constant = reads.constant;
       }
       nanobind::dict record;
       record["declaration"] = std::string(Op::signature.declaration);

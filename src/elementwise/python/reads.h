@@ -177,15 +177,28 @@ auto argument(size_t place, bool is_by) {
     return Optional<Dual<Traced>>{bool(x), dual};
 }
 
+// What the derivatives of the results read together.
+inline Traced derivative_of(const Dual<Traced>& result) {
+  return result.derivative;
+}
+template <class First, class... Rest>
+Traced derivative_of(const Results<First, Rest...>& results) {
+  Traced made;
+  if constexpr (std::is_same_v<First, Dual<Traced>>) made.reads = results.first.derivative.reads;
+  if constexpr (sizeof...(Rest) > 0) made.reads |= derivative_of(results.rest).reads;
+  return made;
+}
+
 template <class F, class... P, size_t... I>
 Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
   if constexpr ((is_traced<P> && ...)) {
     Path path;
     Path::now() = &path;
     Reads found{0, 0};
-    bool is_first = true, is_constant = true;
+    using Result = decltype(F{}(argument<P>(I, I == by)...));
+    bool is_first = true, is_constant = std::is_same_v<Result, Dual<Traced>>; // of several results it is not asked
     do {
-      const Traced partial = F{}(argument<P>(I, I == by)...).derivative;
+      const Traced partial = derivative_of(F{}(argument<P>(I, I == by)...));
       is_constant &= !partial.reads && (is_first || partial.constant == found.constant);
       found.constant = partial.constant;
       found.arguments |= partial.reads;

@@ -210,16 +210,19 @@ using Kernels = std::vector<const KernelOfLibrary*>; // one for each kind of dev
 struct Way {
   const Signature* signature;
   Kernels without_out, with_out;
-  bool returns;   // its results or `out`, and not None
-  PyObject* aten; // records the same derivative by a node in C++; or null
+  bool returns;       // its results or `out`, and not None
+  PyObject* aten;     // records the same derivative by a node in C++; or null
+  PyObject* recorder; // records a call, given a tuple of its results and all arguments; or null
 
   // Returns null, without an error, where this is not the way.
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
     if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
     if (asks_autocast && autocasts()) return nullptr;
-    if (aoti_torch_grad_mode_is_enabled() && any_requires_grad(args, out))
-      return aten && out == Py_None && (asks_autocast || !autocasts()) ? record(args) : nullptr;
-    return run(args, out, INT64_MAX);
+    if (!aoti_torch_grad_mode_is_enabled() || !any_requires_grad(args, out)) return run(args, out, INT64_MAX);
+    if (out != Py_None) return nullptr;
+    if (aten && (asks_autocast || !autocasts()))
+      if (PyObject* const result = record_by_aten(args)) return result;
+    return recorder ? record(args) : nullptr;
   }
 
  private:
@@ -268,7 +271,7 @@ struct Way {
 
   // The kernel's values with the node of ATen's operator: what that has computed gets the memory in which the kernel
   // has. The kernel comes first, because it checks.
-  PyObject* record(PyObject* const* args) const {
+  PyObject* record_by_aten(PyObject* const* args) const {
     PyObject* const found = run(args, Py_None, kMostComputedTwice);
     if (!found) return nullptr;
     const Object value(found), tensors(PyTuple_New(signature->tensors));
@@ -284,6 +287,18 @@ struct Way {
 
   // Above it, to compute twice takes longer than a node in Python (measured).
   static constexpr int64_t kMostComputedTwice = 1 << 16;
+
+  // The node in Python is given what the kernel has computed: past the dispatcher, which would call that again.
+  PyObject* record(PyObject* const* args) const {
+    PyObject* const found = run(args, Py_None, INT64_MAX);
+    if (!found) return nullptr;
+    const Object value(found), given(PyTuple_New(1 + signature->count));
+    PyTuple_SetItem(given.get(), 0, PyTuple_Check(found) ? Py_NewRef(found) : PyTuple_Pack(1, found));
+    for (int i = 0; i < signature->count; i++) PyTuple_SetItem(given.get(), 1 + i, Py_NewRef(args[i]));
+    PyObject* const result = PyObject_Call(recorder, given.get(), nullptr); // this calls the hooks of the program
+    if (!result) throw ErrorOfProgram();
+    return result;
+  }
 };
 
 struct Parameter {
@@ -382,7 +397,7 @@ inline void define_short_way(nanobind::module_& m) {
   });
   m.def("takes_tensors_from_python", [] { return torch().from_object && torch().to_object; });
   // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `ways` of a
-  // declaration, whether the function returns something, and `aten`.
+  // declaration, whether the function returns something, `aten` and `recorder`.
   m.def(
       "short_way", [](const nb::list& parameters, bool has_out, size_t leading, const nb::list& ways,
                       const nb::object& otherwise, const nb::object& refuse) {
@@ -402,7 +417,7 @@ inline void define_short_way(nanobind::module_& m) {
           if (all.empty()) continue; // an operator that was defined in Python
           function->ways.push_back(
               {&all[0]->signature, kernels_of(declaration, returns ? functional : updating),
-               kernels_of(declaration, writing), returns, kept(way[2])});
+               kernels_of(declaration, writing), returns, kept(way[2]), kept(way[3])});
         }
         return object_of(function);
       });
