@@ -313,7 +313,7 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
 
 @pytest.mark.slow  # no other test proves it; the longer polynomials take minutes
 def test_the_coefficients_are_made_as_the_headers_have_them():
-    names = ["exp float", "tanh float", "asin float", "atan float", "tan quarter turns"]
+    names = ["exp float", "sigmoid float", "tanh float", "asin float", "atan float", "tan quarter turns"]
     command = [sys.executable, ROOT / "tools/coefficients.py", *names]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     headers = "".join(path.read_text() for path in (ROOT / "src/elementwise/math").glob("*.h"))

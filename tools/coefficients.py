@@ -105,6 +105,8 @@ POLYNOMIALS = {
     # Of what is next to x where expm1 needs it. The first coefficient is 1/2, and not among those of the header.
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
+    # The same, where the errors of an absolute value count: 1 is added to it.
+    "sigmoid float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2, fits=2),
     "tanh float": Polynomial(by_square(mp.tanh, 3, identity), (mpf(0), mpf("0.9025")), 6, 24, weight=lambda z: z),
     "log float": Polynomial(log1p_tail, (mpf("0.6953125") - 1, mpf("0.390625")), 8, 24, weight=lambda x: x**2, fits=1),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),

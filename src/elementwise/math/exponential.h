@@ -54,6 +54,18 @@ struct Reduced {
               0x1.af5f76b158edcp-26, 0x1.1f74fd79385cap-29});
     return std::fma(square * r, p, std::fma(square, C(0.5), others));
   }
+
+  // The low word of e^r - 1, of which `high` is the other, for what adds 1 or more to it.
+  ELEMENTWISE_MATH C shorter_rest() const {
+    if constexpr (kFloat<C>) {
+      const C square = r * r;
+      const C p = std::fma(
+          square, std::fma(r, C(0x1.6d7bacp-10), C(0x1.123a8ap-7)), std::fma(r, C(0x1.5554bep-5), C(0x1.55549p-3)));
+      return std::fma(square, std::fma(r, p, C(0.5)), low);
+    } else {
+      return rest(low);
+    }
+  }
 };
 
 // high + low, reduced by the multiple of ln 2 next to it.
@@ -144,21 +156,19 @@ ELEMENTWISE_MATH C expm1(C x) {
   return with_sign(result, x);
 }
 
-// 1 / (1 + e^-x) = 2^-n / ((1 + 2^-n) + (e^r - 1)), n and r of -x
+// 1 / (1 + e^-x) = 2^-n / (1 + 2^-n + (e^r - 1)), n and r of -x. The quotient is corrected by what rounding takes from
+// the divisor, `lost`, and by its own error.
 template <class C>
 ELEMENTWISE_MATH C sigmoid(C x) {
   using namespace math;
-  constexpr C kMost = kFloat<C> ? C(40) : C(350); // the result is 1, and 2^-n a normal number
-  const C y = -choose(x > kMost, kMost, x);
-  const Reduced<C> r = reduced(y);
+  constexpr C kMost = kFloat<C> ? C(18) : C(38); // the result is 1 from here on
+  const Reduced<C> r = reduced(-choose(x > kMost, kMost, x));
   // 2^-n = shifted * kShift, which may be subnormal or 0.
   constexpr C kShift = kFloat<C> ? C(0x1p-64) : C(0x1p-512);
-  const C shifted = power_of_two<C>((kFloat<C> ? 64 : 512) - r.n);
-  const Words<C> one = sum_of_ordered(C(1), shifted * kShift);
-  const Words<C> leading = sum_of_ordered(one.high, r.high);
-  const Words<C> divisor = sum_of_ordered(leading.high, r.rest(leading.low + (one.low + r.low)));
-  const C guess = 1 / divisor.high, result = guess * shifted;
-  const C error = std::fma(-guess, divisor.low, std::fma(-guess, divisor.high, C(1)));
+  const C shifted = power_of_two<C>((kFloat<C> ? 64 : 512) - r.n), power = shifted * kShift, rest = r.shorter_rest();
+  const C divisor = (1 + power) + (r.high + rest), lost = (((1 - divisor) + power) + r.high) + rest;
+  const C guess = 1 / divisor, result = guess * shifted;
+  const C error = std::fma(-guess, lost, std::fma(-guess, divisor, C(1)));
   return choose(x < (kFloat<C> ? C(-104) : C(-746)), C(0), std::fma(result, error, result) * kShift);
 }
 
@@ -180,7 +190,7 @@ ELEMENTWISE_MATH C tanh(C x) {
     // a + a^3 p(a^2), or 1 - 2 / (e^2a + 1) where what is taken from 1 is so small that its errors are.
     const Reduced<C> r = reduced(a + a);
     const C power = power_of_two<C>(r.n);
-    const C divisor = std::fma(power, r.high + r.rest(r.low), power + 1);
+    const C divisor = std::fma(power, r.high + r.shorter_rest(), power + 1);
     const C taken = choose(a > 20, C(0), 2 / divisor);
     const C square = a * a;
     const C rest = polynomial(
