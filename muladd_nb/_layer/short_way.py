@@ -52,7 +52,7 @@ def way(form: Form, *, returns: bool) -> list[Way]:
 
 def caller(form: Form) -> Callable[..., Any]:
     """Return what calls an operator that returns its results with all arguments by position."""
-    call: Callable[..., Any] = private.entry_point(form.op)
+    call: Callable[..., Any] = form.op
     if form.kind != FUNCTIONAL:
         return call
     parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]
