@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from harness import C, Sides, device, run
+from harness import DTYPES, C, Sides, device, run
 
 ops = torch.ops.muladd_nb
 # What is fused where two roundings are as good.
@@ -30,22 +31,22 @@ def eight(op: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     chains = {"relu(op(a, b))": two, "cos(op(sin(a), b))": three, "eight steps": eight}
-    for name, chain in chains.items():
-        for exponent in (16,) if quick else (12, 16, 20, 24):
-            torch.compiler.reset()
-            a, b = (torch.randn(1 << exponent, device=device()) for _ in range(2))
+    sizes = (16,) if quick else (12, 16, 20, 24)
+    for dtype, (name, chain), exponent in itertools.product(("float32", "bfloat16"), chains.items(), sizes):
+        torch.compiler.reset()
+        a, b = (torch.randn(1 << exponent, device=device()).to(DTYPES[dtype]) for _ in range(2))
 
-            def compiled(op: Any, contract: str, a: Any = a, b: Any = b, chain: Any = chain) -> Callable[[], Any]:
-                options: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": contract}
-                return partial(torch.compile(partial(chain, op), fullgraph=True, options=options), a, b)
+        def compiled(op: Any, contract: str, a: Any = a, b: Any = b, chain: Any = chain) -> Callable[[], Any]:
+            options: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": contract}
+            return partial(torch.compile(partial(chain, op), fullgraph=True, options=options), a, b)
 
-            sides: Sides = {
-                "fused": compiled(ops, "off"),
-                "calls, compiled": compiled(ops, "on"),  # what may be contracted is not fused
-                "a * b + c, compiled": compiled(formulas, "off"),
-                "operator, eager": partial(chain, ops, a, b),
-            }
-            yield {"work": name, "numel": 1 << exponent}, sides
+        sides: Sides = {
+            "fused": compiled(ops, "off"),
+            "calls, compiled": compiled(ops, "on"),  # what may be contracted is not fused
+            "a * b + c, compiled": compiled(formulas, "off"),
+            "operator, eager": partial(chain, ops, a, b),
+        }
+        yield {"work": name, "dtype": dtype, "numel": 1 << exponent}, sides
 
 
 if __name__ == "__main__":

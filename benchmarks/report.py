@@ -36,6 +36,10 @@ SIDES = {
     "operator, eager": "a chain of operators with ours among them, not compiled",
     "calls, compiled": "the same chain, compiled so that the operators stay calls of their kernels",
     "a * b + c, compiled": "the same chain with PyTorch's operators in place of ours: products are rounded",
+    "its formula, compiled": "the same program with the formula in place of the operator",
+    "public function, compiled": "the same program with the public function, whose Python is guarded, too",
+    "softclip, eager": "the operator's kernels, also in the backward pass",
+    "its formula, eager": "PyTorch's operators, one after the other",
     "median call": "ours with `MULADD_NB_HUGEPAGES=0`: the median of the first eleven calls of a process",
     "first call": "the same: the first of them",
     "all calls": "the same: all of them together",
@@ -205,15 +209,17 @@ def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 def by_chain(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "::::{grid} 1 1 2 2\n:gutter: 2\n"
-    for place, chain in enumerate(dict.fromkeys(row["work"] for row in rows)):
-        chosen = [row for row in rows if row["work"] == chain]
-        what = (
-            f"How many times faster {chain} is with the operator fused than each alternative, by the number of elements"
-        )
-        yield f"\n:::{{grid-item}}\n**{chain}**\n\n"
-        yield draw(stem.with_name(f"{stem.name}-{place}"), lines, chosen, what, 4.6, 3.6) + "\n:::\n"
-    yield f"::::\n\n{numbers(rows)}"
+    yield "::::::{tab-set}\n"
+    for dtype in dtypes(rows):
+        yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
+        of_dtype = [row for row in rows if row["dtype"] == dtype]
+        for place, chain in enumerate(dict.fromkeys(row["work"] for row in of_dtype)):
+            chosen = [row for row in of_dtype if row["work"] == chain]
+            what = f"How many times faster {chain} of {dtype} is with the operator fused than each alternative, by size"
+            yield f"\n:::{{grid-item}}\n**{chain}**\n\n"
+            yield draw(stem.with_name(f"{stem.name}-{dtype}-{place}"), lines, chosen, what, 4.6, 3.6) + "\n:::\n"
+        yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
+    yield "::::::\n"
 
 
 def by_function(rows: Rows, stem: Path) -> Iterator[str]:
@@ -261,11 +267,12 @@ SECTIONS = {
     "throughput": ("By size", by_size),
     "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
-    "fusion": ("Compiled chains with our operators fused into them, float32", by_chain),
+    "fusion": ("Compiled chains with our operators fused into them", by_chain),
     "model": ("A layer x * gamma + beta, and a training step, float32", as_table),
     "functions": ("Functions in a functor", by_function),
     "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
     "shipped": ("Operators that projects ship, float32", shipped),
+    "formula": ("Softclip, in whose place Inductor compiles its formula", as_table),
     "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", rows),
     "fresh_pages": ("In new processes: the median one, and the 10th and 90th percentile", as_table),
     "fragmented": ("The same in fragmented memory", as_table),

@@ -315,6 +315,7 @@ def defined(name, parameters, kernel, family=(), **promises):
 
     torch.library.register_fake(op.name(), fake, lib=library)
     form = Form(f"{name}({parameters})", FUNCTIONAL, op, tuple(DTYPES), Elementwise(**promises), family=dict(family))
+    form.family[()] = form
     with mock.patch.object(derivative, "implement", library.impl), mock.patch.object(autocast, "library", library):
         autograd.register(form)
     lowering.register(form)

@@ -97,30 +97,40 @@ def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, f
 
 
 DERIVATIVES = """
-import torch, my_ops
+import sys, torch, my_ops
 
 x = torch.tensor([-2.0, -0.25, 0.5, 3.0], dtype=torch.float64)
 derivatives = [lambda x: my_ops.softclip(x, 1.5)]
 expected = [lambda x: x / (1 + x.abs() / 1.5)]
-for order in range(4):
+for order in range(int(sys.argv[1])):
     torch.testing.assert_close(derivatives[-1](x), expected[-1](x))
     for functions in (derivatives, expected):
         functions.append(lambda x, of=functions[-1]: torch.func.grad(lambda x: of(x).sum())(x))
-try:
-    derivatives[-1](x)
-except RuntimeError as error:
-    print(error)
+for function in (derivatives[-1], lambda x: torch.func.jvp(derivatives[3], (x,), (x,))):
+    try:
+        function(x)
+    except RuntimeError as error:
+        print(error)
 """
 
 
 @pytest.mark.slow
-def test_derivatives_are_those_of_the_functor(softclip):
-    """Up to the third order, by operators that are made of it."""
-    printed = run(sys.executable, "-c", DERIVATIVES, cwd="/", PYTHONPATH=str(softclip[1]))
-    assert printed == (
-        "softclip: the functor gives derivatives up to order 3, and one of order 4 is asked for: give the operator "
-        "partial derivatives by hand in my_ops/_operators.py\n"
-    )
+def test_derivatives_are_those_of_the_functor(softclip, tmp_path):
+    """Up to the third order, by operators that are made of it; beyond, in reverse mode, those of the formula."""
+    site = shutil.copytree(softclip[1], tmp_path / "site")
+    table = site / "my_ops/_operators.py"
+    given = "Elementwise(formula=lambda x, limit: x / (1 + x.abs() / limit))"
+    for row, orders, refusals in (
+        ("Elementwise()", 4, ["give the operator a formula, or", "take reverse mode, or give the operator"]),
+        (given, 6, ["take reverse mode, or give the operator"]),
+    ):
+        table.write_text(table.read_text().replace("Elementwise()", row))
+        printed = run(sys.executable, "-c", DERIVATIVES, str(orders), cwd="/", PYTHONPATH=str(site))
+        assert printed.splitlines() == [
+            "softclip: the functor gives derivatives up to order 3, and one of order 4 is asked for: "
+            f"{refusal} partial derivatives by hand in my_ops/_operators.py"
+            for refusal in refusals
+        ]
 
 
 def test_a_function_without_a_derivative_is_one_sentence_of_the_compiler(tmp_path):

@@ -51,6 +51,8 @@ def register(form: Form) -> None:
         form.op,
         partials,
         kernels=kernels,
+        # torch.func differentiates no formula while an operator runs.
+        in_forward_mode=_refuse(form, "take reverse mode, or give the operator") if len(form.by) > 2 else None,
         at_once=at_once,
         formula=promises.formula
         if compiled or {*form.inputs} - {*partials, *kernels}
@@ -101,7 +103,7 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
             before = [inputs.index(form.by[0])] if order == 1 else []
             kernels[x] = arguments, _times_product(higher, n, first_by, before, place)
         else:
-            kernels[x] = arguments, _refuse(form)
+            kernels[x] = arguments, _by_formula(form, n, first_by, place)
     if order > 0:
         for x in grads:
             kernels[x] = _times(form, form, inputs, [0 if x == other else None for other in grads], by)
@@ -159,13 +161,36 @@ def _times_product(higher: Form, n: int, first_by: int, before: list[int], place
     return product
 
 
-def _refuse(form: Form) -> Kernel:
-    name, order = form.name.removeprefix("_").removesuffix("_third"), len(form.by)
+def _by_formula(form: Form, n: int, first_by: int, place: int) -> Kernel:
+    """Return the same of an order for which there are no kernels, by the formula of the operator, if it has one."""
+    operator = form.family[()]
+    if operator.promises.formula is None:
+        return _refuse(form)
+    compute, reads = derivative.checked_formula(operator.op, operator.promises.formula)
+    unchecked = [None] * len(operator.of_results)
+
+    def product(gradients: Sequence[Any], *read: Any) -> Tensor:
+        (gradient,) = gradients
+        grads = read[n:first_by]
+
+        def of(*inputs: Any) -> Tensor:
+            results = compute(unchecked, *(inputs[at] for at in reads))
+            return sum(grad * results[i] for grad, i in zip(grads, operator.of_c, strict=True))
+
+        for by in (*read[first_by:], place):
+            of = torch.func.grad(lambda *inputs, of=of: of(*inputs).sum(), by)
+        return gradient * of(*(x.expand(gradient.shape) if isinstance(x, Tensor) else x for x in read[:n]))
+
+    return product
+
+
+def _refuse(form: Form, instead: str = "give the operator a formula, or") -> Kernel:
+    name, order = form.family[()].name, len(form.by)
 
     def refuse(*_: Any) -> Tensor:
         raise RuntimeError(
             f"{name}: the functor gives derivatives up to order {order}, and one of order {order + 1} is asked "
-            f"for: give the operator partial derivatives by hand in {TABLE}"
+            f"for: {instead} partial derivatives by hand in {TABLE}"
         )
 
     return refuse

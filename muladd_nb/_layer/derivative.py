@@ -43,6 +43,7 @@ def elementwise(
     partials: Mapping[str, Any],
     *,
     kernels: Mapping[str, tuple[Sequence[str], Kernel | None]] | None = None,
+    in_forward_mode: Kernel | None = None,
     at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
     formula: Callable[..., Any] | None = None,
     compiled: bool = False,
@@ -70,6 +71,8 @@ def elementwise(
         For inputs that are not among ``partials``: the arguments that are read, and what returns a gradient, or a
         tangent, times the partial derivative, from a tuple of the gradient of each result, None where it has none, and
         those arguments; or None, where the partial derivative is zero.
+    in_forward_mode
+        What takes the place of those ``kernels`` there that read every argument.
     at_once
         What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
         and all arguments. It has no derivative. On the CPU it sums what was broadcast.
@@ -291,6 +294,8 @@ def elementwise(
                 tangent = expanded(place)
                 of_result[place] = product(tangent, function(tangent, *pick(saved)))
         for place, kernel, pick in wanted_by_kernel:
+            if in_forward_mode is not None and len(kernels[arguments[place]][0]) == len(arguments):
+                kernel = in_forward_mode
             for i, of_result in enumerate(products):
                 if not typed or saved[-1][i][1].is_floating_point:
                     alone = [expanded(place) if i == j else None for j in range(n)]
