@@ -1,12 +1,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-FUNCTIONAL: int
-WRITING: int
-OUT: int
-TENSOR_NUMBERS: int
-UPDATING: int
-
 def simd_level() -> str: ...
 def conflict() -> str: ...
 def check_settings() -> None: ...

@@ -13,7 +13,7 @@ from torch import Tensor
 import muladd_nb
 
 from ._layer.contract import dtype_name
-from ._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
+from ._layer.operator import Form
 from ._operators import DTYPES, FORMS
 from .info import build_info
 
@@ -59,11 +59,11 @@ def checks() -> Iterator[Check]:
 
 def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
     """Return the arguments of an operator, of these tensors and this number, and what it writes into."""
-    of_number = torch.tensor(number, dtype=torch.float64) if form.kind & TENSOR_NUMBERS else number
+    of_number = torch.tensor(number, dtype=torch.float64) if form.tensor_numbers else number
     by_place = dict(zip(form.inputs.values(), tensors, strict=True)) | dict.fromkeys(form.numbers.values(), of_number)
     args = tuple(by_place[place] for place in sorted(by_place))
     out = torch.empty_like(tensors[0])
-    return (args, {"out": out}) if form.kind & OUT else ((*args, out) if form.kind & WRITING else args, {})
+    return (args, {"out": out}) if form.kind == "out" else ((*args, out) if form.kind == "writing" else args, {})
 
 
 def _values(form: Form, dtype: torch.dtype, device: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 import muladd_nb
-from muladd_nb._layer.operator import OUT, TENSOR_NUMBERS, WRITING, Form
+from muladd_nb._layer.operator import Form
 from muladd_nb._operators import FORMS
 
 NUMBERS = {"float": 0.5, "int": 2, "bool": True}
@@ -62,7 +62,7 @@ class Call:
 
     def _as_taken(self, tensors, c):
         given = self._by_name(tensors, c)
-        if self.form.kind & TENSOR_NUMBERS:  # a tensor of each call's own, because a fake mode wants that
+        if self.form.tensor_numbers:  # a tensor of each call's own, because a fake mode wants that
             given |= {x: torch.tensor(given[x], dtype=torch.float64) for x in self.form.numbers}
         return given
 
@@ -76,11 +76,11 @@ class Call:
 
     @property
     def writes(self):
-        return bool(self.form.kind & (WRITING | OUT))
+        return self.form.kind in ("writing", "out")
 
     @property
     def returns_out(self):
-        return bool(self.form.kind & OUT)
+        return self.form.kind == "out"
 
     @property
     def names(self):
@@ -111,7 +111,7 @@ def _calls():
         packet = getattr(torch.ops.muladd_nb, form.op.overloadpacket.__name__)
         yield Call(name, form, packet if form.op._overloadname == "default" else form.op)
         function = functions.setdefault(form.declaration, PUBLIC.get(form.name))
-        if function is not None and not form.kind & (OUT | TENSOR_NUMBERS):
+        if function is not None and not (form.kind == "out" or form.tensor_numbers):
             yield Call(f"public {name}", form, function)
 
 

@@ -10,7 +10,7 @@ from conftest import each
 
 import muladd_nb
 from muladd_nb._layer import autocast
-from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, Form
+from muladd_nb._layer.operator import Elementwise, Form
 
 ops = torch.ops.muladd_nb
 
@@ -125,6 +125,6 @@ def test_an_operator_that_writes_into_an_input_is_not_cast():
     library = torch.library.Library("autocast_test", "DEF")
     library.define("scale_(Tensor(a!) x, float factor) -> Tensor(a!)")
     op = torch.ops.autocast_test.scale_.default
-    form = Form("scale_(Tensor x, float factor)", FUNCTIONAL, op, (torch.float32,), Elementwise())
+    form = Form("scale_(Tensor x, float factor)", "functional", op, (torch.float32,), Elementwise())
     with pytest.raises(ValueError, match="scale_: x is written to, which autocast would do to a copy"):
         autocast.register(form)

@@ -19,7 +19,7 @@ from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
 from muladd_nb._layer import Elementwise, autocast, autograd, derivative, lowering, mutation
-from muladd_nb._layer.operator import FUNCTIONAL, WRITING, Form
+from muladd_nb._layer.operator import Form
 from muladd_nb._layer.public import _Caller
 from muladd_nb._operators import FORMS
 
@@ -49,8 +49,8 @@ def test_forward_and_backward(device):
 
 def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
     """Until Python 3.12 Dynamo cannot trace the first read of a ``cached_property``."""
-    form = next(form for form in FORMS if form.name == "mymul" and form.kind == FUNCTIONAL)
-    caller = _Caller("mymul", {FUNCTIONAL: dataclasses.replace(form)}, is_one_of_several=False)
+    form = next(form for form in FORMS if form.name == "mymul" and form.kind == "functional")
+    caller = _Caller("mymul", {"functional": dataclasses.replace(form)}, {}, is_one_of_several=False)
     a = torch.randn(3)
     assert torch.equal(torch.compile(lambda a: caller([a, a], None), fullgraph=True, backend="eager")(a), a * a)
 
@@ -112,7 +112,7 @@ def test_out_variants_write_and_return_what_they_are_given(device):
 
 
 def test_the_generated_code_writes_in_place(device):
-    writes = [call for call in WRITES if call.form.kind == WRITING]
+    writes = [call for call in WRITES if call.form.kind == "writing" and not call.form.tensor_numbers]
     tensors = [torch.randn(5, 7, device=device) for _ in range(MOST + len(writes))]
     compiled = torch.compile(lambda *x: write_all(writes, x[:MOST], x[MOST:]), fullgraph=True)
     _, (code,) = run_and_get_code(compiled, *tensors)
@@ -314,7 +314,7 @@ def defined(name, parameters, kernel, family=(), **promises):
         return torch.empty_like(x)
 
     torch.library.register_fake(op.name(), fake, lib=library)
-    form = Form(f"{name}({parameters})", FUNCTIONAL, op, tuple(DTYPES), Elementwise(**promises), family=dict(family))
+    form = Form(f"{name}({parameters})", "functional", op, tuple(DTYPES), Elementwise(**promises), family=dict(family))
     form.family[()] = form
     with mock.patch.object(derivative, "implement", library.impl), mock.patch.object(autocast, "library", library):
         autograd.register(form)
@@ -392,7 +392,7 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 def test_a_derivative_is_that_of_the_formula_only_where_inductor_compiles_it():
     """Elsewhere it is that of the kernels, which are told apart here: theirs is twice as large."""
     by_x = defined("_tripled_by_x", "Tensor x, Tensor grad", lambda x, grad: 6 * grad)
-    form = Form("_tripled_by_x(Tensor x, Tensor grad)", FUNCTIONAL, by_x, tuple(DTYPES), Elementwise(), by=("x",))
+    form = Form("_tripled_by_x(Tensor x, Tensor grad)", "functional", by_x, tuple(DTYPES), Elementwise(), by=("x",))
     op = defined("tripled", "Tensor x", lambda x: 3 * x, {("x",): form}, formula=lambda x: 3 * x, fused="formula")
     x = torch.ones(40, requires_grad=True)
     for backend, expected in ((None, 6.0), ("aot_eager", 6.0), ("inductor", 3.0)):
@@ -409,7 +409,7 @@ def test_what_writes_is_a_formula_in_a_compiled_program_too():
     writing = torch.ops.compile_test.clip_out.default
     torch.library.register_fake(writing.name(), lambda *_: lowering.register_waiting(), lib=library)
     promises = Elementwise(formula=softclip, fused="formula")
-    form = Form("clip_out(Tensor x, Tensor y, float limit)", WRITING, writing, tuple(DTYPES), promises, op)
+    form = Form("clip_out(Tensor x, Tensor y, float limit)", "writing", writing, tuple(DTYPES), promises, op)
     with mock.patch.object(mutation, "implement", library.impl):
         mutation.register(form)
 

@@ -12,12 +12,11 @@ from conftest import each, on_cuda
 from torch._subclasses import FakeTensorMode
 
 import muladd_nb
-from muladd_nb._layer.operator import TENSOR_NUMBERS
 
 ops = torch.ops.muladd_nb
 
 WRITING = [call for call in OPERATORS if call.writes]
-OF_TENSOR_NUMBERS = [call for call in OPERATORS if call.form.kind & TENSOR_NUMBERS]
+OF_TENSOR_NUMBERS = [call for call in OPERATORS if call.form.tensor_numbers]
 OF_TWO = [call for call in OPERATORS if len(call.names) > 1]
 SAME_SHAPE = [call for call in OF_TWO if not call.form.broadcasts]
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from muladd_nb._layer import autocast, autograd
 from muladd_nb._layer import derivative as layer
-from muladd_nb._layer.operator import FUNCTIONAL, Elementwise, Form
+from muladd_nb._layer.operator import Elementwise, Form
 
 library = torch.library.Library("derivative_test", "DEF")
 counter = itertools.count()
@@ -710,7 +710,7 @@ def test_an_operator_without_a_derivative_is_refused(mode):
 
 def test_a_row_of_the_table_without_a_derivative():
     op = define("rounds_by_row(Tensor x) -> Tensor", torch.round)
-    form = Form("rounds_by_row(Tensor x)", FUNCTIONAL, op, (torch.float64,), Elementwise(differentiable=False))
+    form = Form("rounds_by_row(Tensor x)", "functional", op, (torch.float64,), Elementwise(differentiable=False))
     with in_library():
         autograd.register(form)
     assert not op(x3).requires_grad

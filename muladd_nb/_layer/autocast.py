@@ -18,7 +18,7 @@ from torch import Tensor
 from . import contract
 from . import torch_private as private
 from ._library import implement, library
-from .operator import FUNCTIONAL, Form
+from .operator import Form
 
 _DEVICES = ("cpu", "cuda")
 
@@ -26,7 +26,7 @@ _DEVICES = ("cpu", "cuda")
 def register(form: Form) -> None:
     """Register the autocast kernels of an operator, which is none that writes into its inputs: they may be copies."""
     for argument in private.arguments(form.op):
-        if form.kind & FUNCTIONAL and argument.alias_info is not None and argument.name in form.inputs:
+        if form.kind == "functional" and argument.alias_info is not None and argument.name in form.inputs:
             raise ValueError(
                 f"{form.name}: {argument.name} is written to, which autocast would do to a copy; "
                 "leave autocast.register out"

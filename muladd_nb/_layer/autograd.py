@@ -11,25 +11,25 @@ from torch import Tensor
 from . import contract, derivative
 from ._library import implement, namespace
 from .derivative import Kernel
-from .operator import FUNCTIONAL, TABLE, UPDATING, Form
+from .operator import TABLE, Form
 from .short_way import before, caller
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 # A number has no partial derivative, also where it comes as a tensor.
-_INSTEAD = {FUNCTIONAL: f"give it a partial derivative in {TABLE}"}
+_INSTEAD = {"functional": f"give it a partial derivative in {TABLE}"}
 
 
 def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
     promises = form.promises
-    if form.kind & UPDATING and (promises.partials or promises.formula or promises.fused):
+    if form.kind == "updating" and (promises.partials or promises.formula or promises.fused):
         raise ValueError(
             f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave partials, "
             "formula and fused out of its row"
         )
     of_inputs = {x: _floats(form, form.own.get(x)) for x in form.inputs}
-    if not form.kind & FUNCTIONAL or not any(of_inputs.values()):
+    if form.kind != "functional" or not any(of_inputs.values()):
         return
     _check(form, of_inputs)
     if not any(_floats(form, dtype) for dtype in form.of_results):
@@ -60,8 +60,8 @@ def register(form: Form) -> None:
         compiled=compiled,
         times=times,
         node=promises.node,
-        instead=promises.instead or _INSTEAD.get(form.kind),
-        aten=promises.aten if form.kind == FUNCTIONAL else None,
+        instead=promises.instead or _INSTEAD.get(form.kind if not form.tensor_numbers else ""),
+        aten=promises.aten if form.kind == "functional" and not form.tensor_numbers else None,
         shortened=lambda kernel: before(kernel, form),
         mixed=_mixed(form),
         broadcasts=form.broadcasts,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _C
-from .operator import TENSOR_NUMBERS, Form
+from .operator import Form
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -72,7 +72,7 @@ def refuse_none(op: str, tensors: Iterable[tuple[str, Any]]) -> None:
 
 def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
     """Raise ``RuntimeError`` unless the numbers that come as tensors are what an operator takes."""
-    for number, place in form.numbers.items() if form.kind & TENSOR_NUMBERS else ():
+    for number, place in form.numbers.items() if form.tensor_numbers else ():
         c = args[place]
         if c is None:
             raise RuntimeError(f"{form.name}: {number} must be a number, got None")

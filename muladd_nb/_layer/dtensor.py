@@ -20,7 +20,7 @@ from torch.distributed.tensor.experimental import register_sharding
 from . import contract
 from . import torch_private as private
 from .kernel import Kernel
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, Form
+from .operator import Form
 
 # For one mesh dimension: what the result is, if the arguments are what follows.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
@@ -47,7 +47,7 @@ def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
             ([part] * results, {x: part if x in together else Replicate() for x in inputs})
             for together in form.promises.linear
         ]
-    others = dict.fromkeys(form.numbers, Replicate() if form.kind & TENSOR_NUMBERS else None)
+    others = dict.fromkeys(form.numbers, Replicate() if form.tensor_numbers else None)
     others |= dict.fromkeys([*form.inputs, *form.integers])
     order = private.argument_names(form.op)[: len(args)]  # without what equals its default
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
@@ -94,7 +94,7 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
                 "redistribute it first"
             )
     local = [_placed_as(name, out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
-    if form.kind & OUT:
+    if form.kind == "out":
         form.op(*local, **(kwargs | {"out": out.to_local()}))
         return out
     form.op(*local, **kwargs)
@@ -117,7 +117,7 @@ def register(forms: Iterable[Form]) -> None:
     for form in forms:
         if isinstance(form, Kernel):
             continue
-        if form.kind & FUNCTIONAL:
+        if form.kind == "functional":
             register_sharding(form.op)(partial(_shardings, form))
         else:
             torch.library.register_torch_dispatch(form.op.name(), DTensor, partial(_write, form))

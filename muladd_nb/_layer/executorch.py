@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from . import torch_private as private
-from .operator import FUNCTIONAL, WRITING, Form
+from .operator import Form
 
 _package = __name__.partition(".")[0]
 
@@ -92,11 +92,11 @@ def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[
     others
         What others that write become.
     """
-    by_kind = {(form.declaration, form.kind): form.op for form in forms}
+    by_kind = {(form.declaration, form.kind): form.op for form in forms if not form.tensor_numbers}
     functional_of = dict(others or {}) | {
-        op: by_kind[declaration, FUNCTIONAL]
+        op: by_kind[declaration, "functional"]
         for (declaration, kind), op in by_kind.items()
-        if kind == WRITING and (declaration, FUNCTIONAL) in by_kind
+        if kind == "writing" and (declaration, "functional") in by_kind
     }
     graph = program.graph
     for node in list(graph.nodes):

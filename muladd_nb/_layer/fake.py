@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import contract, lowering
-from .operator import FUNCTIONAL, OUT, Form
+from .operator import Form
 
 
 def register(form: Form) -> None:
@@ -20,7 +20,7 @@ def register(form: Form) -> None:
         contract.check_numbers(form, args)
         targets = form.targets(args, kwargs)
         shape = contract.check(form, args, targets)
-        if form.kind & FUNCTIONAL:
+        if form.kind == "functional":
             like = contract.like(form, args, shape)
             if like is None:
                 like = args[form.inputs[form.first]].new_empty(shape)
@@ -32,7 +32,7 @@ def register(form: Form) -> None:
             return results if len(results) > 1 else results[0]
         for x in targets.values():
             increment_version(x)  # what a write does where there is no memory
-        return targets["out"] if form.kind & OUT else None
+        return targets["out"] if form.kind == "out" else None
 
     torch.library.register_fake(form.op.name(), fake)
 

@@ -23,7 +23,7 @@ from . import torch_private as private
 from ._library import implement
 from .autocast import WithoutAutocast, casts, dtype_of
 from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
-from .operator import FUNCTIONAL, Elementwise, Form, by_position, complete
+from .operator import Elementwise, Form, by_position, complete
 from .vmap import implement_rule
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
@@ -69,7 +69,7 @@ class Kernel(Form):
             What an autocast region does to tensors that it reads, as :class:`Elementwise` has it. An operator that
             writes computes in the dtype of what it writes to.
         """
-        form = cls(private.schema(op), FUNCTIONAL, op, dtypes, Elementwise(autocast=autocast))
+        form = cls(private.schema(op), "functional", op, dtypes, Elementwise(autocast=autocast))
         form.register()
         return form
 

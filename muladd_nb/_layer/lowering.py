@@ -29,7 +29,7 @@ from . import autocast, contract
 from . import torch_private as private
 from ._library import namespace
 from .derivative import checked_formula
-from .operator import FUNCTIONAL, TENSOR_NUMBERS, WRITING, Form, complete
+from .operator import Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
@@ -42,7 +42,7 @@ def register(form: Form) -> None:
     """Remember that an operator is to be lowered."""
     fused = form.promises.fused
     # Nothing that Inductor decomposes may write; see mutation.py.
-    if fused is not None and (form.kind & FUNCTIONAL or (form.kind & WRITING and fused != "formula")):
+    if fused is not None and (form.kind == "functional" or (form.kind == "writing" and fused != "formula")):
         _waiting.append(form)
 
 
@@ -109,7 +109,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}
         of_number = torch.float32 if _has_16_bits(dtype) else dtype
         of = dict.fromkeys(load, dtype) | own
-        if form.kind & TENSOR_NUMBERS:
+        if form.tensor_numbers:
             load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
         result_dtypes = [own_dtype or dtype for own_dtype in form.of_results]
 
@@ -134,7 +134,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             )
             for place, result_dtype in enumerate(result_dtypes)
         )
-        if form.kind & FUNCTIONAL:
+        if form.kind == "functional":
             return results if len(results) > 1 else results[0]
         inductor.write(form.targets(args, kwargs)["out"], results[0])
         return None

@@ -14,7 +14,7 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .derivative import no_gradient
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, Form, by_position, complete
+from .operator import Form, by_position, complete
 from .short_way import before
 
 _warned: set[str] = set()
@@ -22,19 +22,19 @@ _warned: set[str] = set()
 
 def register(form: Form) -> None:
     """Register the Autograd kernel of a form that writes."""
-    if form.kind & FUNCTIONAL:
+    if form.kind == "functional":
         return
     op = form.op
 
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
-        if form.kind & TENSOR_NUMBERS:
+        if form.tensor_numbers:
             for number, place in form.numbers.items():
                 if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
                     raise no_gradient(op, number, form.promises.instead)
         targets = form.targets(args, kwargs)
         contract.check_defined(form, args, targets)
         tensors = form.given(args) | targets
-        if form.kind & UPDATING:
+        if form.kind == "updating":
             refuse_gradients_of_updates(op, tensors)
         else:
             _refuse_or_warn(form, tensors.values())
@@ -47,7 +47,7 @@ def register(form: Form) -> None:
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
     count_writes(op, written)
-    if form.functional is not None and (form.kind & OUT or form.promises.fused == "formula"):
+    if form.functional is not None and (form.kind == "out" or form.promises.fused == "formula"):
         _compile(form)
 
 
@@ -67,7 +67,7 @@ def _compile(form: Form) -> None:
         contract.check(form, args, targets)
         inputs = complete(form.op, args, kwargs)[: len(form.kinds)]
         written: Tensor = targets["out"].copy_(by_position(form.functional, form.functional)(*inputs))
-        return written if form.kind & OUT else None
+        return written if form.kind == "out" else None
 
     implement(form.op, functionalized, "Functionalize")
 

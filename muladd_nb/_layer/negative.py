@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from ._library import implement
-from .operator import UPDATING, WRITING, Form
+from .operator import Form
 
 
 def register(form: Form) -> None:
     """Register the kernel for lazily negated tensors of a form that returns nothing."""
-    if form.kind & (WRITING | UPDATING):
+    if form.kind in ("writing", "updating"):
         implement_resolved(form)
 
 

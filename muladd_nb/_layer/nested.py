@@ -10,7 +10,7 @@ from torch import Tensor
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement
-from .operator import OUT, Form
+from .operator import Form
 
 
 def register(form: Form) -> None:
@@ -37,7 +37,7 @@ def register(form: Form) -> None:
                 assert_later((x.offsets() == first[1].offsets()).all(), must)
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
         if targets:
-            return targets["out"] if form.kind & OUT else None
+            return targets["out"] if form.kind == "out" else None
         results = result if isinstance(result, tuple) else (result,)
         # A gradient is like its tensor, which may be none of them.
         like = [x in nested for x in form.by] if form.has_all_gradients else [True] * len(results)

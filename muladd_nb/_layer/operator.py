@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from .. import _C
-from .._C import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, WRITING
 from . import torch_private as private
 from ._library import name, namespace
 
-__all__ = ["FUNCTIONAL", "OUT", "TENSOR_NUMBERS", "UPDATING", "WRITING", "Elementwise", "Form"]
+__all__ = ["Elementwise", "Form"]
 
 TABLE = f"{namespace}/_operators.py"
 
@@ -91,7 +90,9 @@ class Elementwise:
 class Form:
     """One form of an operator.
 
-    ``kind`` is FUNCTIONAL, WRITING, OUT or UPDATING, and may have TENSOR_NUMBERS.
+    ``kind`` says where its results go: they are returned (``functional``), or written into ``out`` (``writing``, and
+    ``out`` where that is returned), or into tensors that it reads (``updating``). Its floats are tensors
+    where it has ``tensor_numbers``.
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
@@ -103,11 +104,12 @@ class Form:
     """
 
     declaration: str
-    kind: int
+    kind: Literal["functional", "writing", "out", "updating"]
     op: Any
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
     functional: Any = None
+    tensor_numbers: bool = False
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
@@ -176,7 +178,7 @@ class Form:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Its floats, and their places: tensors of TENSOR_NUMBERS."""
+        """Its floats, and their places: tensors where it has ``tensor_numbers``."""
         return self._places("float")
 
     @cached_property
@@ -189,12 +191,12 @@ class Form:
 
     @cached_property
     def written(self) -> dict[str, int]:
-        """The arguments that UPDATING writes to, and their places."""
+        """The arguments that an ``updating`` form writes to, and their places."""
         return {x: place for place, (x, _, is_written) in enumerate(self._read[1]) if is_written}
 
     def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors that a call writes to, in the order of the results, by their names."""
-        if self.kind & (WRITING | OUT):
+        if self.kind in ("writing", "out"):
             return {"out": kwargs.get("out", args[-1])}
         return {x: args[place] for x, place in self.written.items()}
 
@@ -244,22 +246,23 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
     ops = {}
     for x in operators:
         packet, _, overload = x["name"].partition(".")
-        ops[x["declaration"], x["kind"]] = getattr(
+        ops[x["declaration"], x["kind"], x["tensor_numbers"]] = getattr(
             getattr(getattr(torch.ops, namespace), packet), overload or "default"
         )
-    families: dict[tuple[str, int], dict[tuple[str, ...], Form]] = {}
+    families: dict[tuple[str, str, bool], dict[tuple[str, ...], Form]] = {}
     forms = []
     for x in operators:
-        declaration, kind, of = x["declaration"], x["kind"], x["of"]
-        family = families.setdefault((of or declaration, kind), {})
+        declaration, kind, tensor_numbers, of = x["declaration"], x["kind"], x["tensor_numbers"], x["of"]
+        family = families.setdefault((of or declaration, kind, tensor_numbers), {})
         several = len(x["by"]) > 1 and "" not in x["by"]
         form = Form(
             declaration,
             kind,
-            ops[declaration, kind],
+            ops[declaration, kind, tensor_numbers],
             tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
             table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
-            functional=ops.get((declaration, FUNCTIONAL | kind & TENSOR_NUMBERS)),
+            functional=ops.get((declaration, "functional", tensor_numbers)),
+            tensor_numbers=tensor_numbers,
             of_results=_own(x["of_results"]),
             of_inputs=_own(x["of_inputs"]),
             broadcasts=x["broadcasts"],

@@ -26,7 +26,7 @@ from . import contract
 from . import torch_private as private
 from .derivative import no_gradient
 from .kernel import Kernel
-from .operator import FUNCTIONAL, OUT, TENSOR_NUMBERS, UPDATING, WRITING, Form, by_position
+from .operator import Form, by_position
 from .short_way import Way, function, way
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
@@ -55,12 +55,13 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
     def decorate(declared: _Function) -> _Function:
         name = declared.__name__
-        rows: dict[str, dict[int, Form]] = {
-            form.declaration: {} for form in forms if form.name == name and not form.kind & OUT
+        rows: dict[str, dict[str, Form]] = {
+            form.declaration: {} for form in forms if form.name == name and form.kind != "out"
         }
+        changing: dict[str, dict[str, Form]] = {declaration: {} for declaration in rows}
         for form in forms:
             if form.declaration in rows:
-                rows[form.declaration][form.kind] = form
+                (changing if form.tensor_numbers else rows)[form.declaration][form.kind] = form
         if not rows:
             known = sorted({form.name for form in forms if not form.by})
             raise ValueError(f"{name}: there is no operator of this name, only {known}")
@@ -68,9 +69,11 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
         if kernels:
             return _made(declared, [], _caller_of_kernel(kernels[0], declared), has_out=False)
         # What is updated may be called out.
-        has_out = "out" in inspect.signature(declared).parameters and not any(UPDATING in row for row in rows.values())
+        has_out = "out" in inspect.signature(declared).parameters and not any(
+            "updating" in row for row in rows.values()
+        )
         _check_out(name, rows, inspect.signature(declared).parameters["out"] if has_out else None)
-        callers = [_Caller(name, by_kind, len(rows) > 1) for by_kind in rows.values()]
+        callers = [_Caller(name, by_kind, changing[row], len(rows) > 1) for row, by_kind in rows.items()]
 
         def otherwise(*args: Any) -> Any:
             *inputs, out = args if has_out else (*args, None)
@@ -86,7 +89,9 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
             return callers[0](inputs, out)
 
         ways = [
-            one for by_kind in rows.values() for one in way(next(iter(by_kind.values())), returns=FUNCTIONAL in by_kind)
+            one
+            for by_kind in rows.values()
+            for one in way(next(iter(by_kind.values())), returns="functional" in by_kind)
         ]
         public_function = _made(declared, ways, otherwise, has_out=has_out)
         return public_function
@@ -142,32 +147,34 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     return checked
 
 
-def _check_out(name: str, rows: dict[str, dict[int, Form]], out: inspect.Parameter | None) -> None:
+def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
     """Raise ``ValueError`` unless each operator has the forms that a signature with this ``out`` calls."""
     for declaration, by_kind in rows.items():
-        if out is not None and WRITING not in by_kind:
+        if out is not None and "writing" not in by_kind:
             raise ValueError(f"{name}: out needs a form of {declaration} that writes, and its row has none")
-        if (out is None or out.default is None) and WRITING in by_kind and FUNCTIONAL not in by_kind:
+        if (out is None or out.default is None) and "writing" in by_kind and "functional" not in by_kind:
             raise ValueError(f"{name}: {declaration} only writes, so that out must be an argument without a default")
 
 
 class _Caller:
-    """Calls the forms of one declaration."""
+    """Calls the forms of one declaration: in compiled programs ``changing``, where a number in them changes."""
 
-    def __init__(self, name: str, by_kind: dict[int, Form], is_one_of_several: bool) -> None:
+    def __init__(self, name: str, by_kind: dict[str, Form], changing: dict[str, Form], is_one_of_several: bool) -> None:
         self.name = name
         self.by_kind = by_kind
         self.calls = {kind: by_position(form.op, form.op) for kind, form in by_kind.items()}
+        self.changing = {kind: by_position(form.op, form.op) for kind, form in changing.items()}
         self.written = {
-            kind: [len(form.kinds)] if kind & WRITING else [*form.written.values()] for kind, form in by_kind.items()
+            kind: [len(form.kinds)] if kind == "writing" else [*form.written.values()] for kind, form in by_kind.items()
         }
-        self.form = by_kind.get(FUNCTIONAL) or by_kind.get(UPDATING) or by_kind[WRITING]
+        self.form = by_kind.get("functional") or by_kind.get("updating") or by_kind["writing"]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
-        _ = self.form.required  # now: until Python 3.12 Dynamo cannot trace the first read of a cached_property
+        # Now: until Python 3.12 Dynamo cannot trace the first read of a cached_property.
+        _ = self.form.required, self.form.name
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
     def __call__(self, args: list[Any], out: Any) -> Any:
-        contract.check_defined(self.form, tuple(args), {"out": out} if self.form.kind == WRITING else {})
+        contract.check_defined(self.form, tuple(args), {"out": out} if self.form.kind == "writing" else {})
         for argument, place in self.numbers.items():
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
@@ -187,14 +194,14 @@ class _Caller:
                 expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"
                 cure = "; make one with torch.full_like" if isinstance(x, _NUMBERS) else ""
                 raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}{cure}")
-        if out is None and self.form.kind != WRITING:
+        if out is None and self.form.kind != "writing":
             return self._call(self.form.kind, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()}
         refuse_gradients(self.name, **tensors, out=out)
-        self._call(WRITING, [*args, out])
-        return out if FUNCTIONAL in self.by_kind else None
+        self._call("writing", [*args, out])
+        return out if "functional" in self.by_kind else None
 
-    def _call(self, kind: int, args: list[Any]) -> Any:
+    def _call(self, kind: str, args: list[Any]) -> Any:
         form, call = self.by_kind[kind], self.calls[kind]
         places = self.numbers.values()
         if not is_compiling() and not any(isinstance(args[place], _SYMBOLIC) for place in places):
@@ -203,8 +210,8 @@ class _Caller:
                 if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
                     raise no_gradient(form.op, argument, form.promises.instead)
             return call(*args)
-        if kind | TENSOR_NUMBERS in self.by_kind and not all(is_constant(args[place]) for place in places):
-            call = self.calls[kind | TENSOR_NUMBERS]
+        if kind in self.changing and not all(is_constant(args[place]) for place in places):
+            call = self.changing[kind]
             args = [as_tensor(x) if place in places else x for place, x in enumerate(args)]
             for argument, place in self.numbers.items():
                 if args[place].is_complex():
@@ -214,7 +221,7 @@ class _Caller:
         views = {place: args[place] for place in self.written[kind]}
         views = {place: x for place, x in views.items() if isinstance(x, Tensor) and private.base(x) is not None}
         for place, x in views.items():
-            args[place] = torch.empty_like(x) if kind == WRITING else x.clone()
+            args[place] = torch.empty_like(x) if kind == "writing" else x.clone()
         result = call(*args)
         for place, x in views.items():
             x.copy_(args[place])
@@ -271,7 +278,7 @@ def is_constant(number: Any) -> bool:
 
 
 def as_tensor(number: Any) -> Tensor:
-    """Return a number as a form with ``TENSOR_NUMBERS`` takes it, which is no complex one."""
+    """Return a number as a form with ``tensor_numbers`` takes it, which is no complex one."""
     if not isinstance(number, _NUMBERS):  # a NumPy scalar, which Dynamo traces as an array
         tensor = torch.as_tensor(number)
         return tensor if tensor.is_complex() else tensor.to("cpu", torch.float64)

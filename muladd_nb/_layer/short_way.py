@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from .. import _C
 from . import torch_private as private
 from .derivative import recorders
-from .operator import FUNCTIONAL, WRITING, Form
+from .operator import Form
 
 _C.set_up(
     private.QUIET,
@@ -53,7 +53,7 @@ def way(form: Form, *, returns: bool) -> list[Way]:
 def caller(form: Form) -> Callable[..., Any]:
     """Return what calls an operator that returns its results with all arguments by position."""
     call: Callable[..., Any] = form.op
-    if form.kind != FUNCTIONAL:
+    if form.kind != "functional" or form.tensor_numbers:
         return call
     parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]
     return function(parameters, way(form, returns=True), call, call, has_out=False)
@@ -90,7 +90,7 @@ def function(
 
 def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
     """Return a kernel at Autograd that takes the short way of an operator, where it has one, or calls ``kernel``."""
-    if form.kind not in (FUNCTIONAL, WRITING):
+    if form.kind not in ("functional", "writing") or form.tensor_numbers:
         return kernel
     private.skip_in_dynamo(kernel)
     arguments = private.arguments(form.op)
@@ -99,9 +99,9 @@ def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
             ("keyset", False, None, False),
             *((x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in arguments),
         ],
-        way(form, returns=form.kind == FUNCTIONAL),
+        way(form, returns=form.kind == "functional"),
         kernel,
         kernel,
-        has_out=form.kind == WRITING,
+        has_out=form.kind == "writing",
         leading=1,
     )

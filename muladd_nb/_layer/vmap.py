@@ -11,13 +11,13 @@ from torch import Tensor
 from . import contract
 from . import torch_private as private
 from ._library import implement
-from .operator import OUT, WRITING, Form, by_position, complete
+from .operator import Form, by_position, complete
 
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
-    call = by_position(form.op, form.op) if form.kind & OUT else form.op
-    written = {"out": len(form.kinds)} if form.kind & (WRITING | OUT) else form.written
+    call = by_position(form.op, form.op) if form.kind == "out" else form.op
+    written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     instead = "" if form.written else ", or use the operator that returns its result"
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any, **numbers: Any) -> tuple[Any, Any]:
@@ -44,7 +44,7 @@ def register(form: Form) -> None:
             result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
-    if form.kind & OUT:
+    if form.kind == "out":
         implement_rule(form, rule, call)
     else:
         torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))

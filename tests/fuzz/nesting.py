@@ -19,8 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from muladd_nb._layer.operator import TENSOR_NUMBERS
-
 COUNTS = Counter()
 
 
@@ -32,7 +30,7 @@ def aten(call):
     """The same in ATen; under autocast ours compute in its dtype, float64 excepted, and ATen's mul does not."""
 
     def function(*x, c):
-        if call.form.kind & TENSOR_NUMBERS:
+        if call.form.tensor_numbers:
             torch.tensor(c)  # which torch itself refuses in some nestings
         if not torch.is_autocast_enabled("cpu") or x[0].dtype == torch.float64:
             return call.expected(*x, c=c)

@@ -10,11 +10,10 @@ import random
 import pytest
 import torch
 
-from muladd_nb._layer.operator import OUT, TENSOR_NUMBERS, UPDATING, WRITING
 from muladd_nb._operators import FORMS
 
 CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # of each operator
-FORMS = [form for form in FORMS if not form.kind & TENSOR_NUMBERS]
+FORMS = [form for form in FORMS if not form.tensor_numbers]
 
 
 class Calls:
@@ -69,7 +68,7 @@ class Calls:
                 args.append(None if absent else self.laid_out(self.elements(of, own), written=written))
             else:
                 args.append({"float": self.choose.uniform(0.5, 2), "int": self.choose.randint(1, 4)}.get(kind, True))
-        if not form.kind & (WRITING | OUT):
+        if form.kind not in ("writing", "out"):
             return args, None
         return args, self.laid_out(self.elements(shape, form.result_dtypes(args)[0]), written=True)
 
@@ -80,7 +79,7 @@ def run(form, args, out):
     names = [x.name for x in form.op._schema.arguments if x.kwarg_only]
     by_place = len(given) - len(names)
     result = form.op(*given[:by_place], **dict(zip(names, given[by_place:], strict=True)))
-    if form.kind & UPDATING:
+    if form.kind == "updating":
         return [args[place] for place in form.written.values()]
     return [out] if out is not None else list(result) if isinstance(result, tuple) else [result]
 

@@ -36,13 +36,6 @@ void define_module(nanobind::module_& m) {
     static std::atomic<bool> registered = false;
     return registered.exchange(true);
   });
-  for (const auto& [name, form] :
-       {std::pair("FUNCTIONAL", functional),
-        {"WRITING", writing},
-        {"OUT", out},
-        {"TENSOR_NUMBERS", tensor_numbers},
-        {"UPDATING", updating}})
-    m.attr(name) = static_cast<unsigned>(form);
   // What a declaration says, also one that stands in Python alone: the name of the operator, and of each argument its
   // name, what it is, and whether it is written to.
   m.def("read", [](const std::string& declaration) {
@@ -56,10 +49,10 @@ void define_module(nanobind::module_& m) {
       throw nanobind::value_error((declaration + ": " + error).c_str());
     }
   });
-  // Every form of every operator: its declaration, its name in the dispatcher, the dtypes of C, and those that its
-  // results and its tensors have of their own, an empty name where they are of C; whether it broadcasts; and of a
-  // derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the arguments
-  // that it reads beside the gradient, and what it is if that is a constant.
+  // Every form of every operator: its declaration, which form it is, its name in the dispatcher, the dtypes of C, and
+  // those that its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts;
+  // and of a derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the
+  // arguments that it reads beside the gradient, and what it is if that is a constant.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;
@@ -87,7 +80,8 @@ void define_module(nanobind::module_& m) {
       }
       nanobind::dict record;
       record["declaration"] = std::string(Op::signature.declaration);
-      record["kind"] = form;
+      record["kind"] = form & functional ? "functional" : form & writing ? "writing" : form & out ? "out" : "updating";
+      record["tensor_numbers"] = (form & tensor_numbers) != 0;
       record["name"] = Op::signature.qualified(form);
       record["dtypes"] = dtypes;
       record["of_results"] = names(described.results, Op::Kernel::kResults);

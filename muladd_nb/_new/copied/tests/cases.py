@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from my_ops._layer.kernel import Kernel
-from my_ops._layer.operator import OUT, WRITING
 from my_ops._layer.torch_private import arguments
 from my_ops._operators import FORMS, TABLE
 
@@ -78,7 +77,7 @@ class Case:
         declared = {self.name, self.name.removesuffix("_out")}
         self.forms = [form for form in FORMS if form.operator in declared]
         # Not the form that returns `out`, which is for ExecuTorch: programs in Python call the others.
-        self.ops = [form.op for form in self.forms if form.kind != OUT]
+        self.ops = [form.op for form in self.forms if form.kind != "out"]
         self.dtypes = self.forms[0].dtypes
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
         self.written = {*self.forms[0].written}
@@ -90,7 +89,7 @@ class Case:
         if self.kernel:
             self._take_lists_apart()
         self.has_cuda = self.ops[0].has_kernel_for_dispatch_key("CUDA")
-        self.has_out = any(form.kind == WRITING for form in self.forms)
+        self.has_out = any(form.kind == "writing" for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
         self.broadcasts = self.forms[0].broadcasts
         self.first = self.names.index(self.forms[0].first)  # the place of a tensor of the dtype that is tried
