@@ -24,6 +24,8 @@ _CALLED = {
     r"\belementwise/plain/": "elementwise/own_kernel/",
     r"\belementwise::computed_t\b": "elementwise::compute_t",
     r"\b(cuda_)?kernels_of_its_own\b": r"\1own_kernels",
+    r"^(from \._layer\.operator import )FUNCTIONAL, ": r"\1",
+    r"\bFUNCTIONAL(?=, OP\b)": '"functional"',
     r"^using (elementwise::functional.*), elementwise::Operator;$": (
         r"using elementwise::differentiable, elementwise::Operator;\nusing \1;"
     ),
