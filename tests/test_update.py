@@ -132,6 +132,14 @@ def test_a_project_that_has_no_record_is_adapted(project, capsys):
     assert main(["add", POPCOUNT]) == 0
 
 
+def test_the_file_of_a_kernel_of_ones_own_follows_what_forms_are_called(project):
+    file = Path("python/my_ops/_own.py")
+    import_of, call = "from ._layer.operator import {}Form\n", 'FORM = Form("own(Tensor x)", {}, OP, DTYPES)\n'
+    file.write_text(import_of.format("FUNCTIONAL, ") + call.format("FUNCTIONAL"))
+    assert main(["update"]) == 0
+    assert file.read_text() == import_of.format("") + call.format('"functional"')
+
+
 def refused(capsys, *command):
     before = contents()
     capsys.readouterr()
