@@ -7,6 +7,16 @@ and a C++ program links the library at :func:`library_path`, which registers the
 
 The kernels are compiled on demand, against the installed ExecuTorch, whose C++ interface has no version:
 ``pip install . -Csetup-args=-Dexecutorch=enabled --no-build-isolation``.
+
+Examples
+--------
+>>> import muladd_nb.executorch
+>>> muladd_nb.executorch.load()
+>>> from executorch.runtime import Runtime
+>>> "muladd_nb::mymuladd.out" in Runtime.get().operator_registry.operator_names
+True
+>>> muladd_nb.executorch.library_path()
+'.../libmuladd_nb_executorch.so'
 """
 
 from __future__ import annotations

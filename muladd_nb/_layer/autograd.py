@@ -17,7 +17,7 @@ from .short_way import before, caller
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 # A number has no partial derivative, also where it comes as a tensor.
-_INSTEAD = {"functional": f"give it a partial derivative in {TABLE}"}
+_INSTEAD = f"give it a partial derivative in {TABLE}"
 
 
 def register(form: Form) -> None:
@@ -44,6 +44,7 @@ def register(form: Form) -> None:
     compiled = promises.fused == "formula"
     partials: Mapping[str, Any] = {**_constants(form), **promises.partials}
     kernels = _kernels(form)
+    lacks_some = not form.inputs.keys() <= {*partials, *kernels}
     at_once = None
     if promises.one_pass or not (form.by or promises.partials or kernels.keys() <= partials.keys()):
         at_once = next((_at_once(form, one) for one in form.family.values() if one.has_all_gradients), None)
@@ -54,14 +55,12 @@ def register(form: Form) -> None:
         # torch.func differentiates no formula while an operator runs.
         in_forward_mode=_refuse(form, "take reverse mode, or give the operator") if len(form.by) > 2 else None,
         at_once=at_once,
-        formula=promises.formula
-        if compiled or {*form.inputs} - {*partials, *kernels}
-        else None,  # what is said already
+        formula=promises.formula if compiled or lacks_some else None,
         compiled=compiled,
         times=times,
         node=promises.node,
-        instead=promises.instead or _INSTEAD.get(form.kind if not form.tensor_numbers else ""),
-        aten=promises.aten if form.kind == "functional" and not form.tensor_numbers else None,
+        instead=promises.instead or (None if form.tensor_numbers else _INSTEAD),
+        aten=None if form.tensor_numbers else promises.aten,
         shortened=lambda kernel: before(kernel, form),
         mixed=_mixed(form),
         broadcasts=form.broadcasts,

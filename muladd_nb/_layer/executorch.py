@@ -67,6 +67,11 @@ def load() -> None:
 def library_path() -> str:
     """Return where the kernels for the ExecuTorch runtime are, a library that registers them when it is opened.
 
+    Returns
+    -------
+    str
+        Its absolute path.
+
     Raises
     ------
     ImportError
