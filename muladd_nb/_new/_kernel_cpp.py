@@ -1,0 +1,132 @@
+"""What the C++ of a kernel's operator is made of: what is given to the kernel, and how an element is computed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ._kernel_words import base, factors, first, identifiers, is_tensor, named, read, written
+from ._schema import CPP_KEYWORDS, Argument, Schema, functor_name
+
+_TYPES = {
+    "Tensor": "Tensor",
+    "float": "double",
+    "int": "int64_t",
+    "bool": "bool",
+    "str": "std::string",
+    "ScalarType": "torch::headeronly::ScalarType",
+    "Device": "torch::stable::Device",
+    "Layout": "torch::headeronly::Layout",
+    "MemoryFormat": "torch::headeronly::MemoryFormat",
+}
+
+
+class Cpp:
+    """The C++ of an operator: a name for each argument, and from these the words of the templates."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.results = ["out"] if schema.results == 1 else [f"out{i}" for i in range(schema.results)]
+        of_macros = {x.name for x in schema.arguments if x.name.isupper() and len(x.name) > 1}
+        taken = identifiers("kernel.h", "kernel.cpp") | CPP_KEYWORDS | of_macros
+        taken |= {"errno", "std", "value", "k", functor_name(schema.name), *self.results}
+        taken |= {word for cpp in _TYPES.values() for word in re.findall(r"\w+", cpp)} | {"optional", "vector"}
+        self.names = named((x.name for x in schema.arguments), taken)
+        dense = named((f"{self.names[x.name]}_dense" for x in written(schema)), taken | set(self.names.values()))
+        self.dense = dict(zip((x.name for x in written(schema)), dense.values(), strict=True))
+        self.kept = [x for x in schema.arguments if x in factors(schema) or is_tensor(x)]  # by the kernel
+
+    def words(self) -> dict[str, str]:
+        """Return what stands for each ``@name@`` of kernel.h, kernel.cpp and kernel.cu."""
+        schema, names, results = self.schema, self.names, self.results
+        one = first(schema)
+        first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
+        like_it = f"elementwise::empty(kOperator, {first_tensor}, {first_tensor}.sizes())"
+        memory = [f".{out} = {out}.mutable_data_ptr()" for out in results]
+        write_back = [f"elementwise::write_back({names[x]}, {dense});" for x, dense in self.dense.items()]
+        tuple_of = f"std::tuple<{', '.join(['Tensor'] * len(results))}>"
+        return {
+            "name": schema.name,
+            "stem": schema.stem,
+            "functor": functor_name(schema.name),
+            "schema": schema.text.replace("\\", "\\\\").replace('"', '\\"'),
+            "declaration": f"{schema.name}(Tensor {one.name})",
+            "parameters": ", ".join(map(self._parameter, schema.arguments)),
+            "members": _lines("  ", [*map(self._member, self.kept), *(f"T* {out};" for out in results)]),
+            "elements": _lines("    ", self._computation()),
+            "check": _lines("  ", self._checks()),
+            "contiguous": _lines("  ", self._contiguous()),
+            "allocate": _lines("  ", [f"Tensor {out} = {like_it};" for out in results]),
+            "given": _lines("      ", [f"{x}," for x in [*map(self._initializer, self.kept), *memory]]),
+            "first": first_tensor,
+            "write_back": _lines("  ", write_back),
+            "return": {0: "", 1: "  return out;"}.get(len(results), f"  return {{{', '.join(results)}}};"),
+            "result": {0: "void", 1: "Tensor"}.get(len(results), tuple_of),
+        }
+
+    def _parameter(self, x: Argument) -> str:
+        type_ = _TYPES[base(x)]
+        for suffix in re.findall(r"\?|\[\]", x.type):
+            type_ = f"std::{'optional' if suffix == '?' else 'vector'}<{type_}>"
+        return f"{'[[maybe_unused]] ' * (x not in self.kept)}{type_} {self.names[x.name]}"
+
+    def _member(self, x: Argument) -> str:
+        const = "" if x.is_written else "const "
+        if x.type == "Tensor[]":
+            return f"elementwise::Pointers<{const}T> {self.names[x.name]};"
+        return f"{const}T* {self.names[x.name]};" if is_tensor(x) else f"{_TYPES[base(x)]} {self.names[x.name]};"
+
+    def _initializer(self, x: Argument) -> str:
+        name = self.names[x.name]
+        if not is_tensor(x):
+            return f".{name} = {name}{'.value_or(1)' * x.type.endswith('?')}"
+        of_list = f'kOperator, "{x.name}", ' if x.type == "Tensor[]" else ""
+        return f".{name} = elementwise::{'mutable_' * x.is_written}data({of_list}{self.dense.get(x.name, name)})"
+
+    def _computation(self) -> list[str]:
+        """Return the product of what is always there, times what may not be, and where it goes."""
+        always = [x for x in factors(self.schema) if x.type not in ("Tensor?", "Tensor[]")]
+        product = " * ".join(f"static_cast<C>({self.names[x.name]}{'[i]' * is_tensor(x)})" for x in always)
+        lines = [f"C value = {product or '1'};"]
+        for x in factors(self.schema):
+            if x not in always:
+                where, element = self._each(x)
+                lines.append(f"{where}value *= static_cast<C>({element});")
+        for x in written(self.schema):
+            where, element = self._each(x)
+            lines.append(f"{where}{element} = static_cast<T>(static_cast<C>({element}) * value);")
+        return lines + [f"{out}[i] = static_cast<T>(value);" for out in self.results]
+
+    def _each(self, x: Argument) -> tuple[str, str]:
+        """Return what a statement for each tensor of an argument begins with, and an element in it."""
+        name = self.names[x.name]
+        if x.type == "Tensor[]":
+            return f"for (int64_t k = 0; k < {name}.count; k++) ", f"{name}.of[k][i]"
+        return f"if ({name}) " if x.type == "Tensor?" else "", f"{name}[i]"
+
+    def _checks(self) -> list[str]:
+        schema, one = self.schema, first(self.schema)
+        lines = []
+        if one.type == "Tensor[]":
+            sentence = f'"{one.name} must have a tensor, got none"'
+            lines.append(f"if ({self.names[one.name]}.empty()) elementwise::contract::fail(kOperator, {sentence});")
+        lines.append(f"elementwise::check_alike(kOperator, {self._list(filter(is_tensor, schema.arguments))});")
+        if written(schema):
+            both = f"{self._list(written(schema))}, {self._list(read(schema))}"
+            lines.append(f"elementwise::check_written(kOperator, {both});")
+        return lines
+
+    def _list(self, arguments: Iterable[Argument]) -> str:
+        items = (f'{{"{x.name}", {self.names[x.name]}}}' for x in arguments)
+        return f"{{{', '.join(items)}}}"
+
+    def _contiguous(self) -> list[str]:
+        names = self.names
+        lines = [f"{names[x.name]} = elementwise::contiguous({names[x.name]});" for x in read(self.schema)]
+        if self.dense:
+            lines.append("// Of what is written, the same memory, or a copy that is written back.")
+        return lines + [f"auto {dense} = elementwise::contiguous({names[x]});" for x, dense in self.dense.items()]
+
+
+def _lines(margin: str, lines: Iterable[str]) -> str:
+    return "\n".join(f"{margin}{line}" for line in lines)

@@ -1,0 +1,132 @@
+"""What Python adds to a kernel's operator: a fake kernel, a batching rule, and the derivative of its product."""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+from . import _format
+from ._kernel_words import base, factors, fill, first, identifiers, is_tensor, named, read, template, written
+from ._schema import Argument, Schema
+
+_TYPES = {
+    "ScalarType": "torch.dtype",
+    "Device": "torch.device",
+    "Layout": "torch.layout",
+    "MemoryFormat": "torch.memory_format",
+}
+
+
+def annotation(argument: Argument) -> str:
+    """Return the type of an argument."""
+    text = _TYPES.get(base(argument), base(argument))
+    for suffix in re.findall(r"\?|\[\]", argument.type):
+        text = f"list[{text}]" if suffix == "[]" else f"{text} | None"
+    return text
+
+
+def result(schema: Schema) -> str:
+    """Return the type of what is returned."""
+    return {0: "None", 1: "Tensor"}.get(schema.results, f"tuple[{', '.join(['Tensor'] * schema.results)}]")
+
+
+class Python:
+    """The Python of an operator: a name for each argument, and from these the words of the templates."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.grads = ["grad"] if schema.results == 1 else [f"grad{i}" for i in range(schema.results)]
+        taken = identifiers("kernel.py.in", "derivative.py.in") | {*keyword.kwlist, *self.grads}
+        taken |= {"list", "tuple", "str", "int", "float", "bool", "Kernel", "product", "grad", "tangent"}
+        self.names = named((x.name for x in schema.arguments), taken)
+        tangents = named((f"{x}_tangent" for x in self.names.values()), taken | set(self.names.values()))
+        self.tangents = dict(zip(self.names, tangents.values(), strict=True))
+
+    def words(self) -> dict[str, str]:
+        """Return what stands for each ``@name@`` of kernel.py.in."""
+        schema, names = self.schema, self.names
+        one = first(schema)
+        first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
+        made = ", ".join([f"{first_tensor}.new_empty({first_tensor}.shape)"] * schema.results)
+        returns = f"    # The strides of the real result: compiled code relies on them.\n    return {made}"
+        check = _format.python("    FORM.check(", [*names.values()], ")")
+        parameters = [f"{names[x.name]}: {annotation(x)}" for x in schema.arguments]
+        # There is none of a write, or for a list.
+        is_differentiable = not written(schema) and not any(x.type == "Tensor[]" for x in schema.arguments)
+        derivative = self._derivative() if is_differentiable else ""
+        imports = f"from ._layer.kernel import Kernel{', product' * ('product(' in derivative)}"
+        if is_differentiable:
+            imports = f"from ._layer.derivative import derivative\n{imports}"
+        elif not written(schema):
+            derivative = (
+                "\n\n# A gradient has no place for a list: what has a derivative takes its tensors one by one.\n"
+                "FORM.without_derivative()"
+            )
+        return {
+            "and_derivative": ", a batching rule and a derivative" if is_differentiable else " and a batching rule",
+            "imports": imports,
+            "define_fake": _format.python("def _fake(", parameters, f") -> {result(schema)}:"),
+            "check_fake": f"    # What src/{schema.stem}.cpp refuses.\n{check}",
+            "fake_returns": returns if schema.results else "",
+            "out_dims": {0: "None", 1: "0"}.get(schema.results, f"({', '.join('0' * schema.results)})"),
+            "derivative": derivative,
+        }
+
+    def _derivative(self) -> str:
+        """Return the derivative of the product: the gradient, or a tangent, times the other factors."""
+        schema, names, tangents = self.schema, self.names, self.tangents
+        required = [x for x in read(schema) if x.type == "Tensor"]
+        optional = [x for x in read(schema) if x.type == "Tensor?"]
+        parameters = ["needs: tuple[bool, ...]", "saved: tuple[Any, ...]", *(f"{x}: Tensor" for x in self.grads)]
+        more = [
+            f"    if {names[x.name]} is not None:\n"
+            + _broken(f"        tangent = tangent + {self._times(tangents[x.name], x)}")
+            for x in optional
+        ]
+        unpacked = [tangents[x.name] if is_tensor(x) else "_" for x in schema.arguments]
+        words = {
+            "define_vjp": _format.python("def _vjp(", parameters, ") -> tuple[Tensor | None, ...]:"),
+            "unpack_saved": f"{_unpacked([*names.values()])} = saved",
+            "gradients": _returned([self._gradient(x) for x in schema.arguments]),
+            "python_result": result(schema),
+            "unpack_tangents": f"{_unpacked(unpacked)} = tangents",
+            "first_tangent": _sum("tangent", [self._times(tangents[x.name], x) for x in required]),
+            "more_tangents": "\n".join(more),
+            "tangents_returned": ", ".join(["tangent", *["tangent.clone()"] * (schema.results - 1)]),
+        }
+        return fill(template("derivative.py.in").rstrip("\n"), words)
+
+    def _times(self, factor: str, without: Argument) -> str:
+        others = [self.names[x.name] for x in factors(self.schema) if x is not without]
+        return f"{factor} * product({', '.join(others)})" if others else factor
+
+    def _gradient(self, x: Argument) -> str:
+        if not is_tensor(x):
+            return "None"
+        grad = self.grads[0] if len(self.grads) == 1 else f"({' + '.join(self.grads)})"
+        absent = f"None if {self.names[x.name]} is None else " if x.type == "Tensor?" else ""
+        return absent + self._times(grad, x)
+
+
+def _unpacked(names: list[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else f"({names[0]},)"
+
+
+def _returned(items: list[str]) -> str:
+    if len(items) == 1:
+        return f"    return ({items[0]},)"
+    return "\n".join(["    return (", *(f"        {item}," for item in items), "    )"])
+
+
+def _sum(name: str, terms: list[str]) -> str:
+    line = f"{name} = {' + '.join(terms)}"
+    if len(line) + 4 <= _format.WIDTH:
+        return line
+    lines = [f"    {name} = {terms[0]}", *(f"    {name} = {name} + {term}" for term in terms[1:])]
+    return "\n".join(map(_broken, lines)).lstrip()
+
+
+def _broken(line: str) -> str:
+    """Return a line with its product broken, if it is too long."""
+    head, product, others = line.partition("product(")
+    return _format.python(head + product, others[:-1].split(", "), ")") if product else line
