@@ -492,7 +492,7 @@ import torch
 from test_compile import defined, lowering
 
 torch.compiler.config.cache_key_tag = ""
-lowering.tag_caches(Path({package!r}))
+lowering.tag_caches(Path({package!r}), [])
 op = defined("op", "Tensor x", lambda x: {factor} * x, formula=lambda x: {factor} * x, fused="formula")
 x = torch.ones(40, requires_grad=True)
 y = torch.compile(lambda x: op(x), fullgraph=True)(x)
@@ -540,15 +540,21 @@ def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_
         assert status == 0, stderr
 
 
-def test_the_tag_of_these_caches_is_that_of_the_files(tmp_path):
-    def tag(text):
-        (tmp_path / "_operators.py").write_text(text)
+def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_path):
+    """Of a functor, too: where its derivative is a constant, C++ declares that, and a program has it in it."""
+    (tmp_path / "formulas").mkdir()
+
+    def tag(row, formula="x", declared=2.0):
+        (tmp_path / "_operators.py").write_text(row)
+        (tmp_path / "formulas" / "one.py").write_text(formula)
         with torch.compiler.config.patch(cache_key_tag="the user's"):
-            lowering.tag_caches(tmp_path)
+            lowering.tag_caches(tmp_path, [{"constant": declared}])
             return torch.compiler.config.cache_key_tag
 
-    assert tag("a derivative") == tag("a derivative") != tag("another")
-    assert tag("a derivative").startswith("the user's ")
+    tags = [tag("a"), tag("b"), tag("a", "2 * x"), tag("a", declared=3.0)]
+    assert len({*tags}) == 4
+    assert tag("a") == tags[0]
+    assert tags[0].startswith("the user's ")
 
 
 def test_strides_survive_compilation(device):
