@@ -21,9 +21,10 @@ __all__ = ["Elementwise", "register"]
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
     """Register what the operators of ``table`` promise with every subsystem, and return their forms."""
-    forms = declared(_C.operators(), table)
+    operators = _C.operators()
+    forms = declared(operators, table)
     for subsystem in (fake, lowering, autograd, mutation, vmap, autocast, flops, nested, negative, unsupported):
         for form in forms:
             subsystem.register(form)
-    lowering.tag_caches(Path(__file__).parent.parent)
+    lowering.tag_caches(Path(__file__).parent.parent, operators)
     return forms

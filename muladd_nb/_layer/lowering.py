@@ -69,10 +69,13 @@ def register_waiting() -> None:
     _waiting.clear()  # now, for another thread may be here, too
 
 
-def tag_caches(package: Path) -> None:
-    """Let the caches of compiled programs know the Python of a package: they know an operator by its name alone."""
-    files = sorted([*package.glob("*.py"), *package.glob("_layer/*.py")])
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+def tag_caches(package: Path, operators: Any) -> None:
+    """Let the caches of compiled programs know the Python of a package, and what C++ declared.
+
+    They know an operator by its name alone. A functor's derivative is declared where it is a number.
+    """
+    python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
+    digest = hashlib.sha256(b"".join([*python, repr(operators).encode()])).hexdigest()
     torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
 
 

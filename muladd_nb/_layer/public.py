@@ -67,7 +67,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
             raise ValueError(f"{name}: there is no operator of this name, only {known}")
         kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
         if kernels:
-            return _made(declared, [], _caller_of_kernel(kernels[0], declared), has_out=False)
+            return _made(declared, [], kernels, _caller_of_kernel(kernels[0], declared), has_out=False)
         # What is updated may be called out.
         has_out = "out" in inspect.signature(declared).parameters and not any(
             "updating" in row for row in rows.values()
@@ -93,21 +93,38 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
             for by_kind in rows.values()
             for one in way(next(iter(by_kind.values())), returns="functional" in by_kind)
         ]
-        public_function = _made(declared, ways, otherwise, has_out=has_out)
+        returning = [by_kind["functional"] for by_kind in rows.values() if "functional" in by_kind]
+        public_function = _made(declared, ways, returning, otherwise, has_out=has_out)
         return public_function
 
     return decorate
 
 
-def _made(declared: _Function, ways: Sequence[Way], otherwise: Callable[..., Any], *, has_out: bool) -> _Function:
+def _made(
+    declared: _Function,
+    ways: Sequence[Way],
+    returning: Sequence[Form | Kernel],
+    otherwise: Callable[..., Any],
+    *,
+    has_out: bool,
+) -> _Function:
     """Return a function with the signature of one that has no body, which refuses what does not fit that.
 
-    ``otherwise`` takes all arguments by position, where no way takes them.
+    ``otherwise`` takes all arguments by position, where no way takes them. A compiled program asks at each call whether
+    what Dynamo read here is still the same, which takes 1.4 us for all that ``otherwise`` reads. So where numbers are
+    constants, and there is no ``out``, it calls an operator of ``returning`` as it is.
     """
     parameters = inspect.signature(declared).parameters.values()
     names = [x.name for x in parameters]
     presets = {x.name: x.default for x in parameters if x.default is not x.empty}
     positional = [x.name for x in parameters if x.kind is not x.KEYWORD_ONLY]
+    without_out = (None,) if "out" in presets and has_out else ()
+    count = len(names) - len(without_out)
+    plain = tuple(
+        (by_position(x.op, x.op), tuple(x.numbers.values()), tuple(x.required.values()))
+        for x in returning
+        if without_out or not has_out
+    )
     in_c = function(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
         ways,
@@ -120,10 +137,19 @@ def _made(declared: _Function, ways: Sequence[Way], otherwise: Callable[..., Any
     def public_function(*args: Any, **kwargs: Any) -> Any:
         if not is_dynamo_compiling():
             return in_c(*args, **kwargs)
-        given = presets | dict(zip(positional, args, strict=False)) | kwargs
-        if len(args) > len(positional) or len(given) != len(names) or any(x in positional[: len(args)] for x in kwargs):
-            declared(*args, **kwargs)  # raises a TypeError
-        return otherwise(*(given[x] for x in names))
+        if len(args) == count and not kwargs:
+            args += without_out
+        else:
+            given = presets | dict(zip(positional, args, strict=False)) | kwargs
+            too_many = len(args) > len(positional) or any(x in positional[: len(args)] for x in kwargs)
+            if too_many or len(given) != len(names):
+                declared(*args, **kwargs)  # raises a TypeError
+            args = tuple(given[x] for x in names)
+        if not without_out or args[count] is None:
+            for call, numbers, tensors in plain:
+                if all(isinstance(args[x], Tensor) for x in tensors) and all(_is_plain(args[x]) for x in numbers):
+                    return call(*args[:count])
+        return otherwise(*args)
 
     made: Any = public_function
     return made
@@ -267,6 +293,14 @@ def refuse_gradients(op: str, **tensors: Any) -> None:
                 f"{op}: no gradient is recorded through out, but {name} requires grad; "
                 f"call it under torch.no_grad(), or detach {name}"
             )
+
+
+def _is_plain(number: Any) -> bool:
+    """Return whether a number is a constant of the program that is traced, and a float is near to it."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value
+
+    is_real = isinstance(number, (int, float)) and has_static_value(number)
+    return is_real and (isinstance(number, float) or -_INFINITE < number < _INFINITE)
 
 
 def is_constant(number: Any) -> bool:
