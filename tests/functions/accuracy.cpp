@@ -9,8 +9,9 @@
 //   ./accuracy exp double 0x1p-3 -1   the result and its error for these arguments, in order
 //
 // It prints: function, type, inputs, the largest error in units in the last place, the arguments it is at, the share of
-// results that is correctly rounded; for float functions of one argument the number of float16 and of bfloat16 whose
-// result, rounded once more, is not the correctly rounded one; and nanoseconds for an element, as compiled.
+// results that is correctly rounded; for float functions the number of results that, of all float16 and bfloat16 or all
+// pairs of them, and rounded once more, are not the correctly rounded ones (of three arguments, of a sample); and
+// nanoseconds for an element, as compiled.
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -92,65 +93,99 @@ void measure(const Function<T>& function, Loop<T> loop, int64_t n, Block<T>& blo
   }
 }
 
+// What is found in `total` arguments by `look`, which takes a block, the number of its first argument, how many it has,
+// and what is found so far.
+template <class T, class Look>
+Found<T> look_at_all(uint64_t total, int threads, const Look& look) {
+  std::vector<Found<T>> found(threads);
+  std::vector<std::thread> running;
+  for (int t = 0; t < threads; t++) {
+    running.emplace_back([&, t] {
+      const auto block = std::make_unique<Block<T>>();
+      Found<T> mine;
+      for (uint64_t first = t * kBlock; first < total; first += threads * kBlock)
+        look(*block, first, static_cast<int64_t>(std::min<uint64_t>(kBlock, total - first)), mine);
+      found[t] = mine;
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  for (int t = 1; t < threads; t++) found[0].add(found[t]);
+  return found[0];
+}
+
 template <class T>
 Found<T> measure_all(const Function<T>& function, Loop<T> loop, const Options& options) {
   const bool every = std::is_same_v<T, float> && function.arguments == 1;
   const uint64_t total = every ? uint64_t{1} << 32 : options.samples;
-  std::vector<Found<T>> found(options.threads);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < options.threads; t++) {
-    threads.emplace_back([&, t] {
-      const auto block = std::make_unique<Block<T>>();
-      Found<T> mine;
-      for (uint64_t first = t * kBlock; first < total; first += options.threads * kBlock) {
-        const int64_t n = std::min<uint64_t>(kBlock, total - first);
-        for (int64_t i = 0; i < n; i++) {
-          T x[3] = {number<T>(static_cast<bits_t<T>>(first + i))};
-          if (!every) random_arguments(options.seed, first + i, function, x);
-          for (int k = 0; k < 3; k++) block->x[k][i] = x[k];
-        }
-        measure(function, loop, n, *block, mine);
-      }
-      found[t] = mine;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (int t = 1; t < options.threads; t++) found[0].add(found[t]);
-  return found[0];
-}
-
-// The exact value rounded to `digits` digits, with exponents from `least` on.
-Quad rounded(Quad x, int digits, int least, int most) {
-  if (x != x || x == 0 || x - x != 0) return x;
-  int e = -1080;
-  const Quad magnitude = x < 0 ? -x : x;
-  while (power_of_two(e + 1, x) <= magnitude && e < 1080) e++;
-  const Quad unit = power_of_two(std::max(e, least) - (digits - 1), x);
-  const Quad near = reference::rint(x / unit) * unit;
-  return near >= power_of_two(most, x) ? Quad(INFINITY) : near <= -power_of_two(most, x) ? Quad(-INFINITY) : near;
-}
-
-// The results for all numbers of a 16-bit type that are not, rounded to it once more, the correctly rounded ones.
-int differences(const Function<float>& function, Loop<float> loop, int digits, int least, int most) {
-  int count = 0;
-  for (uint32_t i = 0; i < 1 << 16; i++) {
-    float x[3] = {};
-    if (digits == 8) {
-      x[0] = number<float>(i << 16);
-    } else {
-      const int exponent = i >> 10 & 31, fraction = i & 1023;
-      const float magnitude = exponent == 31
-                                  ? (fraction ? NAN : INFINITY)
-                                  : std::ldexp(exponent ? 1024 + fraction : fraction, std::max(exponent, 1) - 25);
-      x[0] = i >> 15 ? -magnitude : magnitude;
+  return look_at_all<T>(total, options.threads, [&](Block<T>& block, uint64_t first, int64_t n, Found<T>& found) {
+    for (int64_t i = 0; i < n; i++) {
+      T x[3] = {number<T>(static_cast<bits_t<T>>(first + i))};
+      if (!every) random_arguments(options.seed, first + i, function, x);
+      for (int k = 0; k < 3; k++) block.x[k][i] = x[k];
     }
-    const float* const arguments[] = {x, x + 1, x + 2};
-    float result;
-    loop(1, arguments, &result);
-    const Quad got = rounded(result, digits, least, most), right = rounded(function.quad(x), digits, least, most);
-    count += got != right && (got == got || right == right);
+    measure(function, loop, n, block, found);
+  });
+}
+
+// The 16-bit types, as std::numeric_limits has the others.
+struct Float16 {
+  static constexpr int digits = 11, min_exponent = -13, max_exponent = 16;
+};
+struct Bfloat16 {
+  static constexpr int digits = 8, min_exponent = -125, max_exponent = 128;
+};
+
+// The nearest number of such a type.
+template <class Limits, class W>
+W rounded(W x) {
+  const W scale = one_over_unit<Limits>(x), near = reference::rint(x * scale) / scale;
+  const W beyond = power_of_two(Limits::max_exponent, x);
+  return near >= beyond ? W(INFINITY) : near <= -beyond ? W(-INFINITY) : near;
+}
+
+// How many results are not, rounded to a 16-bit type once more, the correctly rounded ones: of all numbers of the type,
+// all pairs of them, or of three arguments a sample.
+template <class Limits>
+uint64_t differences(const Function<float>& function, Loop<float> loop, const Options& options) {
+  constexpr int kFraction = Limits::digits - 1, kExponents = (1 << (15 - kFraction)) - 1;
+  std::vector<float> numbers;
+  for (int i = 0; i < 1 << 16; i++) {
+    const int exponent = i >> kFraction & kExponents, fraction = i & ((1 << kFraction) - 1);
+    const float magnitude = exponent == kExponents
+                                ? (fraction ? NAN : INFINITY)
+                                : std::ldexp(
+                                      (exponent ? 1 << kFraction : 0) + fraction,
+                                      std::max(exponent, 1) + Limits::min_exponent - 1 - Limits::digits);
+    numbers.push_back(i >> 15 ? -magnitude : magnitude);
   }
-  return count;
+  const bool every = function.arguments < 3;
+  const uint64_t total = every ? uint64_t{1} << 16 * function.arguments : options.samples;
+  const auto look = [&](Block<float>& block, uint64_t first, int64_t n, Found<float>& found) {
+    for (int64_t i = 0; i < n; i++) {
+      const uint64_t j = every ? first + i : Random{first + i}.bits();
+      for (int k = 0; k < 3; k++) block.x[k][i] = numbers[j >> 16 * k & 0xffff];
+    }
+    const float* const x[] = {block.x[0], block.x[1], block.x[2]};
+    loop(n, x, block.result);
+    function.wider(n, x, block.exact);
+    found.inputs += n;
+    for (int64_t i = 0; i < n; i++) {
+      const double got = rounded<Limits>(double{block.result[i]});
+      const double exact = block.exact[i], off = exact * kUncertain(0.0f);
+      const double right = rounded<Limits>(exact), up = rounded<Limits>(exact + off);
+      block.correct[i] = (got == right) | ((got != got) & (right != right));
+      block.undecided[i] = (up != rounded<Limits>(exact - off)) & (exact - exact == 0);
+    }
+    for (int64_t i = 0; i < n; i++) {
+      if (block.undecided[i]) {
+        const float arguments[] = {x[0][i], x[1][i], x[2][i]};
+        block.correct[i] = rounded<Limits>(Quad(block.result[i])) == rounded<Limits>(function.quad(arguments));
+      }
+      found.correct += block.correct[i];
+    }
+  };
+  const Found<float> found = look_at_all<float>(total, options.threads, look);
+  return found.inputs - found.correct;
 }
 
 template <class T>
@@ -209,11 +244,9 @@ int run(const char* name, const char* type, const Options& options) {
         hexadecimal(found.at, function.arguments).c_str(), double(found.correct) / double(found.inputs),
         found.undecided);
     if constexpr (std::is_same_v<T, float>) {
-      if (function.arguments == 1) {
-        std::printf(",%d,%d", differences(function, loop, 11, -14, 16), differences(function, loop, 8, -126, 128));
-      } else {
-        std::printf(",,");
-      }
+      for (const uint64_t count :
+           {differences<Float16>(function, loop, options), differences<Bfloat16>(function, loop, options)})
+        std::printf(",%" PRIu64, count);
     } else {
       std::printf(",,");
     }

@@ -173,20 +173,18 @@ W power_of_two(int n, W) {
   return W(power_of_two(half, 0.0)) * power_of_two(n - half, 0.0);
 }
 
-// One over the unit in the last place that a number of T near x has: 2^(p - 1 - e) where 2^e <= |x| < 2^(e + 1), within
-// the exponents of T's normal numbers.
-template <class T>
+// One over the unit in the last place that numbers with these limits have near x: 2^(p - 1 - e) where
+// 2^e <= |x| < 2^(e + 1), within the exponents of the normal ones.
+template <class Limits>
 double one_over_unit(double x) { // no branch and no call: of all floats
-  using Limits = std::numeric_limits<T>;
   const double least = power_of_two(Limits::min_exponent - 1, x), most = power_of_two(Limits::max_exponent - 1, x);
   double power = number<double>(bits(x) & uint64_t{0x7ff} << 52);
   power = power < least ? least : power;
   power = power > most ? most : power;
   return number<double>((uint64_t{2046} << 52) - bits(power)) * power_of_two(Limits::digits - 1, x);
 }
-template <class T, class W>
+template <class Limits, class W>
 W one_over_unit(W x) {
-  using Limits = std::numeric_limits<T>;
   const W magnitude = x < 0 ? -x : x;
   const double near = static_cast<double>(magnitude); // it may be the power of two above
   int e = static_cast<int>(bits(near) >> 52) - 1023;
@@ -210,7 +208,7 @@ double error_in_ulps(T result, W exact) {
   exact = exact < -most ? -most : exact;
   W error = got - exact;
   error = error < 0 ? -error : error;
-  const double ulps = static_cast<double>(error * one_over_unit<T>(exact));
+  const double ulps = static_cast<double>(error * one_over_unit<Limits>(exact));
   return ulps == ulps ? ulps : (result == result) == (exact == exact) ? 0 : INFINITY;
 }
 

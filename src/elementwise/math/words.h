@@ -112,15 +112,25 @@ ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
   return number<C>((n + kBias<C>) << kMantissa<C>);
 }
 
-// c[0] + c[1] x + c[2] x^2 + ... by Estrin's scheme: neighbours are joined, c[0] + c[1] x and so on, which leaves a
-// polynomial in x^2 of half as many coefficients. By Horner's rule each step would wait for the one before.
+// c[k] + c[k + 1] x + ... by Horner's rule, in a recursion: GCC 12 would not vectorise the elements around a loop.
+template <size_t k, class C, size_t n>
+ELEMENTWISE_MATH C horner(C x, const C (&c)[n]) {
+  if constexpr (k + 1 == n)
+    return c[k];
+  else
+    return std::fma(horner<k + 1>(x, c), x, c[k]);
+}
+
+// c[0] + c[1] x + c[2] x^2 + ... By Horner's rule alone each step would wait for the one before: of more than five
+// coefficients neighbours are joined, c[0] + c[1] x and so on (Estrin), which leaves a polynomial in x^2 of
+// half as many. Few waits are filled by other elements, and Horner's rule has the fewest operations.
 template <class C, size_t n, size_t... I>
 ELEMENTWISE_MATH C polynomial(C x, const C (&c)[n], std::index_sequence<I...>) {
-  if constexpr (n == 1) {
-    return c[0];
-  } else {
+  if constexpr (n > 5) {
     const C joined[] = {(2 * I + 1 < n ? std::fma(c[(2 * I + 1) % n], x, c[2 * I]) : c[2 * I])...};
     return polynomial(x * x, joined, std::make_index_sequence<(sizeof...(I) + 1) / 2>{});
+  } else {
+    return horner<0>(x, c);
   }
 }
 template <class C, size_t n>
