@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import contract, derivative
 from ._library import implement, namespace
-from .derivative import Kernel
+from .derivative import Kernel, Partial
 from .operator import TABLE, Form
 from .short_way import before, caller
 
@@ -52,8 +52,7 @@ def register(form: Form) -> None:
         form.op,
         partials,
         kernels=kernels,
-        # torch.func differentiates no formula while an operator runs.
-        in_forward_mode=_refuse(form, "take reverse mode, or give the operator") if len(form.by) > 2 else None,
+        short=_short(form),
         at_once=at_once,
         formula=promises.formula if compiled or lacks_some else None,
         compiled=compiled,
@@ -79,7 +78,7 @@ def _always(constant: float) -> Callable[[], float]:
     return lambda: constant
 
 
-def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
+def _kernels(form: Form) -> dict[str, Partial]:
     """Return what the derivatives by each input read, and what computes them: operators of the form's family."""
     if len(form.family) < 2:
         return {}
@@ -89,7 +88,7 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
     results = of.of_c
     n, first_by = len(of.kinds), len(of.kinds) + len(results)
     inputs, grads, by = arguments[:n], arguments[n:first_by], arguments[first_by:]
-    kernels: dict[str, tuple[list[str], Kernel | None]] = {}
+    kernels: dict[str, Partial] = {}
     for place, x in enumerate(inputs):
         if x not in form.inputs or x in form.own:
             continue
@@ -97,12 +96,14 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
             if (x,) in form.family:
                 kernels[x] = _times(form, form.family[x,], inputs, results)
         elif order == 1 and x not in form.reads:
-            kernels[x] = [], None
+            kernels[x] = Partial([], None)
         elif higher := form.family.get(("",) * (order + 1)):
             before = [inputs.index(form.by[0])] if order == 1 else []
-            kernels[x] = arguments, _times_product(higher, n, first_by, before, place)
+            kernels[x] = Partial(arguments, _times_product(higher, n, first_by, before, place))
         else:
-            kernels[x] = arguments, _by_formula(form, n, first_by, place)
+            # torch.func differentiates no formula while an operator runs.
+            in_forward_mode = _refuse(form, "take reverse mode, or give the operator")
+            kernels[x] = Partial(arguments, _by_formula(form, n, first_by, place), in_forward_mode)
     if order > 0:
         for x in grads:
             kernels[x] = _times(form, form, inputs, [0 if x == other else None for other in grads], by)
@@ -111,7 +112,7 @@ def _kernels(form: Form) -> dict[str, tuple[list[str], Kernel | None]]:
 
 def _times(
     of: Form, derivative: Form, inputs: list[str], sources: Sequence[int | None], by: Sequence[str] = ()
-) -> tuple[list[str], Kernel]:
+) -> Partial:
     """Return what the partial derivatives that an operator computes read, and gradients times these.
 
     Of the gradients of the results the operator is given those from the places in ``sources``, and zeros for None.
@@ -126,7 +127,7 @@ def _times(
         values_of = *values, given[0]
         return call(*(values_of[place] for place in places), *given, *values[len(read) :])
 
-    return [*read, *by], times
+    return Partial([*read, *by], times)
 
 
 def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None]) -> list[Tensor]:
@@ -134,6 +135,13 @@ def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None
     some: Any = next(x for x in gradients if x is not None)
     zeros = some.new_zeros(()).expand_as(some) if some.layout is torch.strided else torch.zeros_like(some)
     return [zeros if x is None else x for x in given]
+
+
+def _short(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
+    """Return the derivatives of an operator, all of whose results have one, as C calls them: by what they are by."""
+    if form.by or len(form.of_c) != len(form.of_results):
+        return {}
+    return {by: caller(one, otherwise=lambda *_: None) for by, one in form.family.items() if by and "" not in by}
 
 
 def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Tensor]], Sequence[str]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,19 @@ _DENSE = (torch.strided, torch.jagged)
 Kernel = Callable[..., Tensor]
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
+
+class Partial(NamedTuple):
+    """The arguments that are read, and what returns a gradient, or a tangent, times the partial derivative.
+
+    That takes a tuple of the gradient of each result, None where it has none, and those arguments; it is None where the
+    partial derivative is zero. For a tangent another may take its place.
+    """
+
+    reads: Sequence[str]
+    times: Kernel | None
+    in_forward_mode: Kernel | None = None
+
+
 # Of each operator with a derivative, what records a call outside of transforms, given a tuple of the kernel's results
 # and all arguments.
 recorders: dict[Any, Callable[..., Any]] = {}
@@ -42,8 +55,8 @@ def elementwise(
     op: Any,
     partials: Mapping[str, Any],
     *,
-    kernels: Mapping[str, tuple[Sequence[str], Kernel | None]] | None = None,
-    in_forward_mode: Kernel | None = None,
+    kernels: Mapping[str, Partial] | None = None,
+    short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
     at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
     formula: Callable[..., Any] | None = None,
     compiled: bool = False,
@@ -68,11 +81,10 @@ def elementwise(
         operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
         depend on that input; they read ``result0``, ``result1`` and so on.
     kernels
-        For inputs that are not among ``partials``: the arguments that are read, and what returns a gradient, or a
-        tangent, times the partial derivative, from a tuple of the gradient of each result, None where it has none, and
-        those arguments; or None, where the partial derivative is zero.
-    in_forward_mode
-        What takes the place of those ``kernels`` there that read every argument.
+        For inputs that are not among ``partials``.
+    short
+        By what is wanted: what returns the same gradients as ``kernels``, or ``at_once``, from all arguments and the
+        gradient of each result, in one call from C; or None, where that cannot.
     at_once
         What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
         and all arguments. It has no derivative. On the CPU it sums what was broadcast.
@@ -132,7 +144,7 @@ def elementwise(
         for argument, functions in of_results.items()
     }
     kernels = {argument: kernel for argument, kernel in (kernels or {}).items() if argument not in partials}
-    reads |= {argument: [places[x] for x in read_by_it] for argument, (read_by_it, _) in kernels.items()}
+    reads |= {argument: [places[x] for x in kernel.reads] for argument, kernel in kernels.items()}
     compute: Any = None
     of_formula: list[int] = []
     if formula is not None:
@@ -170,9 +182,14 @@ def elementwise(
         for i in range(n)
     ]
     by_kernel = [
-        (places[argument], call, _picker([slots[place] for place in reads[argument]]))
-        for argument, (_, call) in kernels.items()
-        if call is not None
+        (
+            places[argument],
+            kernel.times,
+            _picker([slots[place] for place in reads[argument]]),
+            kernel.in_forward_mode or kernel.times,
+        )
+        for argument, kernel in kernels.items()
+        if kernel.times is not None
     ]
     typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula[True] else [])
@@ -184,10 +201,21 @@ def elementwise(
     # Not of `is_number`, which tells an overload from another one.
     at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
+    def short_of(wanted: Sequence[Any]) -> Any:
+        """Return what the short way of kernels calls, what picks its arguments, and the places of the gradients."""
+        names = tuple(arguments[place] for place, *_ in wanted)
+        call = (short or {}).get(names)
+        read = {place for x in names for place in reads[x]}
+        # A gradient stands in for a tensor that is not read, if that does not say what is summed.
+        if call is None or (len(names) > 1 and broadcasts and not read.issuperset(at_once_by)):
+            return None
+        picked = [n + slots[i] if i in read or not holds_tensor[i] else 0 for i in range(len(arguments))]
+        return call, _picker([*picked, *range(n)]), [place for place, *_ in wanted]
+
     plans: dict[Any, Any] = {}  # not functools.cache, of which Dynamo warns
 
     def plan(needs: tuple[bool, ...]) -> Any:
-        """Return what picks the tensors to save, and the terms, and other places, of the gradients that are wanted."""
+        """Return what picks the tensors to save, the terms, and other places, of what is wanted, and its short way."""
         key = in_formula, _ = compiled and private.decomposes(op), needs
         if key not in plans:
             reads_now = compiled_reads if in_formula else reads
@@ -196,7 +224,9 @@ def elementwise(
             wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
             wanted_by_formula = [place for place in by_formula[in_formula] if needs[place]]
             wanted_by_kernel = [term for term in by_kernel if needs[term[0]] and term[0] not in wanted_by_formula]
-            plans[key] = pick, wanted, wanted_by_kernel, wanted_by_formula
+            alone = not (any(wanted) or wanted_by_formula)
+            by_short_way = short_of(wanted_by_kernel) if alone and wanted_by_kernel else None
+            plans[key] = pick, wanted, wanted_by_kernel, wanted_by_formula, by_short_way
         return plans[key]
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
@@ -244,9 +274,24 @@ def elementwise(
         x: Any = grads[0]
         return x * kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
 
+    def vjp_by_short_way(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Any) -> list[Tensor | None] | None:
+        way = plan(needs)[-1]
+        if way is None:
+            return None
+        call, pick, of = way
+        if may_sum and len(of) == 1 and saved[-2][at_once_by.index(of[0])] != grads[0].shape:
+            return None  # to be summed, by `at_once`
+        made = call(*pick((*grads, *saved)))
+        if made is None:
+            return None
+        gradients: list[Tensor | None] = [None] * len(arguments)
+        for place, gradient in zip(of, made if len(of) > 1 else (made,), strict=True):
+            gradients[place] = gradient
+        return gradients
+
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
-        _, wanted, wanted_by_kernel, wanted_by_formula = plan(needs)
+        _, wanted, wanted_by_kernel, wanted_by_formula, _ = plan(needs)
         is_used = any(grad is not None for grad in grads)
         if is_used and fits_one_pass(needs, saved, grads, len(wanted_by_kernel)):
             for place, gradient in zip(at_once_by, in_one_pass(saved, grads), strict=True):
@@ -267,7 +312,7 @@ def elementwise(
                 gradient = x if type(factor) is int and factor == 1 else product(x, factor)
                 before = gradients[place]
                 gradients[place] = gradient if before is None else before + gradient
-        for place, kernel, pick in wanted_by_kernel if is_used else ():
+        for place, kernel, pick, _ in wanted_by_kernel if is_used else ():
             gradients[place] = through(kernel, grads, pick(saved))
         if wanted_by_formula and is_used:
             if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
@@ -281,7 +326,7 @@ def elementwise(
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
-        _, wanted, wanted_by_kernel, wanted_by_formula = plan(tuple(x is not None for x in tangents))
+        _, wanted, wanted_by_kernel, wanted_by_formula, _ = plan(tuple(x is not None for x in tangents))
 
         def expanded(place: int) -> Any:
             tangent: Any = tangents[place]
@@ -293,9 +338,7 @@ def elementwise(
             for place, function, pick in of_terms:
                 tangent = expanded(place)
                 of_result[place] = product(tangent, function(tangent, *pick(saved)))
-        for place, kernel, pick in wanted_by_kernel:
-            if in_forward_mode is not None and len(kernels[arguments[place]][0]) == len(arguments):
-                kernel = in_forward_mode
+        for place, _, pick, kernel in wanted_by_kernel:
             for i, of_result in enumerate(products):
                 if not typed or saved[-1][i][1].is_floating_point:
                     alone = [expanded(place) if i == j else None for j in range(n)]
@@ -323,7 +366,18 @@ def elementwise(
         return typed_tangents if n > 1 else typed_tangents[0]
 
     without = [argument for argument in tensors if argument not in reads]
-    _register(op, save, vjp, jvp, node=node, without=without, instead=instead, order=order, shortened=shortened)
+    _register(
+        op,
+        save,
+        vjp,
+        jvp,
+        node=node,
+        without=without,
+        instead=instead,
+        order=order,
+        vjp_by_short_way=vjp_by_short_way if short else None,
+        shortened=shortened,
+    )
 
 
 def derivative(
@@ -690,6 +744,7 @@ def _register(
     materialize: bool = False,
     order: Sequence[int] = (),
     check_tangent: Callable[..., None] | None = None,
+    vjp_by_short_way: Callable[..., Sequence[Tensor | None] | None] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
@@ -728,8 +783,12 @@ def _register(
         return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        with autocast.as_in_forward(backward=True):
-            return None, *reordered(tuple(vjp(ctx.needs, (*ctx.saved_tensors, *ctx.others), *grads)))
+        saved = *ctx.saved_tensors, *ctx.others
+        gradients = vjp_by_short_way(ctx.needs, saved, *grads) if vjp_by_short_way else None
+        if gradients is None:
+            with autocast.as_in_forward(backward=True):
+                gradients = vjp(ctx.needs, saved, *grads)
+        return None, *reordered(gradients)
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
         tangents = restored(tangents)

@@ -50,9 +50,12 @@ def way(form: Form, *, returns: bool) -> list[Way]:
     return [(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
 
 
-def caller(form: Form) -> Callable[..., Any]:
-    """Return what calls an operator that returns its results with all arguments by position."""
-    call: Callable[..., Any] = form.op
+def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return what calls an operator that returns its results with all arguments by position.
+
+    Where the short way is none, ``otherwise`` is called, or the operator itself.
+    """
+    call: Callable[..., Any] = otherwise or form.op
     if form.kind != "functional" or form.tensor_numbers:
         return call
     parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]

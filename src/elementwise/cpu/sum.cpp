@@ -22,19 +22,30 @@ compute_t<T> sum(const Element<T>* x, int64_t n) {
   return lane[0];
 }
 
-template <class T>
-void add(const void* from, int64_t n, int64_t rows, void* to, bool along, int64_t pitch) {
-  const auto* x = static_cast<const Element<T>*>(from);
-  auto* sums = static_cast<compute_t<T>*>(to);
-  for (int64_t j = 0; j < rows; j++, x += n, sums += pitch) {
-    if (along) {
-      *sums += sum(x, n);
-    } else {
+// Adds each element of kRows rows to a sum, in the order of the rows.
+template <int kRows, class T>
+void add_rows(const Element<T>* x, int64_t n, compute_t<T>* sums) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep
 #endif
-      for (int64_t i = 0; i < n; i++) sums[i] += widen(x[i].value);
-    }
+  for (int64_t i = 0; i < n; i++) {
+    compute_t<T> sum = sums[i];
+    for (int j = 0; j < kRows; j++) sum += widen(x[j * n + i].value);
+    sums[i] = sum;
+  }
+}
+
+template <class T>
+void add(const void* from, int64_t n, int64_t rows, void* to, bool along, int64_t pitch) {
+  constexpr int kRows = 4; // to the same sums, which are then read and written once
+  const auto* x = static_cast<const Element<T>*>(from);
+  auto* sums = static_cast<compute_t<T>*>(to);
+  for (; !along && pitch == 0 && rows >= kRows; rows -= kRows, x += kRows * n) add_rows<kRows>(x, n, sums);
+  for (; rows > 0; rows--, x += n, sums += pitch) {
+    if (along)
+      *sums += sum(x, n);
+    else
+      add_rows<1>(x, n, sums);
   }
 }
 

@@ -60,14 +60,14 @@ class Sums {
 
  private:
   static constexpr int64_t kElements = 32 * 1024; // of a part
-  static constexpr int64_t kRow = 512;       // of a row of it, where rows are added to each other: a short row is slow
-  static constexpr int64_t kTogether = 4096; // elements that are computed, and then added
+  static constexpr int64_t kSums = 512;      // of a part, as long as what is summed fills it
+  static constexpr int64_t kTogether = 2048; // elements that are computed, and then added: they stay in the cache
 
   bool is_summed(int result) const {
     return summed_ >> result & 1;
   }
 
-  // So that few sums come of a part: first along what is summed.
+  // In the order of memory, in which it is read ahead, and so that few sums come of a part.
   void cut() {
     bool is_summed_along[kMaxDims] = {};
     for (int d = 0; d < plan_.dims; d++)
@@ -81,11 +81,12 @@ class Sums {
       left = left * extent_[d] / to;
       extent_[d] = to;
     };
-    extend(0, is_summed_along[0] ? kTogether : kRow);
-    for (const bool summed : {true, false})
-      for (int d = 1; d < plan_.dims; d++)
-        if (is_summed_along[d] == summed) extend(d, left);
-    extend(0, left);
+    int64_t sums = 1;
+    for (int d = 0; d < plan_.dims; d++) {
+      extend(d, is_summed_along[d] ? kTogether : std::max<int64_t>(1, kSums / sums));
+      if (!is_summed_along[d]) sums *= extent_[d];
+    }
+    for (int d = 0; d < plan_.dims; d++) extend(d, left);
     for (int d = 0; d < plan_.dims; d++) parts_ *= parts_along_[d] = (plan_.size[d] + extent_[d] - 1) / extent_[d];
   }
 

@@ -577,6 +577,21 @@ def test_a_backward_pass_in_an_autocast_region(case, device):
         case.check(actual, expected, f"the {how}gradients of {' and '.join(case.differentiable)} in an autocast region")
 
 
+def test_who_observes_a_backward_pass_sees_its_bits(case, device):
+    """Those of one that goes past the dispatcher."""
+    if not case.differentiable:
+        pytest.skip("it has no derivative")
+    sample = case.sample(torch.float64, device)
+    for subset in subsets(case.present(sample)):
+        args = leaves(case, sample, subset)
+        inputs = [args[case.names.index(name)] for name in subset]
+        y = scalar(tuple(y for y in as_tuple(case.call(*args)) if is_float(y)))
+        expected = torch.autograd.grad(y, inputs, retain_graph=True, materialize_grads=True)
+        with Listens():
+            actual = torch.autograd.grad(y, inputs, materialize_grads=True)
+        case.close(actual, expected, f"the gradients of {' and '.join(subset)}, observed", rtol=0, atol=0)
+
+
 @pytest.fixture(scope="module")
 def mesh():
     """One of this process alone."""
