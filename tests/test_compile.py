@@ -299,7 +299,7 @@ def test_a_fused_scalar_has_the_bits_of_the_kernel_but_for_the_zero_of_its_negat
 
     def f(a):
         y = ops.mymuladd(-a, a, 1.0)
-        return y.abs(), y, -y, -ops.mymuladd(-a, a, 0.1), torch.copysign(a, ops.mymuladd(-a, a, -0.0))
+        return y.abs(), y, -y, -ops.mymuladd(-a, a, 0.01), torch.copysign(a, ops.mymuladd(-a, a, -0.0))
 
     for a in (torch.tensor(x, device=device) for x in (1.0, 0.0, 0.1)):
         assert all(map(torch.equal, torch.compile(f, fullgraph=True)(a), f(a)))  # 0.0 equals -0.0
