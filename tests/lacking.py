@@ -38,14 +38,18 @@ class _Without(MetaPathFinder):
 
         def execute_without(module: Any) -> None:
             with pytest.MonkeyPatch.context() as patch:
-                _take_away(patch, *self.path.split(":"))
+                _take_away(patch, self.module.partition(".")[0], *self.path.split(":"))
                 execute(module)
 
         spec.loader.exec_module = execute_without
         return spec
 
 
-def _take_away(patch: pytest.MonkeyPatch, module: str, names: str = "") -> None:
+def _take_away(patch: pytest.MonkeyPatch, package: str, module: str, names: str = "") -> None:
+    if module == "libtorch":
+        compiled = importlib.import_module(f"{package}._C")
+        address = compiled.address
+        return patch.setattr(compiled, "address", lambda symbol: 0 if symbol == names else address(symbol))
     found = importlib.import_module(module)
     if not names:
         return patch.setitem(sys.modules, module, None)

@@ -62,6 +62,11 @@ def test_one_version_everywhere():
         assert released[0] == (version, only(r"^date-released: (.+)", "CITATION.cff"))
 
 
+def test_the_newest_torch_whose_cpp_is_called_is_that_of_the_matrix():
+    newest = only(r"^NEWEST = \((\d+, \d+)\)", "muladd_nb/_layer/torch_private.py").replace(", ", ".")
+    assert newest == max((torch for torch, _ in matrix()), key=lambda torch: [*map(int, torch.split("."))])
+
+
 @pytest.mark.slow  # nox is a tool of CI, and of no other test
 def test_a_release_names_its_version_and_its_addresses_everywhere(tmp_path):
     pytest.importorskip("nox")

@@ -7,6 +7,7 @@ import pytest
 from forked import python
 
 import muladd_nb
+from muladd_nb._layer import torch_private
 from muladd_nb._layer.torch_private import names
 
 PACKAGE = Path(__file__).parent.parent / "muladd_nb"
@@ -70,13 +71,22 @@ def test_the_table_is_read_rightly():
     } <= names.keys()
 
 
+def test_functions_of_torch_in_cpp_are_called_on_no_torch_that_the_tests_did_not_run_on(monkeypatch):
+    symbol, needed_for = "_ZN2at6native6is_negERKNS_6TensorE", torch_private.CALLS
+    assert bool(torch_private._address(symbol, needed_for)) == (torch_private._version <= torch_private.NEWEST)
+    monkeypatch.setattr(torch_private, "_version", (torch_private.NEWEST[0], torch_private.NEWEST[1] + 1))
+    assert torch_private._address(symbol, needed_for) == 0
+
+
 def test_this_torch_lacks_nothing():
     assert muladd_nb.build_info()["missing_in_torch"] == []
 
 
 # Not torch._C, without which there is no torch.
 MODULES_OF_TORCH = sorted({module for path in names if private(module := path.partition(":")[0])} - {"torch._C"})
+IN_CPP = [path for path in names if path.startswith("libtorch:")]  # nothing, on a torch that is newer than all tried
 QUICK = [
+    *IN_CPP,
     "torch._C:_are_functorch_transforms_active",
     "torch._C:_len_torch_dispatch_stack",
     "torch.autograd.forward_ad:_current_level",

@@ -35,6 +35,7 @@ def values(f, g):
         assert_close(f(a, b, c), g(a, b, c))
     with torch.inference_mode():
         assert_close(f(a, b, c), g(a, b, c))
+    assert_close(f(torch._neg_view(a), b, c), g(-a, b, c))
 
 
 def writes():

@@ -11,7 +11,7 @@ C++ stands for one in Python, which takes several times as long.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -21,19 +21,17 @@ from . import torch_private as private
 from .derivative import recorders
 from .operator import Form
 
-_C.set_up(
-    private.QUIET,
-    {
-        "Tensor": Tensor,
-        "Parameter": Parameter,
-        "autocasts": private.autocasts,
-        "to_pointer": private.to_pointer,
-        "from_pointer": private.from_pointer,
-    },
-)
-_REACHES_TENSORS = _C.takes_tensors_from_python() or not (private.to_pointer is None or private.from_pointer is None)
+_C.set_up(private, Tensor, Parameter)
+_REACHES_TENSORS = bool((private.from_object or private.to_pointer) and (private.to_object or private.from_pointer))
 
-Way = tuple[str, bool, Callable[..., Tensor] | None, Callable[..., Any] | None]
+
+class Way(NamedTuple):
+    """How a function in C calls the forms of a declaration."""
+
+    declaration: str
+    returns: bool  # its results, or `out`, and not None
+    aten: Callable[..., Tensor] | None  # records the same derivative by a node in C++
+    recorder: Callable[..., Any] | None  # records a call, given a tuple of its results and all arguments
 
 
 def way(form: Form, *, returns: bool) -> list[Way]:
@@ -47,7 +45,7 @@ def way(form: Form, *, returns: bool) -> list[Way]:
         Whether the function returns its results, or ``out``.
     """
     recording = (form.promises.aten, recorders.get(form.functional)) if returns else (None, None)
-    return [(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
+    return [Way(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
 
 
 def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:

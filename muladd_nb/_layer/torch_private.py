@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import pkgutil
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -23,10 +24,14 @@ from torch.autograd import forward_ad, profiler
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from .. import _C
+
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 names: dict[str, tuple[Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
 _missing: list[str] = []
 _package = __name__.partition(".")[0]
+_version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
+NEWEST = (2, 15)  # that the tests ran on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +77,21 @@ def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = N
     return otherwise if found is None else attrgetter(attribute)
 
 
+def _address(symbol: str, *needed_for: Capability) -> int:
+    """Return where a function of torch's C++ is, or 0: also on a torch that is newer than the tests.
+
+    Such a function takes the address of a tensor. The stable ABI does not promise that its handle is one, and a name
+    that is still there proves nothing.
+    """
+    if _version > NEWEST:
+        return 0
+    names[path := f"libtorch:{symbol}"] = needed_for
+    address = _C.address(symbol)
+    if not address:
+        _missing.append(path)
+    return address
+
+
 def missing() -> list[str]:
     """Return the names that this torch lacks, each with what is lost."""
     return [f"{_dotted(path)} ({'; '.join(f'{x.what} {x.becomes}' for x in names[path])})" for path in _missing]
@@ -93,6 +113,11 @@ transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) ru
 _dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
 _function_modes = _find("torch._C:_len_torch_function_stack", CALLS, otherwise=lambda: 1)
 autocasts = _find("torch._C:_is_any_autocast_enabled", CALLS, otherwise=lambda: True)  # for any device
+# The same for one, and what is asked of each tensor, in C++: at::autocast::is_autocast_enabled(c10::DeviceType),
+# at::native::is_neg(const at::Tensor&), c10::TensorImpl::requires_grad() const. A quarter of a small call (measured).
+autocasts_on = _address("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", CALLS)
+is_neg = _address("_ZN2at6native6is_negERKNS_6TensorE", CALLS)
+requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)
 _profiler: Any = profiler
 if _find("torch.autograd.profiler:_is_profiler_enabled", CALLS) is None:
     _profiler = SimpleNamespace(_is_profiler_enabled=True)
@@ -100,7 +125,8 @@ _forward_ad: Any = forward_ad  # where the innermost level of forward-mode AD st
 if _find("torch.autograd.forward_ad:_current_level", CALLS) is None:
     _forward_ad = SimpleNamespace(_current_level=0)
 
-# The C++ of a tensor, and the other way round: before torch 2.14 a function in C has no other way to it.
+# The C++ of a tensor, and the other way round: by the stable ABI from torch 2.14 on, else by Python.
+from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
 to_pointer = _find("torch._C._aoti:unsafe_alloc_void_ptr_from_tensor", CALLS)
 from_pointer = _find("torch._C._aoti:alloc_tensor_by_stealing_from_void_ptr", CALLS)
 # What `op.redispatch` calls: without that step through Python, 0.3 us a call.

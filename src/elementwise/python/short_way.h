@@ -23,19 +23,24 @@
 
 namespace elementwise::python {
 
-// What Python knows of torch. Set at the import, and kept as long as the process runs.
+// What Python knows of torch (_layer/torch_private.py). Set at the import, and kept as long as the process runs.
 struct Torch {
   // A function, or an object and the name of an attribute; and its answer where nothing observes, which is False, 0 or
   // -1: there is one object of each.
   struct Question {
     PyObject *of, *attribute, *quiet;
   };
-  // torch's, from 2.14 on, with PyObject* for `object` and `type`; null in an older one.
-  AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor);
-  AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
+  // Functions of torch. A call of one takes some ns, and Python, which is asked where it is null, 30 to 110 (measured).
+  struct {
+    AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor); // objects and types are PyObject*
+    AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
+    bool (*is_neg)(AtenTensorHandle tensor);
+    bool (*requires_grad)(const void* implementation); // of a tensor, to which its handle points
+    bool (*autocasts)(int8_t device_type);
+  } in_c;
   PyObject *Tensor, *Parameter;
   std::vector<Question> questions;
-  PyObject *autocasts, *to_pointer, *from_pointer; // functions, the last two for torch before 2.14
+  PyObject *autocasts, *to_pointer, *from_pointer; // functions
   PyObject *is_neg, *requires_grad, *data;         // names
 };
 
@@ -80,8 +85,9 @@ inline bool is_observed() {
   return false;
 }
 
-inline bool autocasts() {
-  return Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False;
+inline bool autocasts(int32_t device_type) {
+  if (torch().in_c.autocasts) return torch().in_c.autocasts(static_cast<int8_t>(device_type));
+  return Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False; // for any
 }
 
 inline bool is_tensor(PyObject* x) {
@@ -89,14 +95,20 @@ inline bool is_tensor(PyObject* x) {
   return type == torch().Tensor || type == torch().Parameter;
 }
 
-inline bool requires_grad(PyObject* tensor) {
-  return Object(PyObject_GetAttr(tensor, torch().requires_grad)).get() != Py_False;
+inline bool requires_grad(PyObject* object, const Tensor& tensor) {
+  if (torch().in_c.requires_grad) return torch().in_c.requires_grad(*reinterpret_cast<void* const*>(tensor.get()));
+  return Object(PyObject_GetAttr(object, torch().requires_grad)).get() != Py_False;
+}
+
+inline bool is_negated(PyObject* object, const Tensor& tensor) {
+  if (torch().in_c.is_neg) return torch().in_c.is_neg(tensor.get());
+  return Object(PyObject_CallMethodObjArgs(object, torch().is_neg, nullptr)).get() != Py_False;
 }
 
 inline Tensor tensor_of(PyObject* object) {
   AtenTensorHandle handle;
-  if (torch().from_object) {
-    TORCH_ERROR_CODE_CHECK(torch().from_object(object, &handle));
+  if (torch().in_c.from_object) {
+    TORCH_ERROR_CODE_CHECK(torch().in_c.from_object(object, &handle));
     return Tensor(handle);
   }
   const Object pointer(PyObject_CallFunctionObjArgs(torch().to_pointer, object, nullptr));
@@ -104,9 +116,9 @@ inline Tensor tensor_of(PyObject* object) {
 }
 
 inline Object object_of(const Tensor& tensor) {
-  if (torch().to_object) {
+  if (torch().in_c.to_object) {
     void* object;
-    TORCH_ERROR_CODE_CHECK(torch().to_object(tensor.get(), nullptr, &object));
+    TORCH_ERROR_CODE_CHECK(torch().in_c.to_object(tensor.get(), nullptr, &object));
     return Object(static_cast<PyObject*>(object));
   }
   const Object pointer(PyCapsule_New(tensor.get(), nullptr, nullptr));
@@ -129,7 +141,43 @@ class WithoutLock {
 // The arguments of a call, as a kernel takes them from its stack.
 class Stack {
  public:
-  // Throws if one does not fit an argument.
+  // `out` is a tensor, or None. Throws if one does not fit an argument.
+  Stack(const Signature& signature, PyObject* const* args, PyObject* out) {
+    for (int i = 0; i < signature.count; i++) push(signature.arguments[i].kind, args[i]);
+    if (out != Py_None) push(Kind::tensor, out);
+  }
+
+  int32_t device_type() const {
+    return device_type_;
+  }
+  int64_t numel() const {
+    return numel_; // of the largest
+  }
+  // Are all tensors what their metadata says, in memory? Not those that are sparse, functional, lazily negated, of
+  // torch._efficientzerotensor, or without elements, of which these and others have no memory.
+  bool is_plain() const {
+    return is_plain_;
+  }
+  bool requires_grad() const {
+    return requires_grad_; // where that counts
+  }
+
+  // Replaces the arguments, which the kernel takes over, by its results.
+  void run(const KernelOfLibrary& kernel) {
+    for (int k = 0; k < tensors_count_; k++) {
+      StableIValue& value = values_[places_[k]];
+      value = tensors_[k].release();
+      if (is_optional_[k]) value = torch::stable::detail::from(new StableIValue(value));
+    }
+    const WithoutLock unlocked(numel_ > kLong);
+    kernel.call(values_, static_cast<uint64_t>(count_), static_cast<uint64_t>(kernel.results));
+  }
+
+  Object result(int k) {
+    return object_of(Tensor(values_[k]));
+  }
+
+ private:
   void push(Kind kind, PyObject* x) {
     StableIValue& value = values_[count_++];
     switch (kind) {
@@ -150,34 +198,6 @@ class Stack {
     if (PyErr_Occurred()) throw ErrorInPython(); // the number is too large
   }
 
-  int32_t device_type() const {
-    return device_type_;
-  }
-  int64_t numel() const {
-    return numel_; // of the largest
-  }
-  // Are all tensors what their metadata says, in memory? Not those that are sparse, functional, lazily negated, of
-  // torch._efficientzerotensor, or without elements, of which these and others have no memory.
-  bool is_plain() const {
-    return is_plain_;
-  }
-
-  // Replaces the arguments, which the kernel takes over, by its results.
-  void run(const KernelOfLibrary& kernel) {
-    for (int k = 0; k < tensors_count_; k++) {
-      StableIValue& value = values_[places_[k]];
-      value = tensors_[k].release();
-      if (is_optional_[k]) value = torch::stable::detail::from(new StableIValue(value));
-    }
-    const WithoutLock unlocked(numel_ > kLong);
-    kernel.call(values_, static_cast<uint64_t>(count_), static_cast<uint64_t>(kernel.results));
-  }
-
-  Object result(int k) {
-    return object_of(Tensor(values_[k]));
-  }
-
- private:
   void push_tensor(Kind kind, PyObject* x) {
     Tensor& tensor = tensors_[tensors_count_] = tensor_of(x);
     places_[tensors_count_] = count_ - 1;
@@ -187,8 +207,8 @@ class Stack {
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(tensor.get(), &layout));
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor.get(), &numel));
-    is_plain_ = is_plain_ && layout == aoti_torch_layout_strided() && tensor.data() &&
-                Object(PyObject_CallMethodObjArgs(x, torch().is_neg, nullptr)).get() == Py_False;
+    is_plain_ = is_plain_ && layout == aoti_torch_layout_strided() && tensor.data() && !is_negated(x, tensor);
+    requires_grad_ = requires_grad_ || (is_grad_enabled_ && python::requires_grad(x, tensor));
     numel_ = std::max(numel_, numel);
     if (tensors_count_ == 1) device_type_ = device_type; // the kernel compares them
   }
@@ -200,6 +220,8 @@ class Stack {
   Tensor tensors_[kMaxOperands];
   int places_[kMaxOperands], tensors_count_ = 0;
   bool is_optional_[kMaxOperands], is_plain_ = true;
+  const bool is_grad_enabled_ = aoti_torch_grad_mode_is_enabled();
+  bool requires_grad_ = false;
   int32_t device_type_ = -1;
   int64_t numel_ = 0;
 };
@@ -217,12 +239,18 @@ struct Way {
   // Returns null, without an error, where this is not the way.
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
     if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
-    if (asks_autocast && autocasts()) return nullptr;
-    if (!aoti_torch_grad_mode_is_enabled() || !any_requires_grad(args, out)) return run(args, out, INT64_MAX);
+    Stack stack(*signature, args, out);
+    if (!stack.is_plain() || (asks_autocast && autocasts(stack.device_type()))) return nullptr;
+    const Kernels& kernels = out == Py_None ? without_out : with_out;
+    const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&stack](const KernelOfLibrary* one) {
+      return one->device_type == stack.device_type();
+    });
+    if (kernel == kernels.end()) return nullptr;
+    if (!stack.requires_grad()) return run(**kernel, stack, out);
     if (out != Py_None) return nullptr;
-    if (aten && (asks_autocast || !autocasts()))
-      if (PyObject* const result = record_by_aten(args)) return result;
-    return recorder ? record(args) : nullptr;
+    if (aten && stack.numel() <= kMostComputedTwice && (asks_autocast || !autocasts(stack.device_type())))
+      return record_by_aten(Object(run(**kernel, stack, out)), args);
+    return recorder ? record(Object(run(**kernel, stack, out)), args) : nullptr;
   }
 
  private:
@@ -246,35 +274,19 @@ struct Way {
     }
   }
 
-  bool any_requires_grad(PyObject* const* args, PyObject* out) const {
-    for (int i = 0; i < signature->count; i++)
-      if (signature->arguments[i].is_tensor() && args[i] != Py_None && requires_grad(args[i])) return true;
-    return out != Py_None && requires_grad(out);
-  }
-
-  PyObject* run(PyObject* const* args, PyObject* out, int64_t most) const {
-    Stack stack;
-    for (int i = 0; i < signature->count; i++) stack.push(signature->arguments[i].kind, args[i]);
-    if (out != Py_None) stack.push(Kind::tensor, out);
-    if (!stack.is_plain() || stack.numel() > most) return nullptr;
-    for (const KernelOfLibrary* kernel : out == Py_None ? without_out : with_out)
-      if (kernel->device_type == stack.device_type()) {
-        stack.run(*kernel);
-        if (!(kernel->form & functional)) return Py_NewRef(returns ? out : Py_None);
-        if (kernel->results == 1) return stack.result(0).release();
-        Object results(PyTuple_New(kernel->results));
-        for (int k = 0; k < kernel->results; k++) PyTuple_SetItem(results.get(), k, stack.result(k).release());
-        return results.release();
-      }
-    return nullptr;
+  PyObject* run(const KernelOfLibrary& kernel, Stack& stack, PyObject* out) const {
+    stack.run(kernel);
+    if (!(kernel.form & functional)) return Py_NewRef(returns ? out : Py_None);
+    if (kernel.results == 1) return stack.result(0).release();
+    Object results(PyTuple_New(kernel.results));
+    for (int k = 0; k < kernel.results; k++) PyTuple_SetItem(results.get(), k, stack.result(k).release());
+    return results.release();
   }
 
   // The kernel's values with the node of ATen's operator: what that has computed gets the memory in which the kernel
   // has. The kernel comes first, because it checks.
-  PyObject* record_by_aten(PyObject* const* args) const {
-    PyObject* const found = run(args, Py_None, kMostComputedTwice);
-    if (!found) return nullptr;
-    const Object value(found), tensors(PyTuple_New(signature->tensors));
+  PyObject* record_by_aten(const Object& value, PyObject* const* args) const {
+    const Object tensors(PyTuple_New(signature->tensors));
     for (int i = 0, k = 0; i < signature->count; i++)
       if (signature->arguments[i].is_tensor()) PyTuple_SetItem(tensors.get(), k++, Py_NewRef(args[i]));
     PyObject* const result = PyObject_Call(aten, tensors.get(), nullptr); // this calls the hooks of the program
@@ -289,11 +301,10 @@ struct Way {
   static constexpr int64_t kMostComputedTwice = 1 << 16;
 
   // The node in Python is given what the kernel has computed: past the dispatcher, which would call that again.
-  PyObject* record(PyObject* const* args) const {
-    PyObject* const found = run(args, Py_None, INT64_MAX);
-    if (!found) return nullptr;
-    const Object value(found), given(PyTuple_New(1 + signature->count));
-    PyTuple_SetItem(given.get(), 0, PyTuple_Check(found) ? Py_NewRef(found) : PyTuple_Pack(1, found));
+  PyObject* record(const Object& value, PyObject* const* args) const {
+    const Object given(PyTuple_New(1 + signature->count));
+    const bool is_one = !PyTuple_Check(value.get());
+    PyTuple_SetItem(given.get(), 0, is_one ? PyTuple_Pack(1, value.get()) : Py_NewRef(value.get()));
     for (int i = 0; i < signature->count; i++) PyTuple_SetItem(given.get(), 1 + i, Py_NewRef(args[i]));
     PyObject* const result = PyObject_Call(recorder, given.get(), nullptr); // this calls the hooks of the program
     if (!result) throw ErrorOfProgram();
@@ -378,26 +389,32 @@ inline PyObject* kept(nanobind::handle object) {
 
 inline void define_short_way(nanobind::module_& m) {
   namespace nb = nanobind;
-  // What Python knows of torch: the questions as tuples, the rest by name.
-  m.def("set_up", [](const nb::list& questions, const nb::dict& known) {
+  // `known` is the module _layer/torch_private.py.
+  m.def("set_up", [](const nb::handle known, const nb::handle tensor, const nb::handle parameter) {
     Torch& set = torch();
-    // Not weak symbols, from which a tool that audits the module would take torch 2.14 for the oldest that it runs on.
-    set.from_object = reinterpret_cast<decltype(Torch::from_object)>(dlsym(RTLD_DEFAULT, "torch_tensor_from_pyobject"));
-    set.to_object = reinterpret_cast<decltype(Torch::to_object)>(dlsym(RTLD_DEFAULT, "torch_tensor_to_pyobject"));
-    for (const nb::handle question : questions)
+    const auto address = [&known](auto& of, const char* name) {
+      of = reinterpret_cast<std::remove_reference_t<decltype(of)>>(nb::cast<uintptr_t>(known.attr(name)));
+    };
+    address(set.in_c.from_object, "from_object");
+    address(set.in_c.to_object, "to_object");
+    address(set.in_c.is_neg, "is_neg");
+    address(set.in_c.requires_grad, "requires_grad");
+    address(set.in_c.autocasts, "autocasts_on");
+    for (const nb::handle question : known.attr("QUIET"))
       set.questions.push_back({kept(question[0]), kept(question[1]), kept(question[2])});
-    set.Tensor = kept(known["Tensor"]);
-    set.Parameter = kept(known["Parameter"]);
-    set.autocasts = kept(known["autocasts"]);
-    set.to_pointer = kept(known["to_pointer"]);
-    set.from_pointer = kept(known["from_pointer"]);
+    set.Tensor = kept(tensor);
+    set.Parameter = kept(parameter);
+    set.autocasts = kept(known.attr("autocasts"));
+    set.to_pointer = kept(known.attr("to_pointer"));
+    set.from_pointer = kept(known.attr("from_pointer"));
     set.is_neg = PyUnicode_InternFromString("is_neg");
     set.requires_grad = PyUnicode_InternFromString("requires_grad");
     set.data = PyUnicode_InternFromString("data");
   });
-  m.def("takes_tensors_from_python", [] { return torch().from_object && torch().to_object; });
-  // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `ways` of a
-  // declaration, whether the function returns something, `aten` and `recorder`.
+  // Not weak symbols, from which a tool that audits the module would take torch 2.14 for the oldest that it runs on.
+  m.def("address", [](const char* symbol) { return reinterpret_cast<uintptr_t>(dlsym(RTLD_DEFAULT, symbol)); });
+  // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `ways` are
+  // those of _layer/short_way.py.
   m.def(
       "short_way", [](const nb::list& parameters, bool has_out, size_t leading, const nb::list& ways,
                       const nb::object& otherwise, const nb::object& refuse) {
@@ -411,13 +428,13 @@ inline void define_short_way(nanobind::module_& m) {
           function->parameters.push_back({word, preset, nb::cast<bool>(parameter[3])});
         }
         for (const nb::handle way : ways) {
-          const auto declaration = nb::cast<std::string>(way[0]);
-          const bool returns = nb::cast<bool>(way[1]);
+          const auto declaration = nb::cast<std::string>(way.attr("declaration"));
+          const bool returns = nb::cast<bool>(way.attr("returns"));
           const Kernels all = kernels_of(declaration, functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
           function->ways.push_back(
               {&all[0]->signature, kernels_of(declaration, returns ? functional : updating),
-               kernels_of(declaration, writing), returns, kept(way[2]), kept(way[3])});
+               kernels_of(declaration, writing), returns, kept(way.attr("aten")), kept(way.attr("recorder"))});
         }
         return object_of(function);
       });
