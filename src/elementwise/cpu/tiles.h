@@ -16,14 +16,15 @@ enum class Moves {
 
 // The two innermost dimensions are cut into tiles, which the threads share out. The sizes were found by measuring.
 struct Tiles {
-  static constexpr int64_t kElements = 4096;    // of a tile, at most
-  static constexpr int64_t kBytes = 32 * 1024;  // of one operand in a tile that is packed, at most
-  static constexpr int64_t kRowsBytes = 4096;   // the same, where the rows of the tile are computed one by one
-  static constexpr int64_t kAcross = 32;        // rows of a tile, where an input is transposed
-  static constexpr int64_t kShort = 256;        // elements; shorter rows are computed several in one call
-  static constexpr int64_t kNarrow = 16;        // elements; shorter rows are packed as one, if any operand is moved
-  static constexpr int64_t kPiece = 512;        // elements of a piece of a row
-  static constexpr int64_t kStreamedPiece = 64; // the same, where results are written past the cache
+  static constexpr int64_t kElements = 4096;     // of a tile, at most
+  static constexpr int64_t kBytes = 32 * 1024;   // of one operand in a tile that is packed, at most
+  static constexpr int64_t kRowsBytes = 4096;    // the same, where the rows of the tile are computed one by one
+  static constexpr int64_t kAcross = 32;         // rows of a tile, where an input is transposed
+  static constexpr int64_t kShort = 256;         // elements; shorter rows are computed several in one call
+  static constexpr int64_t kNarrow = 16;         // elements; shorter rows are packed as one, if any operand is moved
+  static constexpr int64_t kPiece = 512;         // elements of a piece of a row
+  static constexpr int64_t kStreamedPiece = 128; // the same, where results are written past the cache
+  static constexpr int64_t kStreamedRow = 64;    // elements; the results of shorter rows are not
 
   // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
   static bool runs_across(const int64_t stride[2]) {
@@ -68,7 +69,7 @@ struct Tiles {
 
   // Whether results can be written past the cache. What is an input itself is in the cache already.
   bool can_stream(const Computer& computer, void* const* data, int operands) const {
-    bool can = size[0] >= kStreamedPiece;
+    bool can = size[0] >= kStreamedRow;
     for (int k = 0; k < computer.results; k++) {
       can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
       can &= std::find(data + computer.results, data + operands, data[k]) == data + operands;
