@@ -46,7 +46,7 @@ def register(form: Form) -> None:
         return targets.values()
 
     implement(op, before(autograd, form), "Autograd", with_keyset=True)
-    count_writes(op, written)
+    count_writes(op, written, shortened=lambda kernel: before(kernel, form))
     if form.functional is not None and (form.kind == "out" or form.promises.fused == "formula"):
         _compile(form)
 
@@ -72,7 +72,11 @@ def _compile(form: Form) -> None:
     implement(form.op, functionalized, "Functionalize")
 
 
-def count_writes(op: Any, written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]]) -> None:
+def count_writes(
+    op: Any,
+    written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]],
+    shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
+) -> None:
     """Count each write of an operator into the tensors of a call that it writes to."""
 
     # This is where ATen counts a write, also in inference mode, where nothing comes to Autograd. The backend's kernel
@@ -86,7 +90,7 @@ def count_writes(op: Any, written: Callable[[tuple[Any, ...], dict[str, Any]], I
                 increment_version(x)
         return result
 
-    implement(op, counted, "ADInplaceOrView", with_keyset=True)
+    implement(op, shortened(counted), "ADInplaceOrView", with_keyset=True)
 
 
 def refuse_gradients(
