@@ -139,7 +139,7 @@ def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None
 
 def _short(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
     """Return the derivatives of an operator, all of whose results have one, as C calls them: by what they are by."""
-    if form.by or len(form.of_c) != len(form.of_results):
+    if form.by or form.tensor_numbers or len(form.of_c) != len(form.of_results):
         return {}
     return {by: caller(one, otherwise=lambda *_: None) for by, one in form.family.items() if by and "" not in by}
 

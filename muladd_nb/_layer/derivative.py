@@ -279,7 +279,7 @@ def elementwise(
         if way is None:
             return None
         call, pick, of = way
-        if may_sum and len(of) == 1 and saved[-2][at_once_by.index(of[0])] != grads[0].shape:
+        if may_sum and len(of) == 1 and saved[-2][at_once_by.index(of[0])] != saved[-1][0][0]:
             return None  # to be summed, by `at_once`
         made = call(*pick((*grads, *saved)))
         if made is None:

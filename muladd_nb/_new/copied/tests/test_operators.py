@@ -275,10 +275,10 @@ def leaves(case, args, names):
 
 
 def gradients(case, function, args, names, cotangents):
-    """Return the gradient of each of the names, by name."""
+    """Return the gradient of each of the names, by name; a result whose cotangent is None is not used."""
     args = leaves(case, args, names)
     results = [y for y in as_tuple(function(*args)) if is_float(y)]
-    pairs = [(y, x.to(y.dtype)) for y, x in zip(results, cotangents, strict=True) if y.requires_grad]
+    pairs = [(y, x.to(y.dtype)) for y, x in zip(results, cotangents, strict=True) if y.requires_grad and x is not None]
     inputs = [args[case.names.index(name)] for name in names]
     if not pairs:
         return dict(zip(names, map(torch.zeros_like, inputs), strict=True))
@@ -326,11 +326,38 @@ def test_gradients_of_each_subset(case, device):
             where = f"where {' and '.join(subset)} have one, shape {list(shape)}, {str(dtype)[6:]}"
             for name, gradient in gradients(case, case.call, args, subset, cotangents).items():
                 case.check(gradient, of_all[name], f"the gradient of {name}, reverse mode, {where}")
+            alone = [[x if i == j else None for j, x in enumerate(cotangents)] for i in range(len(cotangents))]
+            parts = [gradients(case, case.call, args, subset, of_one) for of_one in alone if len(alone) > 1]
+            for name in subset if parts else ():
+                whole = sum(part[name] for part in parts)
+                case.check(whole, of_all[name], f"the gradients of {name} by one result each, {where}")
             if shape == few:
                 _, of_results = torch.func.jvp(*of_floats(case, args, subset), tuple(tangents[name] for name in subset))
                 actual = sum((x * y).sum() for x, y in zip(of_results, cotangents, strict=True))
                 expected = sum((of_all[name] * tangents[name]).sum() for name in subset)
                 case.check(actual, expected, f"the tangent of {' and '.join(subset)}, forward mode, {where}")
+
+
+class Stops(torch.autograd.Function):
+    """Passes a tensor on, and no gradient back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_where_no_gradient_comes_back_none_is_passed_on(case, device):
+    sample = case.sample(torch.float64, device)
+    for subset in subsets(case.present(sample)):
+        args = leaves(case, sample, subset)
+        results = [Stops.apply(y) for y in as_tuple(case.call(*args)) if is_float(y)]
+        inputs = [args[case.names.index(name)] for name in subset]
+        gradients = torch.autograd.grad(scalar(tuple(results)), inputs, allow_unused=True)
+        assert not any(x.any() for x in gradients if x is not None), subset
 
 
 def of_floats(case, args, names):
