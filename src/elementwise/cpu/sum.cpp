@@ -1,6 +1,6 @@
-// What sums: rows of a floating-point type are added to sums of the type that it is computed in, in an order that no
-// instruction set changes. Compiled once for each, as kernels.h is; nothing here is seen from the outside but
-// `summers`.
+// What sums: rows of a floating-point type are added to sums of double, which thousands of rows do not wear down, in an
+// order that no instruction set changes. Compiled once for each, as kernels.h is; nothing here is seen from the outside
+// but `summers`.
 #include "convert.h"
 #include "vectors.h"
 
@@ -22,24 +22,23 @@ compute_t<T> sum(const Element<T>* x, int64_t n) {
   return lane[0];
 }
 
-// Adds each element of kRows rows to a sum, in the order of the rows.
+// Adds kRows elements, one of each row, to a sum.
 template <int kRows, class T>
-void add_rows(const Element<T>* x, int64_t n, compute_t<T>* sums) {
+void add_rows(const Element<T>* x, int64_t n, double* sums) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep
 #endif
   for (int64_t i = 0; i < n; i++) {
-    compute_t<T> sum = sums[i];
-    for (int j = 0; j < kRows; j++) sum += widen(x[j * n + i].value);
-    sums[i] = sum;
+    compute_t<T> few = widen(x[i].value);
+    for (int j = 1; j < kRows; j++) few += widen(x[j * n + i].value);
+    sums[i] += few;
   }
 }
 
 template <class T>
-void add(const void* from, int64_t n, int64_t rows, void* to, bool along, int64_t pitch) {
+void add(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch) {
   constexpr int kRows = 4; // to the same sums, which are then read and written once
   const auto* x = static_cast<const Element<T>*>(from);
-  auto* sums = static_cast<compute_t<T>*>(to);
   for (; !along && pitch == 0 && rows >= kRows; rows -= kRows, x += kRows * n) add_rows<kRows>(x, n, sums);
   for (; rows > 0; rows--, x += n, sums += pitch) {
     if (along)
@@ -49,20 +48,18 @@ void add(const void* from, int64_t n, int64_t rows, void* to, bool along, int64_
   }
 }
 
-template <class C>
-void add_sums(const void* from, int64_t n, void* to) {
-  for (int64_t i = 0; i < n; i++) static_cast<C*>(to)[i] += static_cast<const C*>(from)[i];
+void add_sums(const double* from, int64_t n, double* sums) {
+  for (int64_t i = 0; i < n; i++) sums[i] += from[i];
 }
 
 template <class T>
-void round(const void* from, int64_t n, int64_t step, void* to) {
-  const auto* sums = static_cast<const compute_t<T>*>(from);
+void round(const double* sums, int64_t n, int64_t step, void* to) {
   auto* x = static_cast<Element<T>*>(to);
-  for (int64_t i = 0; i < n; i++, x += step) x->value = narrow(sums[i], To<T>{});
+  for (int64_t i = 0; i < n; i++, x += step) x->value = narrow(static_cast<compute_t<T>>(sums[i]), To<T>{});
 }
 
 template <class T>
-constexpr Summer kSummer{kOrdinal<T>, sizeof(compute_t<T>), add<T>, add_sums<compute_t<T>>, round<T>};
+constexpr Summer kSummer{kOrdinal<T>, add<T>, add_sums, round<T>};
 
 } // namespace
 

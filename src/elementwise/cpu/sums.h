@@ -1,11 +1,10 @@
 // Runs a task some of whose results are summed: where such a result has a stride of 0, its elements are added up in the
 // pass that computes them. In which order depends on the sizes alone, so that the bits are the same for any number of
 // threads, on every instruction set: the call is cut into parts, each part adds what it computes to sums of its own,
-// and these are then added in the order of the parts. 16-bit results are summed in float, and rounded once more.
+// and these are then added in the order of the parts. All sums are of double, and are rounded at the end.
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
 #include "float_environment.h"
 #include "run.h"
@@ -29,19 +28,19 @@ class Sums {
         if (plan_.stride[d][k]) count *= extent_[d];
       }
       summer_[k] = &isa().summer(task.dtype);
-      begin_[k] = bytes_;
-      bytes_ += (count_[k] = count) * summer_[k]->bytes;
+      begin_[k] = sums_of_part_;
+      sums_of_part_ += count_[k] = count;
     }
   }
 
   // Of the sums of all parts.
   int64_t bytes() const {
-    return bytes_ * parts_;
+    return sums_of_part_ * parts_ * sizeof(double);
   }
 
   template <class ParallelFor>
   void operator()(void* memory, const ParallelFor& parallel_for) {
-    memory_ = static_cast<std::byte*>(memory);
+    memory_ = static_cast<double*>(memory);
     parallel_for(parts_, 1, [&](int64_t begin, int64_t end) {
       const DefaultFloatEnvironment environment;
       for (int64_t part = begin; part < end; part++) compute(part);
@@ -90,8 +89,8 @@ class Sums {
     for (int d = 0; d < plan_.dims; d++) parts_ *= parts_along_[d] = (plan_.size[d] + extent_[d] - 1) / extent_[d];
   }
 
-  std::byte* sums(int k, int64_t part) const {
-    return memory_ + part * bytes_ + begin_[k];
+  double* sums(int k, int64_t part) const {
+    return memory_ + part * sums_of_part_ + begin_[k];
   }
 
   // Computes a part, a few rows of its two inner dimensions at a time.
@@ -101,7 +100,7 @@ class Sums {
       first[d] = rest % parts_along_[d] * extent_[d];
       n[d] = std::min(extent_[d], plan_.size[d] - first[d]);
     }
-    std::memset(memory_ + part * bytes_, 0, bytes_);
+    std::fill_n(memory_ + part * sums_of_part_, sums_of_part_, 0.0);
     const int64_t columns = std::min(n[0], kTogether), rows = kTogether / columns;
     do {
       for (at[1] = 0; at[1] < n[1]; at[1] += rows)
@@ -135,8 +134,7 @@ class Sums {
       if (!is_summed(k)) continue;
       int64_t offset = 0;
       for (int d = 0; d < plan_.dims; d++) offset += at[d] * pitch_[k][d];
-      summer_[k]->add(
-          computed[k], columns, rows, sums(k, part) + offset * summer_[k]->bytes, pitch_[k][0] == 0, pitch_[k][1]);
+      summer_[k]->add(computed[k], columns, rows, sums(k, part) + offset, pitch_[k][0] == 0, pitch_[k][1]);
     }
   }
 
@@ -161,7 +159,7 @@ class Sums {
       return d < plan_.dims;
     };
     // The others are those that differ from it only along what is summed.
-    std::byte* const total = sums(k, part);
+    double* const total = sums(k, part);
     while (advance(0, [&](int d) { return plan_.stride[d][k] ? 1 : parts_along_[d]; })) {
       int64_t other = part;
       for (int d = 0; d < plan_.dims; d++) other += at[d] * step[d];
@@ -174,8 +172,7 @@ class Sums {
         to += at[d] * plan_.stride[d][k];
       }
       summer_[k]->round(
-          total + from * summer_[k]->bytes, n[0], plan_.stride[0][k],
-          static_cast<std::byte*>(task_.data[k]) + to * computer_.bytes[k]);
+          total + from, n[0], plan_.stride[0][k], static_cast<std::byte*>(task_.data[k]) + to * computer_.bytes[k]);
     } while (advance(1, [&](int d) { return n[d]; }));
   }
 
@@ -185,9 +182,9 @@ class Sums {
   Plan plan_;             // of two dimensions or more
   int64_t extent_[kMaxDims], parts_along_[kMaxDims], parts_ = 1;
   int64_t pitch_[kMaxInputs][kMaxDims]; // of the sums of a part
-  int64_t count_[kMaxInputs], begin_[kMaxInputs], bytes_ = 0;
+  int64_t count_[kMaxInputs], begin_[kMaxInputs], sums_of_part_ = 0;
   const Summer* summer_[kMaxInputs];
-  std::byte* memory_ = nullptr;
+  double* memory_ = nullptr;
 };
 
 } // namespace elementwise::cpu

@@ -45,12 +45,11 @@ struct Mover {
 // What sums elements of a floating-point type.
 struct Summer {
   int32_t dtype;
-  int64_t bytes; // of a sum
   // Adds rows of n adjacent elements: each to one sum, or each of its elements to one. From the sums of a row to those
   // of the next is `pitch`.
-  void (*add)(const void* from, int64_t n, int64_t rows, void* sums, bool along, int64_t pitch);
-  void (*add_sums)(const void* from, int64_t n, void* sums);
-  void (*round)(const void* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
+  void (*add)(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch);
+  void (*add_sums)(const double* from, int64_t n, double* sums);
+  void (*round)(const double* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
 };
 
 // For each instruction set: the computers in the order of the list of operators, the movers of elements of 1, 2, 4 and
