@@ -52,10 +52,10 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
         yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}
 
-    # What a public function asks before it goes past the dispatcher: here from Python, there from C.
+    # What a public function asks before it goes past the dispatcher, where it cannot ask torch's C++.
     asked = {
         attribute or of.__name__: partial(getattr, of, attribute) if attribute else of
-        for of, attribute, _ in private.QUIET
+        for of, attribute, _ in (*private.QUIET_KEYS, *private.QUIET)
     }
     asked |= {
         "_is_any_autocast_enabled": private.autocasts,

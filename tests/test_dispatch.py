@@ -1,5 +1,8 @@
 """Whoever listens to operators hears these, also through the public functions and their short cut."""
 
+import json
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +49,36 @@ def test_modes_see_the_operator(device, call, mode):
     assert ({op} if mode is DispatchRecorder else {op, op.overloadpacket}) & set(recorder.seen)
 
 
+@pytest.mark.parametrize("observer", [
+    DispatchRecorder,
+    FunctionRecorder,
+    lambda: torch.autocast("cpu", torch.bfloat16),
+], ids=["dispatch mode", "function mode", "autocast"])  # fmt: skip
+def test_who_observes_one_thread_observes_no_other(observer):
+    a, b, _ = inputs("cpu")
+    entered, left = threading.Event(), threading.Event()
+    seen = []
+
+    def observed():
+        muladd_nb.mymuladd(a, b, 0.5)  # unobserved, first
+        with observer() as mode:
+            if isinstance(mode, Recorder):
+                mode.seen = seen
+            entered.set()
+            left.wait()
+            result = muladd_nb.mymuladd(a, b, 0.5)
+        seen.append(result.dtype)
+
+    thread = threading.Thread(target=observed)
+    thread.start()
+    entered.wait()
+    assert muladd_nb.mymuladd(a, b, 0.5).dtype == torch.float32
+    assert not seen
+    left.set()
+    thread.join()
+    assert len(seen) > 1 or seen == [torch.bfloat16]
+
+
 @each(CALLS)
 def test_make_fx_records_the_operator(device, call):
     a, b, c = inputs(device)
@@ -58,6 +91,17 @@ def test_the_profiler_names_the_operator(device, call):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         call(*inputs(device), out=torch.empty(3, device=device))
     assert call.form.op._schema.name in {event.name for event in profiler.events()}
+
+
+@each(CALLS)
+def test_an_execution_trace_has_the_operator(device, call, tmp_path):
+    path = tmp_path / "trace.json"
+    observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
+    observer.start()
+    call(*inputs(device), out=torch.empty(3, device=device))
+    observer.stop()
+    observer.unregister_callback()
+    assert call.form.op._schema.name in {node["name"] for node in json.loads(path.read_text())["nodes"]}
 
 
 @each(CALLS)

@@ -133,10 +133,7 @@ def _made(
         has_out=has_out,
     )
 
-    @wraps(declared)
-    def public_function(*args: Any, **kwargs: Any) -> Any:
-        if not is_dynamo_compiling():
-            return in_c(*args, **kwargs)
+    def while_compiling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == count and not kwargs:
             args += without_out
         else:
@@ -150,6 +147,10 @@ def _made(
                 if all(isinstance(args[x], Tensor) for x in tensors) and all(_is_plain(args[x]) for x in numbers):
                     return call(*args[:count])
         return otherwise(*args)
+
+    @wraps(declared)
+    def public_function(*args: Any, **kwargs: Any) -> Any:
+        return while_compiling(args, kwargs) if is_dynamo_compiling() else in_c(*args, **kwargs)
 
     made: Any = public_function
     return made

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -21,8 +22,10 @@ from . import torch_private as private
 from .derivative import recorders
 from .operator import Form
 
-_C.set_up(private, Tensor, Parameter)
-_REACHES_TENSORS = bool((private.from_object or private.to_pointer) and (private.to_object or private.from_pointer))
+_REACHES_TENSORS = _C.set_up(private, Tensor, Parameter)
+_C.note_inference_mode()
+with torch.inference_mode():
+    _C.note_inference_mode()
 
 
 class Way(NamedTuple):

@@ -113,11 +113,6 @@ transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) ru
 _dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
 _function_modes = _find("torch._C:_len_torch_function_stack", CALLS, otherwise=lambda: 1)
 autocasts = _find("torch._C:_is_any_autocast_enabled", CALLS, otherwise=lambda: True)  # for any device
-# The same for one, and what is asked of each tensor, in C++: at::autocast::is_autocast_enabled(c10::DeviceType),
-# at::native::is_neg(const at::Tensor&), c10::TensorImpl::requires_grad() const. A quarter of a small call (measured).
-autocasts_on = _address("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", CALLS)
-is_neg = _address("_ZN2at6native6is_negERKNS_6TensorE", CALLS)
-requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)
 _profiler: Any = profiler
 if _find("torch.autograd.profiler:_is_profiler_enabled", CALLS) is None:
     _profiler = SimpleNamespace(_is_profiler_enabled=True)
@@ -125,10 +120,24 @@ _forward_ad: Any = forward_ad  # where the innermost level of forward-mode AD st
 if _find("torch.autograd.forward_ad:_current_level", CALLS) is None:
     _forward_ad = SimpleNamespace(_current_level=0)
 
-# The C++ of a tensor, and the other way round: by the stable ABI from torch 2.14 on, else by Python.
+# The same, and more, by functions of torch's C++: Python takes half of a small call to ask (measured).
+is_neg = _address("_ZN2at6native6is_negERKNS_6TensorE", CALLS)  # at::native::is_neg(const Tensor&)
+requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)  # c10::TensorImpl::requires_grad()
+function_modes = _address(
+    "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS
+)  # PythonTorchFunctionTLS::stack_len()
+has_callbacks = _address(
+    "_ZN2at12hasCallbacksEv", CALLS
+)  # at::hasCallbacks(): of profilers, and all else that observes
+bump_version = _address("_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE", CALLS)  # counts a write
+set_data = _address("_ZNK2at10TensorBase8set_dataERKS0_", CALLS)  # at::TensorBase::set_data(const TensorBase&)
+wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_Wrap(TensorBase&&): makes it an object
+# A variable of each thread, c10::impl::raw_local_dispatch_key_set: its changes to what it dispatches to.
+_KEYS = "_ZN3c104impl26raw_local_dispatch_key_setE"
+dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
+# For who looks where an object has its tensor. On a newer torch the stable ABI has functions for both ways.
+examples = [torch.empty(0), torch.empty(0)] if _version <= NEWEST else []
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
-to_pointer = _find("torch._C._aoti:unsafe_alloc_void_ptr_from_tensor", CALLS)
-from_pointer = _find("torch._C._aoti:alloc_tensor_by_stealing_from_void_ptr", CALLS)
 # What `op.redispatch` calls: without that step through Python, 0.3 us a call.
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
 # The public way to a schema takes 60 us, and knows no default before an argument that has none.
@@ -230,12 +239,11 @@ class _Function(torch.autograd.Function):
 
 # No one sees which operators are called where each of these functions, or attributes, gives this answer: there is no
 # transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace, which compares where calls come from.
+# The first three need not be asked where `dispatch_keys` are as they are without any of that.
+QUIET_KEYS = [(transforms_active, None, False), (_dispatch_modes, None, 0), (_is_tracing, None, False)]
 QUIET = [
-    (transforms_active, None, False),
-    (_dispatch_modes, None, 0),
-    (_function_modes, None, 0),
-    (_is_tracing, None, False),
-    (_profiler, "_is_profiler_enabled", False),
+    *([] if function_modes else [(_function_modes, None, 0)]),
+    *([] if has_callbacks else [(_profiler, "_is_profiler_enabled", False)]),
     (_forward_ad, "_current_level", -1),
 ]
 

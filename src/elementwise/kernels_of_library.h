@@ -15,8 +15,8 @@ struct KernelOfLibrary {
   unsigned form;
   int results;
   int32_t device_type; // of torch
-  // Replaces the arguments on the stack, which it takes over, by the results.
-  void (*call)(StableIValue* stack, uint64_t arguments, uint64_t results);
+  // Replaces the arguments on the stack, which stay the caller's own, by the results, which become that.
+  void (*call)(StableIValue* stack);
 };
 
 // Filled as the library is opened.

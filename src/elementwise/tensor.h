@@ -27,25 +27,15 @@ inline Operand operand(std::string_view name, AtenTensorHandle handle) {
   return x;
 }
 
+// Counts a write in less time, or returns false. Python sets it, where it knows how (python/ask_torch.h).
+inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
+
+// A tensor that someone else owns, and what is asked of it.
 class Tensor {
  public:
   Tensor() = default;
-  // Takes the reference that the caller holds.
   explicit Tensor(AtenTensorHandle handle) : handle_(handle) {}
   explicit Tensor(StableIValue value) : handle_(torch::stable::detail::to<AtenTensorHandle>(value)) {}
-  Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Tensor& operator=(Tensor&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  ~Tensor() {
-    if (handle_) aoti_torch_delete_tensor_object(handle_);
-  }
-
-  // Hands the reference back, as the result of an operator.
-  StableIValue release() {
-    return torch::stable::detail::from(std::exchange(handle_, nullptr));
-  }
 
   AtenTensorHandle get() const {
     return handle_;
@@ -72,6 +62,7 @@ class Tensor {
   // no name for it, but every ATen operator that writes does it, and a copy onto itself does nothing else.
   // False if the tensor may not be written: it was made in inference mode, and this is outside.
   bool bump_version() const {
+    if (bumps_version && bumps_version(handle_)) return true;
     const bool grad_mode = aoti_torch_grad_mode_is_enabled();
     aoti_torch_grad_mode_set_enabled(false); // a leaf that requires grad may be written, as by any raw operator
     const AOTITorchError error = aoti_torch_copy_(handle_, handle_, 0);
@@ -85,18 +76,35 @@ class Tensor {
     return data;
   }
 
- private:
+ protected:
   AtenTensorHandle handle_ = nullptr;
 };
 
-// One that may be absent comes in memory of its own, which is the callee's.
+// One that is owned here.
+class OwnTensor : public Tensor {
+ public:
+  using Tensor::Tensor; // takes the reference that the caller holds
+  OwnTensor(OwnTensor&& other) noexcept : Tensor(std::exchange(other.handle_, nullptr)) {}
+  OwnTensor& operator=(OwnTensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~OwnTensor() {
+    if (handle_) aoti_torch_delete_tensor_object(handle_);
+  }
+
+  // Hands the reference back, as the result of an operator.
+  StableIValue release() {
+    return torch::stable::detail::from(std::exchange(handle_, nullptr));
+  }
+};
+
+// One that may be absent.
 inline Tensor optional_tensor(StableIValue value) {
-  auto* const of_value = torch::stable::detail::to<StableIValue*>(value);
+  const auto* const of_value = torch::stable::detail::to<StableIValue*>(value);
   if (!of_value) return {};
-  Tensor x(*of_value);
-  delete of_value;
-  if (x.undefined()) return {};
-  return x;
+  const Tensor x(*of_value);
+  return x.undefined() ? Tensor() : x;
 }
 
 } // namespace elementwise

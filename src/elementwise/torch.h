@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 
 #include "contract.h"
 #include "cpu/backend.h"
@@ -29,10 +30,9 @@ namespace elementwise {
 template <class Backend, int kResults, int kInputs>
 class Call {
  public:
-  // The arguments are on `stack`, in the order of the schema, and the result replaces the first. A call owns what is
-  // on it, so all of it is taken before anything can fail.
+  // The arguments are on `stack`, in the order of the schema, and stay the caller's own.
   template <unsigned form>
-  Call(const Description* of_kernels, std::integral_constant<unsigned, form>, StableIValue* stack)
+  Call(const Description* of_kernels, std::integral_constant<unsigned, form>, const StableIValue* stack)
       : signature_(of_kernels->signature), caller_{signature_, form} {
     [[maybe_unused]] Tensor scalars[form & tensor_numbers ? kMaxArguments : 1];
     size_t absent = 0;
@@ -40,12 +40,12 @@ class Call {
       const Argument& argument = signature_.arguments[i];
       if (argument.is_tensor()) {
         const bool is_optional = argument.kind == Kind::optional;
-        Tensor x = is_optional ? optional_tensor(stack[i]) : Tensor(stack[i]);
+        const Tensor x = is_optional ? optional_tensor(stack[i]) : Tensor(stack[i]);
         if (is_optional && !x.get()) {
           absent |= size_t{1} << optional;
         } else {
           arguments_[input] = &argument;
-          tensors_[kResults + input++] = std::move(x);
+          tensors_[kResults + input++] = x;
         }
         optional += is_optional;
       } else if (argument.kind == Kind::integer) {
@@ -78,17 +78,17 @@ class Call {
       const bool is_like = op_->like && inputs.are_broadcast();
       const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : computed;
       if (contract::same_shape(to, computed)) {
-        tensors_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
-        operands_[k] = tensors_[k].operand("out");
+        made_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
+        operands_[k] = made_[k].operand("out");
       } else {
-        tensors_[k] = empty_contiguous(to);
-        operands_[k] = summed_to(tensors_[k].operand("out"), computed, summed_strides_[k]);
+        made_[k] = empty_contiguous(to);
+        operands_[k] = summed_to(made_[k].operand("out"), computed, summed_strides_[k]);
         summed |= uint32_t{1} << k;
       }
     }
     if (computed.numel() > 0) {
       for (int k = 0; k < kResults; k++) {
-        data_[k] = tensors_[k].mutable_data();
+        data_[k] = made_[k].mutable_data();
         if (!(summed >> k & 1)) Backend::on_fresh_output(data_[k], computed.numel() * op_->results[k].bytes_or(bytes));
       }
       for (int k = kResults; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
@@ -96,9 +96,9 @@ class Call {
       run(summed, summed ? kResults + like : 0);
     } else {
       for (int k = 0; k < kResults; k++)
-        if (summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(tensors_[k].get()));
+        if (summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(made_[k].get()));
     }
-    for (int k = 0; k < kResults; k++) stack[k] = tensors_[k].release();
+    for (int k = 0; k < kResults; k++) stack[k] = made_[k].release();
   }
 
   // Writes to the tensors that the declaration marks.
@@ -130,8 +130,7 @@ class Call {
     if (operands_[0].numel() > 0) run();
   }
 
-  // Returns `out`.
-  Tensor compute_into_out() {
+  void compute_into_out() {
     const contract::Inputs inputs = check_inputs();
     const int64_t bytes = inputs.bytes();
     const Operand& out = operands_[0] = operand(0, "out");
@@ -148,7 +147,6 @@ class Call {
           caller_, out, data_[0], out_bytes, operands_[k], data_[k], op_->inputs[k - 1].bytes_or(bytes));
     if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
     if (out.numel() > 0) run();
-    return std::move(tensors_[0]);
   }
 
  private:
@@ -188,7 +186,7 @@ class Call {
   // One call of the allocator is 0.8 us cheaper than one through the dispatcher (measured), for which the
   // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
   // without gaps. Where no input has the shape of the result, it is contiguous.
-  Tensor empty_like(size_t input, const Own& own) const {
+  OwnTensor empty_like(size_t input, const Own& own) const {
     const bool is_like = input < static_cast<size_t>(op_->count);
     Operand x = operands_[kResults + (is_like ? input : 0)];
     x.dtype = own.ordinal < 0 ? first().dtype : own.ordinal;
@@ -202,7 +200,7 @@ class Call {
     StableIValue stack[] = {torch::stable::detail::from(self), none, none, none, none, none};
     if (torch_call_dispatcher("aten::empty_like", "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS)
       contract::fail_to_allocate(caller_, x);
-    Tensor made(stack[0]);
+    OwnTensor made(stack[0]);
     const Operand like = made.operand("out");
     if (like.dtype == x.dtype) return made;
     // To be asked for a dtype, it would take a std::optional, whose symbols the library would export.
@@ -210,7 +208,7 @@ class Call {
   }
 
   // Of at most kMaxDims dimensions.
-  Tensor empty_contiguous(const Operand& x) const {
+  OwnTensor empty_contiguous(const Operand& x) const {
     int64_t strides[kMaxDims];
     int64_t stride = 1;
     for (int64_t d = x.dim - 1; d >= 0; d--) {
@@ -231,12 +229,12 @@ class Call {
     return x;
   }
 
-  Tensor empty(const Operand& x, const int64_t* strides) const {
+  OwnTensor empty(const Operand& x, const int64_t* strides) const {
     AtenTensorHandle out;
     if (aoti_torch_empty_strided(x.dim, x.sizes, strides, x.dtype, x.device_type, x.device_index, &out) !=
         TORCH_SUCCESS)
       contract::fail_to_allocate(caller_, x);
-    return Tensor(out);
+    return OwnTensor(out);
   }
 
   // Adds up the results of which a bit is set in `summed`, and goes over memory in the order of an operand.
@@ -247,7 +245,7 @@ class Call {
     const Plan plan = make_plan(operands(), out.dim, out.sizes, strides, by);
     const Task task{op_->index, first().dtype, numbers_, plan, data_};
     if (!summed) return Backend::launch(caller_, task, out.device_index);
-    Tensor memory;
+    OwnTensor memory;
     Backend::launch_sums(caller_, task, summed, [&](int64_t bytes) {
       const int64_t stride = 1;
       memory = empty({"out", 1, &bytes, &stride, kOrdinal<uint8_t>, out.device_type, out.device_index}, &stride);
@@ -262,16 +260,54 @@ class Call {
   const Description* op_; // with those of its optional tensors that are there
   Number numbers_[kMaxArguments];
   const Argument* arguments_[kInputs]; // the inputs
-  Tensor tensors_[kOperands];          // the results, then the inputs
+  Tensor tensors_[kOperands];          // what is written to, then the inputs
+  OwnTensor made_[kResults];           // new results
   Operand operands_[kOperands];
   void* data_[kOperands];
   int64_t summed_strides_[kResults][kMaxDims];
 };
 
-// A boxed kernel. TORCH_BOX would write one for a function of torch::stable::Tensor, with a shared_ptr and a second
-// handle for each; see tensor.h.
+// The tensors among the arguments on a stack, which who is called by the dispatcher owns.
+class OwnedArguments {
+ public:
+  OwnedArguments(const Signature& signature, unsigned form, const StableIValue* stack) {
+    for (int i = 0; i < signature.count; i++) {
+      const Kind kind = signature.arguments[i].kind;
+      if (kind == Kind::optional)
+        own_optional(stack[i]);
+      else if (is_tensor(kind) || (form & tensor_numbers && kind == Kind::real))
+        own(stack[i]);
+    }
+    if (form & (writing | out)) own(stack[signature.count]);
+  }
+  OwnedArguments(const OwnedArguments&) = delete;
+  ~OwnedArguments() {
+    while (count_) const OwnTensor last(release_last());
+  }
+
+  StableIValue release_last() {
+    return owned_[--count_];
+  }
+
+ private:
+  void own(StableIValue value) {
+    owned_[count_++] = value;
+  }
+  // One that may be absent comes in memory of its own.
+  void own_optional(StableIValue value) {
+    auto& of_value = optional_[optional_count_++];
+    of_value.reset(torch::stable::detail::to<StableIValue*>(value));
+    if (of_value) own(*of_value);
+  }
+
+  StableIValue owned_[kMaxArguments + 1];
+  std::unique_ptr<StableIValue> optional_[kMaxOptional];
+  int count_ = 0, optional_count_ = 0;
+};
+
+// A kernel whose arguments stay the caller's own.
 template <class Operators, class Op, class Backend, unsigned form>
-void boxed(StableIValue* stack, uint64_t, uint64_t) {
+void run(StableIValue* stack) {
   const std::integral_constant<unsigned, form> constant;
   Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::values, constant, stack);
   if constexpr (form & functional) {
@@ -279,9 +315,17 @@ void boxed(StableIValue* stack, uint64_t, uint64_t) {
   } else if constexpr (form & updating) {
     call.update();
   } else {
-    Tensor written = call.compute_into_out();
-    if constexpr (form & out) stack[0] = written.release();
+    call.compute_into_out();
   }
+}
+
+// A boxed kernel, which owns them. TORCH_BOX would write one for a function of torch::stable::Tensor, with a shared_ptr
+// and a second handle for each; see tensor.h.
+template <class Operators, class Op, class Backend, unsigned form>
+void boxed(StableIValue* stack, uint64_t, uint64_t) {
+  OwnedArguments owned(Op::signature, form, stack);
+  run<Operators, Op, Backend, form>(stack);
+  if constexpr (form & out) stack[0] = owned.release_last();
 }
 
 template <class Operators>
@@ -295,9 +339,9 @@ void define(torch::stable::detail::StableLibrary& library) {
 template <class Operators, class Backend>
 void implement(torch::stable::detail::StableLibrary& library) {
   for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-    const auto kernel = boxed<Operators, Op, Backend, form>;
-    kernels_of_library().push_back({Op::signature, form, Op::Kernel::kResults, Backend::kDeviceType, kernel});
-    if (!registered_before()) library.impl(Op::signature.qualified(form).c_str(), kernel);
+    kernels_of_library().push_back(
+        {Op::signature, form, Op::Kernel::kResults, Backend::kDeviceType, run<Operators, Op, Backend, form>});
+    if (!registered_before()) library.impl(Op::signature.qualified(form).c_str(), boxed<Operators, Op, Backend, form>);
   });
 }
 

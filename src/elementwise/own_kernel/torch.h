@@ -132,11 +132,8 @@ inline void check_written(
       contract::check_apart(op, out, data[k], out_bytes, x, data[j], bytes);
     }
   }
-  for (size_t k = 0; k < outs.size(); k++) {
-    AtenTensorHandle same;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(outs.tensor(k).get(), &same));
-    if (!Tensor(same).bump_version()) contract::fail_inference_tensor(op, outs[k]);
-  }
+  for (size_t k = 0; k < outs.size(); k++)
+    if (!Tensor(outs.tensor(k).get()).bump_version()) contract::fail_inference_tensor(op, outs[k]);
 }
 
 // The elements of an argument side by side: what is not contiguous is copied.

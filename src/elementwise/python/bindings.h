@@ -16,6 +16,7 @@
 #include "../derivatives.h"
 #include "../overlap.h"
 #include "../register_once.h"
+#include "ask_torch.h"
 #include "reads.h"
 #include "short_way.h"
 
@@ -25,6 +26,7 @@ template <class Operators>
 void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
+  python::define_questions(m);
   python::define_short_way(m);
   // Reads the environment, so that what it has that no one can use is said at the import, and not at the first call.
   m.def("check_settings", [] {

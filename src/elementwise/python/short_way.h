@@ -7,7 +7,6 @@
 // By CPython's limited API and not by nanobind, one of whose functions takes 0.1 us longer to call (measured).
 #pragma once
 
-#include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -15,115 +14,15 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../kernels_of_library.h"
-#include "../tensor.h"
+#include "ask_torch.h"
 
 namespace elementwise::python {
 
-// What Python knows of torch (_layer/torch_private.py). Set at the import, and kept as long as the process runs.
-struct Torch {
-  // A function, or an object and the name of an attribute; and its answer where nothing observes, which is False, 0 or
-  // -1: there is one object of each.
-  struct Question {
-    PyObject *of, *attribute, *quiet;
-  };
-  // Functions of torch. A call of one takes some ns, and Python, which is asked where it is null, 30 to 110 (measured).
-  struct {
-    AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor); // objects and types are PyObject*
-    AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
-    bool (*is_neg)(AtenTensorHandle tensor);
-    bool (*requires_grad)(const void* implementation); // of a tensor, to which its handle points
-    bool (*autocasts)(int8_t device_type);
-  } in_c;
-  PyObject *Tensor, *Parameter;
-  std::vector<Question> questions;
-  PyObject *autocasts, *to_pointer, *from_pointer; // functions
-  PyObject *is_neg, *requires_grad, *data;         // names
-};
-
-inline Torch& torch() {
-  static Torch of_process{};
-  return of_process;
-}
-
-// Python has set an error.
-struct ErrorInPython : std::exception {};
-// And it is that of a hook of the program, which is not called again.
+// An error of a hook of the program, which is not called again.
 struct ErrorOfProgram {};
-
-// An owned reference.
-class Object {
- public:
-  explicit Object(PyObject* object) : object_(object) {
-    if (!object) throw ErrorInPython();
-  }
-  Object(Object&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  ~Object() {
-    Py_XDECREF(object_);
-  }
-  PyObject* get() const {
-    return object_;
-  }
-  PyObject* release() {
-    return std::exchange(object_, nullptr);
-  }
-
- private:
-  PyObject* object_;
-};
-
-// Does anything see which operators are called?
-inline bool is_observed() {
-  for (const Torch::Question& question : torch().questions) {
-    const Object answer(
-        question.attribute ? PyObject_GetAttr(question.of, question.attribute) : PyObject_CallNoArgs(question.of));
-    if (answer.get() != question.quiet) return true;
-  }
-  return false;
-}
-
-inline bool autocasts(int32_t device_type) {
-  if (torch().in_c.autocasts) return torch().in_c.autocasts(static_cast<int8_t>(device_type));
-  return Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False; // for any
-}
-
-inline bool is_tensor(PyObject* x) {
-  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(x));
-  return type == torch().Tensor || type == torch().Parameter;
-}
-
-inline bool requires_grad(PyObject* object, const Tensor& tensor) {
-  if (torch().in_c.requires_grad) return torch().in_c.requires_grad(*reinterpret_cast<void* const*>(tensor.get()));
-  return Object(PyObject_GetAttr(object, torch().requires_grad)).get() != Py_False;
-}
-
-inline bool is_negated(PyObject* object, const Tensor& tensor) {
-  if (torch().in_c.is_neg) return torch().in_c.is_neg(tensor.get());
-  return Object(PyObject_CallMethodObjArgs(object, torch().is_neg, nullptr)).get() != Py_False;
-}
-
-inline Tensor tensor_of(PyObject* object) {
-  AtenTensorHandle handle;
-  if (torch().in_c.from_object) {
-    TORCH_ERROR_CODE_CHECK(torch().in_c.from_object(object, &handle));
-    return Tensor(handle);
-  }
-  const Object pointer(PyObject_CallFunctionObjArgs(torch().to_pointer, object, nullptr));
-  return Tensor(static_cast<AtenTensorHandle>(PyCapsule_GetPointer(pointer.get(), nullptr)));
-}
-
-inline Object object_of(const Tensor& tensor) {
-  if (torch().in_c.to_object) {
-    void* object;
-    TORCH_ERROR_CODE_CHECK(torch().in_c.to_object(tensor.get(), nullptr, &object));
-    return Object(static_cast<PyObject*>(object));
-  }
-  const Object pointer(PyCapsule_New(tensor.get(), nullptr, nullptr));
-  return Object(PyObject_CallFunctionObjArgs(torch().from_pointer, pointer.get(), nullptr)); // it steals nothing
-}
 
 // Releases the interpreter's lock, if that is worth its time.
 class WithoutLock {
@@ -162,19 +61,14 @@ class Stack {
     return requires_grad_; // where that counts
   }
 
-  // Replaces the arguments, which the kernel takes over, by its results.
+  // Replaces the arguments by the results.
   void run(const KernelOfLibrary& kernel) {
-    for (int k = 0; k < tensors_count_; k++) {
-      StableIValue& value = values_[places_[k]];
-      value = tensors_[k].release();
-      if (is_optional_[k]) value = torch::stable::detail::from(new StableIValue(value));
-    }
     const WithoutLock unlocked(numel_ > kLong);
-    kernel.call(values_, static_cast<uint64_t>(count_), static_cast<uint64_t>(kernel.results));
+    kernel.call(values_);
   }
 
-  Object result(int k) {
-    return object_of(Tensor(values_[k]));
+  OwnTensor result(int k) {
+    return OwnTensor(values_[k]);
   }
 
  private:
@@ -192,16 +86,17 @@ class Stack {
         return;
       default:
         value = torch::stable::detail::from(std::nullopt);
-        if (x != Py_None) push_tensor(kind, x);
+        if (x == Py_None) return;
+        StableIValue& of_tensor = kind == Kind::optional ? optional_[optional_count_++] : value;
+        of_tensor = torch::stable::detail::from(push_tensor(x));
+        if (kind == Kind::optional) value = torch::stable::detail::from(&of_tensor);
         return;
     }
     if (PyErr_Occurred()) throw ErrorInPython(); // the number is too large
   }
 
-  void push_tensor(Kind kind, PyObject* x) {
-    Tensor& tensor = tensors_[tensors_count_] = tensor_of(x);
-    places_[tensors_count_] = count_ - 1;
-    is_optional_[tensors_count_++] = kind == Kind::optional;
+  AtenTensorHandle push_tensor(PyObject* x) {
+    const Tensor tensor = tensor_of(x, own_[tensors_count_++]);
     int32_t layout, device_type;
     int64_t numel;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(tensor.get(), &layout));
@@ -211,15 +106,15 @@ class Stack {
     requires_grad_ = requires_grad_ || (is_grad_enabled_ && python::requires_grad(x, tensor));
     numel_ = std::max(numel_, numel);
     if (tensors_count_ == 1) device_type_ = device_type; // the kernel compares them
+    return tensor.get();
   }
 
   static constexpr int64_t kLong = 1 << 12; // elements that take longer than to release the lock
 
-  StableIValue values_[kMaxArguments + 1];
-  int count_ = 0;
-  Tensor tensors_[kMaxOperands];
-  int places_[kMaxOperands], tensors_count_ = 0;
-  bool is_optional_[kMaxOperands], is_plain_ = true;
+  StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
+  int count_ = 0, tensors_count_ = 0, optional_count_ = 0;
+  OwnTensor own_[kMaxOperands];
+  bool is_plain_ = true;
   const bool is_grad_enabled_ = aoti_torch_grad_mode_is_enabled();
   bool requires_grad_ = false;
   int32_t device_type_ = -1;
@@ -240,7 +135,7 @@ struct Way {
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
     if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
     Stack stack(*signature, args, out);
-    if (!stack.is_plain() || (asks_autocast && autocasts(stack.device_type()))) return nullptr;
+    if (!stack.is_plain() || (asks_autocast && autocasts())) return nullptr;
     const Kernels& kernels = out == Py_None ? without_out : with_out;
     const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&stack](const KernelOfLibrary* one) {
       return one->device_type == stack.device_type();
@@ -248,8 +143,8 @@ struct Way {
     if (kernel == kernels.end()) return nullptr;
     if (!stack.requires_grad()) return run(**kernel, stack, out);
     if (out != Py_None) return nullptr;
-    if (aten && stack.numel() <= kMostComputedTwice && (asks_autocast || !autocasts(stack.device_type())))
-      return record_by_aten(Object(run(**kernel, stack, out)), args);
+    if (aten && stack.numel() <= kMostComputedTwice && (asks_autocast || !autocasts()))
+      return record_by_aten(**kernel, stack, args);
     return recorder ? record(Object(run(**kernel, stack, out)), args) : nullptr;
   }
 
@@ -277,20 +172,22 @@ struct Way {
   PyObject* run(const KernelOfLibrary& kernel, Stack& stack, PyObject* out) const {
     stack.run(kernel);
     if (!(kernel.form & functional)) return Py_NewRef(returns ? out : Py_None);
-    if (kernel.results == 1) return stack.result(0).release();
+    if (kernel.results == 1) return object_of(stack.result(0)).release();
     Object results(PyTuple_New(kernel.results));
-    for (int k = 0; k < kernel.results; k++) PyTuple_SetItem(results.get(), k, stack.result(k).release());
+    for (int k = 0; k < kernel.results; k++) PyTuple_SetItem(results.get(), k, object_of(stack.result(k)).release());
     return results.release();
   }
 
   // The kernel's values with the node of ATen's operator: what that has computed gets the memory in which the kernel
   // has. The kernel comes first, because it checks.
-  PyObject* record_by_aten(const Object& value, PyObject* const* args) const {
+  PyObject* record_by_aten(const KernelOfLibrary& kernel, Stack& stack, PyObject* const* args) const {
+    stack.run(kernel);
+    OwnTensor value = stack.result(0);
     const Object tensors(PyTuple_New(signature->tensors));
     for (int i = 0, k = 0; i < signature->count; i++)
       if (signature->arguments[i].is_tensor()) PyTuple_SetItem(tensors.get(), k++, Py_NewRef(args[i]));
     PyObject* const result = PyObject_Call(aten, tensors.get(), nullptr); // this calls the hooks of the program
-    if (!result || PyObject_SetAttr(result, torch().data, value.get()) != 0) {
+    if (!result || !set_data(result, std::move(value))) {
       Py_XDECREF(result);
       throw ErrorOfProgram();
     }
@@ -355,7 +252,7 @@ class Function {
     for (size_t i = 0; i < count; i++) bound[i] = PyTuple_GetItem(positional, static_cast<Py_ssize_t>(i));
     Py_ssize_t found = 0;
     for (size_t i = count; i < parameters.size(); i++) {
-      PyObject* const given = by_name ? PyDict_GetItem(by_name, parameters[i].name) : nullptr;
+      PyObject* const given = by_name ? PyDict_GetItemWithError(by_name, parameters[i].name) : nullptr;
       found += given != nullptr;
       bound[i] = given ? given : parameters[i].preset;
       if (!bound[i]) return false;
@@ -383,36 +280,8 @@ inline Kernels kernels_of(const std::string& declaration, unsigned forms) {
   return found;
 }
 
-inline PyObject* kept(nanobind::handle object) {
-  return object.is_none() ? nullptr : object.inc_ref().ptr();
-}
-
 inline void define_short_way(nanobind::module_& m) {
   namespace nb = nanobind;
-  // `known` is the module _layer/torch_private.py.
-  m.def("set_up", [](const nb::handle known, const nb::handle tensor, const nb::handle parameter) {
-    Torch& set = torch();
-    const auto address = [&known](auto& of, const char* name) {
-      of = reinterpret_cast<std::remove_reference_t<decltype(of)>>(nb::cast<uintptr_t>(known.attr(name)));
-    };
-    address(set.in_c.from_object, "from_object");
-    address(set.in_c.to_object, "to_object");
-    address(set.in_c.is_neg, "is_neg");
-    address(set.in_c.requires_grad, "requires_grad");
-    address(set.in_c.autocasts, "autocasts_on");
-    for (const nb::handle question : known.attr("QUIET"))
-      set.questions.push_back({kept(question[0]), kept(question[1]), kept(question[2])});
-    set.Tensor = kept(tensor);
-    set.Parameter = kept(parameter);
-    set.autocasts = kept(known.attr("autocasts"));
-    set.to_pointer = kept(known.attr("to_pointer"));
-    set.from_pointer = kept(known.attr("from_pointer"));
-    set.is_neg = PyUnicode_InternFromString("is_neg");
-    set.requires_grad = PyUnicode_InternFromString("requires_grad");
-    set.data = PyUnicode_InternFromString("data");
-  });
-  // Not weak symbols, from which a tool that audits the module would take torch 2.14 for the oldest that it runs on.
-  m.def("address", [](const char* symbol) { return reinterpret_cast<uintptr_t>(dlsym(RTLD_DEFAULT, symbol)); });
   // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `ways` are
   // those of _layer/short_way.py.
   m.def(
