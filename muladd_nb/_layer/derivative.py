@@ -30,7 +30,8 @@ from .operator import by_position, complete
 _TENSOR = ("Tensor", "Optional[Tensor]")
 _DENSE = (torch.strided, torch.jagged)
 # Returns gradients times a partial derivative: from that of each result, None where there is none, and what is read.
-Kernel = Callable[..., Tensor]
+# None is zero.
+Kernel = Callable[..., Tensor | None]
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
@@ -245,7 +246,7 @@ def elementwise(
     def fits_one_pass(
         needs: tuple[bool, ...], saved: tuple[Any, ...], grads: Sequence[Tensor | None], count: int
     ) -> bool:
-        if call_at_once is None or private.differentiating() or private.is_recorded((*grads, *saved)):
+        if call_at_once is None:
             return False
         grad, *others = (grad for grad in grads if grad is not None)
         if any(x.layout not in _DENSE for x in (grad, *others)):
@@ -253,7 +254,7 @@ def elementwise(
         if may_sum and any(needs[x] and shape != grad.shape for x, shape in zip(at_once_by, saved[-2], strict=True)):
             # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
             sums = grad.device.type == "cpu" and grad.layout is torch.strided
-            return sums and (count > 0 if by_kernel else not private.is_traced((grad,)))
+            return sums and (count > 0 if by_kernel else not private.traces())
         return count == len(by_kernel) > 1
 
     def in_one_pass(saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> Sequence[Tensor]:
@@ -266,7 +267,7 @@ def elementwise(
         gradients: Sequence[Tensor] = call_at_once(grads, *values)
         return gradients
 
-    def through(kernel: Kernel, grads: Sequence[Tensor | None], values: tuple[Any, ...]) -> Tensor:
+    def through(kernel: Kernel, grads: Sequence[Tensor | None], values: tuple[Any, ...]) -> Tensor | None:
         if all(x is None or x.layout in _DENSE for x in grads):
             return kernel(grads, *values)
         if n > 1:
@@ -330,7 +331,7 @@ def elementwise(
 
         def expanded(place: int) -> Any:
             tangent: Any = tangents[place]
-            return tangent.expand(saved[-1][0][0]) if broadcasts else tangent
+            return tangent.expand(torch.broadcast_shapes(tangent.shape, saved[-1][0][0])) if broadcasts else tangent
 
         # By the places of the arguments, in whose order they are added.
         products: list[dict[int, Tensor]] = [{} for _ in terms]
@@ -342,7 +343,9 @@ def elementwise(
             for i, of_result in enumerate(products):
                 if not typed or saved[-1][i][1].is_floating_point:
                     alone = [expanded(place) if i == j else None for j in range(n)]
-                    of_result[place] = through(kernel, alone, pick(saved))
+                    made = through(kernel, alone, pick(saved))
+                    if made is not None:
+                        of_result[place] = made
         sums: list[Any] = [
             reduce(torch.add, [of_result[place] for place in sorted(of_result)]) if of_result else None
             for of_result in products
@@ -360,7 +363,7 @@ def elementwise(
             if not dtype.is_floating_point
             else some.new_zeros(shape, dtype=dtype)
             if of_result is None
-            else of_result.to(dtype)
+            else of_result.sum_to_size(shape).to(dtype)
             for of_result, (shape, dtype) in zip(sums, saved[-1], strict=True)
         )
         return typed_tangents if n > 1 else typed_tangents[0]
