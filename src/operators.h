@@ -7,13 +7,13 @@
 
 namespace muladd_nb {
 
+using elementwise::differentiable, elementwise::same_shape, elementwise::Operator;
 using elementwise::functional, elementwise::writing, elementwise::out;
-using elementwise::gradients_in_one_pass, elementwise::same_shape, elementwise::Operator;
 
 // clang-format off
 using Operators = elementwise::List<
     Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd, functional | writing | out | same_shape>,
-    Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out | gradients_in_one_pass>,
+    Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out | differentiable>,
     Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out | same_shape>,
     Operator<"myadd(Tensor a, Tensor b)", Add, writing | same_shape>
 >;

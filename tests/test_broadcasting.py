@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from torch.func import hessian, jacfwd, jacrev, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -171,6 +171,38 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
             assert ours.shape == x.shape
             assert torch.equal(ours, others[0])
         torch.testing.assert_close(others[0], y.to(dtype), rtol=max(1e-12, 2 * torch.finfo(dtype).eps), atol=0)
+
+
+def loss(f):
+    return lambda *args: f(*args).sin().mean()
+
+
+def recorded(f, *args):
+    leaves = [x.detach().requires_grad_() for x in args]
+    return torch.autograd.grad(loss(f)(*leaves), leaves, create_graph=True)
+
+
+IN_EVERY_MODE = {
+    "create_graph": recorded,
+    "grad": lambda f, *args: grad(loss(f), (0, 1, 2))(*args),
+    "vjp": lambda f, *args: vjp(f, *args)[1](args[0].cos()),
+    "jacrev": lambda f, *args: jacrev(loss(f), (0, 1, 2))(*args),
+    "vmap of grad": lambda f, *args: vmap(grad(loss(f), (0, 1, 2)), (0, None, None))(*args),
+    "grad of vmap": lambda f, *args: grad(loss(lambda *x: vmap(f, (0, None, None))(*x)), (0, 1, 2))(*args),
+}
+
+
+@pytest.mark.parametrize("mode", IN_EVERY_MODE)
+def test_what_was_broadcast_is_summed_in_that_pass_in_every_mode(mode):
+    args = tensors([(4, 300, 90), (90,), (300, 1)], dtype=torch.float32)
+    with Called() as called:
+        ours = IN_EVERY_MODE[mode](ops.mymuladd.Tensor, *args)
+    assert [name for name in called.names if "muladd" in name or "sum" in name] == [
+        "muladd_nb::mymuladd.Tensor",
+        "muladd_nb::_mymuladd_gradients.Tensor",
+    ]
+    for x, y in zip(ours, IN_EVERY_MODE[mode](reference, *(x.double() for x in args)), strict=True):
+        torch.testing.assert_close(x, y.float(), rtol=1e-5, atol=1e-7)
 
 
 def test_only_what_is_read_is_saved():

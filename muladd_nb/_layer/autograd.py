@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -84,6 +85,9 @@ def _kernels(form: Form) -> dict[str, Partial]:
         return {}
     order, of = len(form.by), form.family[()]
     arguments = [*form.kinds]
+    if form.has_all_gradients:
+        of_each = [_kernels(form.family[x,]) for x in form.by]
+        return {x: _of_each_result(of_each, x, arguments) for x in form.inputs if any(x in one for one in of_each)}
     # Those of a derivative are the operator's, the gradients, and from the second order on the places it is by.
     results = of.of_c
     n, first_by = len(of.kinds), len(of.kinds) + len(results)
@@ -128,6 +132,22 @@ def _times(
         return call(*(values_of[place] for place in places), *given, *values[len(read) :])
 
     return Partial([*read, *by], times)
+
+
+def _of_each_result(kernels: Sequence[Mapping[str, Partial]], x: str, arguments: list[str]) -> Partial:
+    """Return the same of what returns all gradients: the sum of what those of each make, by the same argument."""
+    of_x = [one.get(x) for one in kernels]
+
+    def times(gradients: Sequence[Tensor | None], *read: Any) -> Tensor | None:
+        shape = read[-1].shape  # of what is computed, as the last argument, a gradient, has it; results may be summed
+        products: list[Any] = [
+            partial.times((gradient.expand(shape),), *(read[arguments.index(y)] for y in partial.reads))
+            for gradient, partial in zip(gradients, of_x, strict=True)
+            if gradient is not None and partial is not None and partial.times is not None
+        ]
+        return reduce(torch.add, products) if products else None
+
+    return Partial(arguments, times)
 
 
 def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None]) -> list[Tensor]:

@@ -11,6 +11,7 @@ backend's kernel, so the values under a transform are bit for bit those outside 
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from operator import itemgetter
@@ -30,7 +31,8 @@ from .operator import by_position, complete
 _TENSOR = ("Tensor", "Optional[Tensor]")
 _DENSE = (torch.strided, torch.jagged)
 # Returns gradients times a partial derivative: from that of each result, None where there is none, and what is read.
-Kernel = Callable[..., Tensor]
+# None is zero.
+Kernel = Callable[..., Tensor | None]
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
@@ -49,6 +51,31 @@ class Partial(NamedTuple):
 # Of each operator with a derivative, what records a call outside of transforms, given a tuple of the kernel's results
 # and all arguments.
 recorders: dict[Any, Callable[..., Any]] = {}
+
+
+class _Plan(NamedTuple):
+    """What is saved and computed where some gradients are wanted."""
+
+    saved: Callable[..., tuple[Any, ...]]  # picks the tensors of the arguments, the results and None
+    unread: Sequence[int]  # the places of the arguments whose shapes say what is summed
+    terms: Sequence[Any]  # by hand, of each result
+    by_kernel: Sequence[Any]
+    by_formula: Sequence[int]
+    passed: Callable[..., tuple[Any, ...]]  # picks what kernels are passed of the gradients, what was saved, and more
+    short: Callable[..., Any] | None  # the short way of a kernel
+    gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments of what that returns, and None
+    if_sums: bool | None  # whether that is for what is summed alone, or for what is not; None if for both
+
+
+class _Made(dict[Any, Any]):
+    """What a function returns for the keys, each made once: not functools.cache, of which Dynamo warns."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
+
+    def __missing__(self, key: Any) -> Any:
+        made = self[key] = self.make(*key)
+        return made
 
 
 def elementwise(
@@ -87,7 +114,7 @@ def elementwise(
         gradient of each result, in one call from C; or None, where that cannot.
     at_once
         What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
-        and all arguments. It has no derivative. On the CPU it sums what was broadcast.
+        and all arguments. On the CPU it sums what was broadcast.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
@@ -191,50 +218,62 @@ def elementwise(
         for argument, kernel in kernels.items()
         if kernel.times is not None
     ]
-    typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is saved
+    typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is kept
     pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula[True] else [])
 
     call_at_once: Any
     call_at_once, names_at_once = at_once or (None, ())
     at_once_by = [places[x] for x in names_at_once]
     may_sum = call_at_once is not None and broadcasts
-    # Not of `is_number`, which tells an overload from another one.
-    at_once_from = [slots.get(place) for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
+    # Not `is_number`, which tells an overload from another one.
+    read_by_kernels = [place for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
-    def short_of(wanted: Sequence[Any]) -> Any:
-        """Return what the short way of kernels calls, what picks its arguments, and the places of the gradients."""
-        names = tuple(arguments[place] for place, *_ in wanted)
-        call = (short or {}).get(names)
-        read = {place for x in names for place in reads[x]}
-        # A gradient stands in for a tensor that is not read, if that does not say what is summed.
-        if call is None or (len(names) > 1 and broadcasts and not read.issuperset(at_once_by)):
-            return None
-        picked = [n + slots[i] if i in read or not holds_tensor[i] else 0 for i in range(len(arguments))]
-        return call, _picker([*picked, *range(n)]), [place for place, *_ in wanted]
+    def plan(in_formula: bool, needs: tuple[bool, ...]) -> _Plan:
+        reads_now = compiled_reads if in_formula else reads
+        read = {place for argument in reads_now if needs[places[argument]] for place in reads_now[argument]}
+        kept = read.union(saved_others)
+        wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
+        wanted_by_formula = [place for place in by_formula[in_formula] if needs[place]]
+        wanted_by_kernel = [term for term in by_kernel if needs[term[0]] and term[0] not in wanted_by_formula]
+        # A gradient is passed in place of what is not read, or, where its shape says what is summed, a tensor like it.
+        unread = [place for place in at_once_by if may_sum and place not in read]
+        like = {place: n + len(slots) + 2 + i for i, place in enumerate(unread)}
+        passed = [n + slots[place] if place in kept else like.get(place, 0) for place in read_by_kernels]
+        terms_wanted: Iterable[Any] = itertools.chain(*wanted, wanted_by_kernel)
+        of = sorted({place for place, *_ in terms_wanted})
+        all_at_once = call_at_once is not None and len(of) > 1
+        fits = not wanted_by_formula and (all_at_once or (wanted_by_kernel and not any(wanted)))
+        return _Plan(
+            _picker([place if place in read else len(arguments) + n for place in saved_tensors]),
+            unread,
+            wanted,
+            wanted_by_kernel,
+            wanted_by_formula,
+            _picker([*passed, *range(n)]),
+            (short or {}).get(tuple(arguments[place] for place in of)) if fits else None,
+            _picker([of.index(place) if place in of else len(of) for place in range(len(arguments))]),
+            None if not may_sum or (all_at_once and wanted_by_kernel) else all_at_once,
+        )
 
-    plans: dict[Any, Any] = {}  # not functools.cache, of which Dynamo warns
-
-    def plan(needs: tuple[bool, ...]) -> Any:
-        """Return what picks the tensors to save, the terms, and other places, of what is wanted, and its short way."""
-        key = in_formula, _ = compiled and private.decomposes(op), needs
-        if key not in plans:
-            reads_now = compiled_reads if in_formula else reads
-            read = {place for argument in reads_now if needs[places[argument]] for place in reads_now[argument]}
-            pick = _picker([place if place in read else len(arguments) + n for place in saved_tensors])
-            wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
-            wanted_by_formula = [place for place in by_formula[in_formula] if needs[place]]
-            wanted_by_kernel = [term for term in by_kernel if needs[term[0]] and term[0] not in wanted_by_formula]
-            alone = not (any(wanted) or wanted_by_formula)
-            by_short_way = short_of(wanted_by_kernel) if alone and wanted_by_kernel else None
-            plans[key] = pick, wanted, wanted_by_kernel, wanted_by_formula, by_short_way
-        return plans[key]
+    plans = _Made(plan)
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
+        now = plans[compiled and private.decomposes(op), needs]
         values = (*inputs, *results, None)
-        others = pick_others(values)
-        if may_sum:
-            others = *others, [inputs[place].shape for place in at_once_by]
-        return plan(needs)[0](values), (*others, [(y.shape, y.dtype) for y in results]) if typed else others
+        shapes = now.unread and [values[place].shape for place in now.unread]
+        return now.saved(values), (*pick_others(values), shapes, now)
+
+    def save_for_jvp(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
+        tensors, others = save(needs, inputs, results)
+        return tensors, (*others, [(y.shape, y.dtype) for y in results])
+
+    def passed_to_kernels(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return all arguments of the operator and the gradients, of which the first is not None."""
+        values = grads + saved
+        if shapes := saved[-2]:
+            values += tuple(_like(grads[0], shape, values) for shape in shapes)
+        picked: tuple[Any, ...] = saved[-1].passed(values)
+        return picked
 
     def product(x: Tensor, factor: Any) -> Tensor:
         # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor, and tensors of two
@@ -242,31 +281,26 @@ def elementwise(
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
         return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
 
-    def fits_one_pass(
-        needs: tuple[bool, ...], saved: tuple[Any, ...], grads: Sequence[Tensor | None], count: int
-    ) -> bool:
-        if call_at_once is None or private.differentiating() or private.is_recorded((*grads, *saved)):
-            return False
+    def sums(needs: Sequence[bool], grad: Tensor, values: Sequence[Any]) -> bool:
+        return may_sum and any(needs[place] and values[place].shape != grad.shape for place in at_once_by)
+
+    def in_one_pass(
+        needs: tuple[bool, ...], saved: tuple[Any, ...], grads: tuple[Tensor | None, ...], count: int
+    ) -> Sequence[Tensor] | None:
+        """Return the gradients ``at_once``, or None where that is not faster, or cannot."""
         grad, *others = (grad for grad in grads if grad is not None)
-        if any(x.layout not in _DENSE for x in (grad, *others)):
-            return False
-        if may_sum and any(needs[x] and shape != grad.shape for x, shape in zip(at_once_by, saved[-2], strict=True)):
+        if call_at_once is None or any(x.layout not in _DENSE for x in (grad, *others)):
+            return None
+        values = passed_to_kernels(saved, (grad, *grads[1:]))
+        if sums(needs, grad, values):
             # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
-            sums = grad.device.type == "cpu" and grad.layout is torch.strided
-            return sums and (count > 0 if by_kernel else not private.is_traced((grad,)))
-        return count == len(by_kernel) > 1
+            can_sum = grad.device.type == "cpu" and grad.layout is torch.strided
+            fits = can_sum and (count > 0 if by_kernel else not private.traces())
+        else:
+            fits = count == len(by_kernel) > 1
+        return call_at_once(grads, *values[:-n]) if fits else None
 
-    def in_one_pass(saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> Sequence[Tensor]:
-        grad: Any = next(grad for grad in grads if grad is not None)
-        values = [None if slot is None else saved[slot] for slot in at_once_from]
-        shapes = saved[-2] if may_sum else [grad.shape] * len(at_once_by)
-        for place, shape in zip(at_once_by, shapes, strict=True):
-            if values[place] is None:  # it is not read: any tensor of its shape will do
-                values[place] = grad if shape == grad.shape else grad.new_empty(()).expand(shape)
-        gradients: Sequence[Tensor] = call_at_once(grads, *values)
-        return gradients
-
-    def through(kernel: Kernel, grads: Sequence[Tensor | None], values: tuple[Any, ...]) -> Tensor:
+    def through(kernel: Kernel, grads: Sequence[Tensor | None], values: tuple[Any, ...]) -> Tensor | None:
         if all(x is None or x.layout in _DENSE for x in grads):
             return kernel(grads, *values)
         if n > 1:
@@ -275,26 +309,22 @@ def elementwise(
         return x * kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
 
     def vjp_by_short_way(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Any) -> list[Tensor | None] | None:
-        way = plan(needs)[-1]
-        if way is None:
+        now = saved[-1]
+        if now.short is None or grads[0] is None:
             return None
-        call, pick, of = way
-        if may_sum and len(of) == 1 and saved[-2][at_once_by.index(of[0])] != saved[-1][0][0]:
-            return None  # to be summed, by `at_once`
-        made = call(*pick((*grads, *saved)))
-        if made is None:
+        values = passed_to_kernels(saved, grads)
+        if now.if_sums is not None and now.if_sums != sums(needs, grads[0], values):
             return None
-        gradients: list[Tensor | None] = [None] * len(arguments)
-        for place, gradient in zip(of, made if len(of) > 1 else (made,), strict=True):
-            gradients[place] = gradient
-        return gradients
+        made = now.short(*values)
+        return None if made is None else now.gradients((*made, None) if type(made) is tuple else (made, None))
 
     def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
-        _, wanted, wanted_by_kernel, wanted_by_formula, _ = plan(needs)
+        _, _, wanted, wanted_by_kernel, wanted_by_formula, *_ = saved[-1]
         is_used = any(grad is not None for grad in grads)
-        if is_used and fits_one_pass(needs, saved, grads, len(wanted_by_kernel)):
-            for place, gradient in zip(at_once_by, in_one_pass(saved, grads), strict=True):
+        made = in_one_pass(needs, saved, grads, len(wanted_by_kernel)) if is_used else None
+        if made is not None:
+            for place, gradient in zip(at_once_by, made, strict=True):
                 gradients[place] = gradient if needs[place] else None
             wanted, wanted_by_kernel = [[] for _ in wanted], []
         for grad, of_result in zip(grads, wanted, strict=True):
@@ -326,11 +356,12 @@ def elementwise(
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
-        _, wanted, wanted_by_kernel, wanted_by_formula, _ = plan(tuple(x is not None for x in tangents))
+        needs = tuple(x is not None for x in tangents)
+        _, _, wanted, wanted_by_kernel, wanted_by_formula, *_ = plans[compiled and private.decomposes(op), needs]
 
         def expanded(place: int) -> Any:
             tangent: Any = tangents[place]
-            return tangent.expand(saved[-1][0][0]) if broadcasts else tangent
+            return tangent.expand(torch.broadcast_shapes(tangent.shape, saved[-1][0][0])) if broadcasts else tangent
 
         # By the places of the arguments, in whose order they are added.
         products: list[dict[int, Tensor]] = [{} for _ in terms]
@@ -342,7 +373,9 @@ def elementwise(
             for i, of_result in enumerate(products):
                 if not typed or saved[-1][i][1].is_floating_point:
                     alone = [expanded(place) if i == j else None for j in range(n)]
-                    of_result[place] = through(kernel, alone, pick(saved))
+                    made = through(kernel, alone, pick(saved))
+                    if made is not None:
+                        of_result[place] = made
         sums: list[Any] = [
             reduce(torch.add, [of_result[place] for place in sorted(of_result)]) if of_result else None
             for of_result in products
@@ -360,7 +393,7 @@ def elementwise(
             if not dtype.is_floating_point
             else some.new_zeros(shape, dtype=dtype)
             if of_result is None
-            else of_result.to(dtype)
+            else of_result.sum_to_size(shape).to(dtype)
             for of_result, (shape, dtype) in zip(sums, saved[-1], strict=True)
         )
         return typed_tangents if n > 1 else typed_tangents[0]
@@ -375,6 +408,7 @@ def elementwise(
         without=without,
         instead=instead,
         order=order,
+        save_for_jvp=save_for_jvp if typed else save,
         vjp_by_short_way=vjp_by_short_way if short else None,
         shortened=shortened,
     )
@@ -612,6 +646,14 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
     return itemgetter(slice(first, first + len(places)))
 
 
+def _like(grad: Tensor, shape: Sequence[int], values: Iterable[Any]) -> Tensor:
+    """Return a tensor of a shape, and of the dtype of a gradient, whose elements nobody reads."""
+    for x in values:
+        if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype:
+            return x
+    return grad.new_empty(()).expand(shape)
+
+
 def _has_tangent(x: Any) -> bool:
     return isinstance(x, Tensor) and private.has_tangent(x)
 
@@ -744,6 +786,7 @@ def _register(
     materialize: bool = False,
     order: Sequence[int] = (),
     check_tangent: Callable[..., None] | None = None,
+    save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None,
     vjp_by_short_way: Callable[..., Sequence[Tensor | None] | None] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
@@ -774,20 +817,22 @@ def _register(
         returned = below if is_short else below(*inputs)
         results = returned if is_short or several else (returned,)
         ctx.set_materialize_grads(materialize)
-        ctx.needs = restored(ctx.needs_input_grad[1:])
-        tensors, ctx.others = save(ctx.needs, inputs, results)
+        needs = restored(ctx.needs_input_grad[1:])
+        tensors, others = save(needs, inputs, results)
+        ctx.kept = needs, others
         ctx.save_for_backward(*tensors)
         if not is_short and private.may_be_dual():
-            tensors, ctx.others_of_jvp = save(differentiable, inputs, results)
+            tensors, ctx.others_of_jvp = (save_for_jvp or save)(differentiable, inputs, results)
             ctx.save_for_forward(*tensors)
         return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        saved = *ctx.saved_tensors, *ctx.others
-        gradients = vjp_by_short_way(ctx.needs, saved, *grads) if vjp_by_short_way else None
+        needs, others = ctx.kept
+        saved = *ctx.saved_tensors, *others
+        gradients = vjp_by_short_way(needs, saved, *grads) if vjp_by_short_way else None
         if gradients is None:
             with autocast.as_in_forward(backward=True):
-                gradients = vjp(ctx.needs, saved, *grads)
+                gradients = vjp(needs, saved, *grads)
         return None, *reordered(gradients)
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:

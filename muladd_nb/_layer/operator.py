@@ -227,7 +227,6 @@ def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable
 
 
 _OF_A_DERIVATIVE = Elementwise(autocast="leave")
-_OF_ALL_GRADIENTS = Elementwise(autocast="leave", differentiable=False)
 
 
 def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Elementwise]) -> list[Form]:
@@ -254,13 +253,12 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
     for x in operators:
         declaration, kind, tensor_numbers, of = x["declaration"], x["kind"], x["tensor_numbers"], x["of"]
         family = families.setdefault((of or declaration, kind, tensor_numbers), {})
-        several = len(x["by"]) > 1 and "" not in x["by"]
         form = Form(
             declaration,
             kind,
             ops[declaration, kind, tensor_numbers],
             tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
-            table[declaration] if not of else _OF_ALL_GRADIENTS if several else _OF_A_DERIVATIVE,
+            _OF_A_DERIVATIVE if of else table[declaration],
             functional=ops.get((declaration, "functional", tensor_numbers)),
             tensor_numbers=tensor_numbers,
             of_results=_own(x["of_results"]),
@@ -269,7 +267,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             by=tuple(x["by"]),
             reads=tuple(x["reads"]),
             constant=x["constant"],
-            family={} if several else family,
+            family=family,
         )
         family[form.by] = form
         forms.append(form)

@@ -262,11 +262,15 @@ def may_be_dual() -> bool:
     return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
 
 
+def traces() -> bool:
+    """Return whether what is called becomes a part of a program that is compiled."""
+    return _dispatch_modes() > 0 and get_proxy_mode() is not None
+
+
 def is_traced(args: tuple[Any, ...]) -> bool:
-    """Return whether a call on ``args`` is recorded as it is, into a program that is compiled."""
+    """Return whether a call on ``args`` is recorded as it is, into such a program."""
     return (
-        _dispatch_modes() > 0
-        and get_proxy_mode() is not None
+        traces()
         and not transforms_active()
         and not any(isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__") for x in args)  # has others in it
     )

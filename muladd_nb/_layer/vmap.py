@@ -35,7 +35,10 @@ def register(form: Form) -> None:
         dims = max(args[place].dim() - (in_dims[place] is not None) for place in places)
         for place in places:
             if in_dims[place] is None:
-                moved[place] = args[place].expand(info.batch_size, *args[place].shape)
+                x = args[place]
+                # Once, so that its gradient is summed where it is computed.
+                once = form.broadcasts and form.kind == "functional" and not form.has_all_gradients
+                moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
                 moved[place] = moved[place].unsqueeze(1)  # its dimensions come after that of the batch
         result = call(*moved, **numbers)

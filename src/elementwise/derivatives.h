@@ -324,12 +324,7 @@ auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
 template <class Op>
 constexpr bool is_differentiable() {
   constexpr bool of_floats = !std::is_same_v<typename Floats<typename Op::Kernel::Dtypes, 1>::type, List<>>;
-  return (Op::is_differentiable || Op::has_one_pass) && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
-}
-
-template <class Op, int... place>
-auto only_gradients(List<FirstDerivative<Op, place>...>) {
-  return List<AllGradients<Op, place...>>{};
+  return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
 }
 
 template <class Op>
@@ -344,12 +339,8 @@ auto family() {
         "an operator that is `differentiable` has nine tensors at most, those of its results that are of C among them: "
         "leave that out of its row in src/operators.h");
     const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
-    if constexpr (Op::is_differentiable) {
-      using First = decltype(with_gradients<Op>(by_each));
-      return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
-    } else {
-      return only_gradients<Op>(by_each);
-    }
+    using First = decltype(with_gradients<Op>(by_each));
+    return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
   } else {
     return List<>{};
   }

@@ -37,8 +37,6 @@ enum Form : unsigned {
 constexpr unsigned same_shape = 32;
 // And: its derivatives are computed by kernels that are made of its functor (derivatives.h).
 constexpr unsigned differentiable = 128;
-// Or only that of all gradients in one pass, where the partial derivatives are given by hand.
-constexpr unsigned gradients_in_one_pass = 256;
 
 enum class Kind { tensor, real, integer, boolean, optional, absent }; // an optional tensor that a call is without
 
@@ -216,8 +214,7 @@ struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
 
   using Functor = F;
-  static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable,
-                        has_one_pass = kForms & gradients_in_one_pass;
+  static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);

@@ -22,22 +22,26 @@ compute_t<T> sum(const Element<T>* x, int64_t n) {
   return lane[0];
 }
 
-// Adds kRows elements, one of each row, to a sum.
+// The sum of an element of each of kRows rows, pairwise.
+template <int kRows, class T>
+ELEMENTWISE_INLINE compute_t<T> few(const Element<T>* x, int64_t n) {
+  if constexpr (kRows == 1)
+    return widen(x->value);
+  else
+    return few<kRows / 2, T>(x, n) + few<kRows / 2, T>(x + kRows / 2 * n, n);
+}
+
 template <int kRows, class T>
 void add_rows(const Element<T>* x, int64_t n, double* sums) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep
 #endif
-  for (int64_t i = 0; i < n; i++) {
-    compute_t<T> few = widen(x[i].value);
-    for (int j = 1; j < kRows; j++) few += widen(x[j * n + i].value);
-    sums[i] += few;
-  }
+  for (int64_t i = 0; i < n; i++) sums[i] += few<kRows, T>(x + i, n);
 }
 
 template <class T>
 void add(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch) {
-  constexpr int kRows = 4; // to the same sums, which are then read and written once
+  constexpr int kRows = 8; // to the same sums, which are then read and written once
   const auto* x = static_cast<const Element<T>*>(from);
   for (; !along && pitch == 0 && rows >= kRows; rows -= kRows, x += kRows * n) add_rows<kRows>(x, n, sums);
   for (; rows > 0; rows--, x += n, sums += pitch) {

@@ -60,7 +60,7 @@ class Sums {
  private:
   static constexpr int64_t kElements = 32 * 1024; // of a part
   static constexpr int64_t kSums = 512;           // of a part, as long as what is summed fills it
-  static constexpr int64_t kTogether = 2048;      // elements that are computed, and then added: they stay in the cache
+  static constexpr int64_t kTogether = 4096;      // elements that are computed, and then added: they stay in the cache
 
   bool is_summed(int result) const {
     return summed_ >> result & 1;
