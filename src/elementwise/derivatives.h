@@ -259,8 +259,8 @@ template <class Op>
 constexpr int kGrads = CountOfC<typename Op::Kernel::Parameters::Results>::value;
 template <class Op>
 constexpr bool has_own_float() {
-  for (const Own& own : Op::Kernel::OfResults::own)
-    if (own.ordinal == kOrdinal<float> || own.ordinal == kOrdinal<double>) return true;
+  for (const int32_t own : Op::Kernel::OfResults::own)
+    if (own == kOrdinal<float> || own == kOrdinal<double>) return true;
   return false;
 }
 template <class Op>

@@ -156,27 +156,12 @@ struct DtypesOf<F, std::void_t<typename F::dtypes>> {
 };
 
 // The same as values.
-struct Dtypes {
-  const int32_t* ordinals;
-  const int32_t* bytes; // of an element
-  size_t count;
-
-  // 0 if the dtype is none of these.
-  constexpr int64_t element_size(int32_t ordinal) const {
-    for (size_t i = 0; i < count; i++)
-      if (ordinals[i] == ordinal) return bytes[i];
-    return 0;
-  }
-};
-
+template <class Dtypes>
+struct Ordinals;
 template <class... T>
-struct ValuesOf;
-template <class... T>
-struct ValuesOf<List<T...>> {
+struct Ordinals<List<T...>> {
   static_assert(((kOrdinal<T> >= 0) && ...), "dtypes are bool, intN_t, uintN_t, float16, bfloat16, float and double");
-  static constexpr int32_t ordinals[] = {kOrdinal<T>...};
-  static constexpr int32_t bytes[] = {sizeof(T)...};
-  static constexpr Dtypes dtypes = {ordinals, bytes, sizeof...(T)};
+  static constexpr int32_t each[] = {kOrdinal<T>...};
 };
 
 // Calls body(T{}) with the type of the list that has this ordinal.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -196,7 +197,7 @@ struct Kernel {
   static constexpr size_t first() {
     size_t place = 0;
     for (const Kind kind : {kKind...}) {
-      if (kind == Kind::tensor && OfInputs::own[place].ordinal < 0) return place;
+      if (kind == Kind::tensor && OfInputs::own[place] == kOfC) return place;
       place += kind == Kind::tensor || kind == Kind::optional;
     }
     return kInputs;
@@ -261,11 +262,11 @@ struct KernelsOf<List<Op...>> {
 // An operator as a value, where the optional tensors are there that one of its kernels takes.
 struct Description {
   const Signature& signature;
-  const Dtypes& dtypes; // that C may be
-  size_t index;         // among the kernels of all operators
-  const Own *results, *inputs;
-  int count;    // of the inputs
-  size_t first; // of them, that is of C and always there
+  std::span<const int32_t> dtypes; // that C may be
+  size_t index;                    // among the kernels of all operators
+  const int32_t *results, *inputs; // the dtype that each has of its own, or kOfC
+  int count;                       // of the inputs
+  size_t first;                    // of them, that is of C and always there
   bool broadcasts;
   const int* like; // the input to whose shape each result is summed, or null
 };
@@ -288,7 +289,7 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
   template <size_t... I>
   struct Values {
     static constexpr Description each[] = {
-        {Op::signature, ValuesOf<typename Kernel::Dtypes>::dtypes, place() + I, Kernel::OfResults::own,
+        {Op::signature, Ordinals<typename Kernel::Dtypes>::each, place() + I, Kernel::OfResults::own,
          Kernel::OfInputs::own, Kernel::kInputs, Kernel::first(), Op::broadcasts, like()}...};
   };
   template <size_t... I>

@@ -8,15 +8,7 @@
 
 namespace elementwise {
 
-// The dtype of an operand, where it is one of its own.
-struct Own {
-  int32_t ordinal = -1; // of C
-  int32_t bytes = 0;
-
-  constexpr int64_t bytes_or(int64_t of_c) const {
-    return ordinal < 0 ? of_c : bytes;
-  }
-};
+constexpr int32_t kOfC = -1; // in place of the dtype that an operand has of its own
 
 namespace parameters {
 
@@ -36,16 +28,12 @@ template <class P, class T>
 using With = std::conditional_t<std::is_same_v<typename ElementOf<P>::type, AnyC>, T, typename ElementOf<P>::type>;
 
 template <class P>
-constexpr Own own() {
+constexpr int32_t own() {
   using Element = typename ElementOf<P>::type;
   static_assert(
       std::is_same_v<Element, AnyC> || (kOrdinal<Element> >= 0 && !kFloat16Bit<Element>),
       "a tensor is C, or has a dtype of its own: bool, intN_t, uintN_t, float or double");
-  if constexpr (std::is_same_v<Element, AnyC>) {
-    return {};
-  } else {
-    return {kOrdinal<Element>, sizeof(Element)};
-  }
+  return std::is_same_v<Element, AnyC> ? kOfC : kOrdinal<Element>;
 }
 
 // Lists as one.
@@ -115,7 +103,7 @@ template <class... P>
 struct Each<List<P...>> {
   template <class T>
   using type = List<With<P, T>...>;
-  static constexpr Own own[] = {parameters::own<P>()...};
+  static constexpr int32_t own[] = {parameters::own<P>()...};
 };
 
 } // namespace parameters

@@ -30,6 +30,7 @@ class TensorArgument {
     operand_.sizes = sizes_;
     operand_.strides = strides_;
     operand_.dtype = static_cast<int32_t>(tensor.scalar_type());
+    operand_.element_bytes = tensor.element_size();
     operand_.device_type = static_cast<int32_t>(tensor.device_type());
     operand_.device_index = tensor.device_index();
     operand_.storage_bytes = tensor.nbytes();
@@ -43,7 +44,7 @@ class TensorArgument {
   }
   TensorArgument(const TensorArgument&) = delete;
 
-  const Operand& operator*() const {
+  Operand& operator*() {
     return operand_;
   }
 
@@ -60,7 +61,6 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   Number numbers[kMaxArguments];
   std::optional<TensorArgument> arguments[kMaxInputs];
   Operand operands[kMaxInputs];
-  void* data[1 + kMaxInputs]; // of `out`, then of the inputs
   int inputs = 0, optional = 0;
   size_t absent = 0;
   for (int i = 0, number = 0; i < signature.count; i++) {
@@ -71,7 +71,7 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
       optional += argument.kind == Kind::optional;
       const Tensor& x = stack[i]->toTensor();
       operands[inputs] = *arguments[inputs].emplace(argument.name, x);
-      data[1 + inputs++] = const_cast<void*>(x.const_data_ptr());
+      operands[inputs++].data = const_cast<void*>(x.const_data_ptr());
     } else if (argument.kind == Kind::integer) {
       numbers[number++].integer = stack[i]->toInt();
     } else if (argument.kind == Kind::boolean) {
@@ -84,22 +84,22 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   Tensor& out = stack[signature.count]->toTensor();
   const contract::Inputs checked(caller, op, operands);
   const Operand& first = operands[op.first];
-  const int64_t bytes = checked.bytes();
   // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
   // take it keeps its own, and the check says so.
   (void)runtime::resize_tensor(out, ::executorch::aten::ArrayRef<int64_t>(first.sizes, first.dim));
-  const TensorArgument out_argument("out", out);
-  checked.check_out(caller, first, *out_argument, op.results[0]);
-  data[0] = out.mutable_data_ptr();
-  const int64_t* strides[1 + kMaxInputs] = {(*out_argument).strides};
+  TensorArgument out_argument("out", out);
+  Operand& result = *out_argument;
+  checked.check_out(caller, first, result, op.results[0]);
+  result.data = out.mutable_data_ptr();
+  void* data[1 + kMaxInputs] = {result.data};
+  const int64_t* strides[1 + kMaxInputs] = {result.strides};
   for (int k = 0; k < inputs; k++) {
-    contract::check_apart_or_same(
-        caller, *out_argument, data[0], op.results[0].bytes_or(bytes), operands[k], data[1 + k],
-        op.inputs[k].bytes_or(bytes));
+    contract::check_apart_or_same(caller, result, operands[k]);
+    data[1 + k] = operands[k].data;
     strides[1 + k] = operands[k].strides;
   }
-  if ((*out_argument).numel() == 0) return;
-  const Plan plan = make_plan(1 + inputs, (*out_argument).dim, (*out_argument).sizes, strides);
+  if (result.numel() == 0) return;
+  const Plan plan = make_plan(1 + inputs, result.dim, result.sizes, strides);
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   };

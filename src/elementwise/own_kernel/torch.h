@@ -84,7 +84,7 @@ class Operands {
   const Operand* data() const {
     return operands_.data();
   }
-  const Operand& operator[](size_t k) const {
+  Operand& operator[](size_t k) {
     return operands_[k];
   }
   const torch::stable::Tensor& tensor(size_t k) const {
@@ -101,15 +101,15 @@ class Operands {
 // and elements past the end of a storage.
 inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
   const Operands operands(op, tensors);
-  contract::check_inputs(op, ValuesOf<FloatingPoint>::dtypes, operands.data(), operands.size());
+  contract::check_inputs(op, Ordinals<FloatingPoint>::each, operands.data(), operands.size());
 }
 
 // Refuses the same of a tensor whose shape is not that of `first`, and whose dtype is one of a list: a weight, an
 // index. What its shape and its values must be, only the operator knows.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
-  const Operands operands(op, {first, other});
-  contract::check_inputs(op, ValuesOf<List<Dtypes...>>::dtypes, &operands[1], 1);
+  Operands operands(op, {first, other});
+  contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, &operands[1], 1);
   contract::check_same_device(op, operands[0], operands[1]);
 }
 
@@ -117,20 +117,14 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
 // kernel reads or writes at some other time; and one that may not be written to. Counts the write into each.
 inline void check_written(
     const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
-  const Operands outs(op, written), ins(op, read);
-  std::vector<const void*> data; // first of what is written: a lazy clone is made a tensor of its own here
-  for (size_t k = 0; k < outs.size(); k++) data.push_back(outs.tensor(k).mutable_data_ptr());
-  for (size_t k = 0; k < ins.size(); k++) data.push_back(ins.tensor(k).const_data_ptr());
+  Operands outs(op, written), ins(op, read);
+  // First what is written: a lazy clone is made a tensor of its own here.
+  for (size_t k = 0; k < outs.size(); k++) outs[k].data = outs.tensor(k).mutable_data_ptr();
+  for (size_t k = 0; k < ins.size(); k++) ins[k].data = const_cast<void*>(ins.tensor(k).const_data_ptr());
   for (size_t k = 0; k < outs.size(); k++) {
-    const Operand& out = outs[k];
-    const auto out_bytes = static_cast<int64_t>(outs.tensor(k).element_size());
-    contract::check_not_self_overlapping(op, out);
-    for (size_t j = k + 1; j < outs.size() + ins.size(); j++) {
-      const Operand& x = j < outs.size() ? outs[j] : ins[j - outs.size()];
-      const auto& tensor = j < outs.size() ? outs.tensor(j) : ins.tensor(j - outs.size());
-      const auto bytes = static_cast<int64_t>(tensor.element_size());
-      contract::check_apart(op, out, data[k], out_bytes, x, data[j], bytes);
-    }
+    contract::check_not_self_overlapping(op, outs[k]);
+    for (size_t j = k + 1; j < outs.size(); j++) contract::check_apart(op, outs[k], outs[j]);
+    for (size_t j = 0; j < ins.size(); j++) contract::check_apart(op, outs[k], ins[j]);
   }
   for (size_t k = 0; k < outs.size(); k++) {
     AtenTensorHandle same;
