@@ -117,11 +117,10 @@ template <class... T, int order>
 struct Floats<List<T...>, order> {
   template <class U>
   static constexpr bool is_computed_in = (std::is_same_v<compute_t<T>, U> || ...);
-  using Computed = typename parameters::Joined<
-      List<>, std::conditional_t<is_computed_in<float>, List<float>, List<>>,
-      std::conditional_t<is_computed_in<double>, List<double>, List<>>>::type;
-  using Stored = typename parameters::Joined<
-      List<>, std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...>::type;
+  using Computed = Joined<
+      std::conditional_t<is_computed_in<float>, List<float>, List<>>,
+      std::conditional_t<is_computed_in<double>, List<double>, List<>>>;
+  using Stored = Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...>;
   using type = std::conditional_t<(order > 1), Computed, Stored>;
 };
 
@@ -248,15 +247,9 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
-template <class Results>
-struct CountOfC;
-template <class... R>
-struct CountOfC<List<R...>> {
-  static constexpr int value = (0 + ... + std::is_same_v<R, parameters::AnyC>);
-};
 // How many results have a derivative, and so a gradient.
 template <class Op>
-constexpr int kGrads = CountOfC<typename Op::Kernel::Parameters::Results>::value;
+constexpr int kGrads = std::count(std::begin(Op::Kernel::OfResults::own), std::end(Op::Kernel::OfResults::own), kOfC);
 template <class Op>
 constexpr bool has_own_float() {
   for (const int32_t own : Op::Kernel::OfResults::own)
@@ -293,7 +286,7 @@ struct AllGradients : Operator<
                           Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, places...>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, sizeof...(places)> by{places...};
-  static constexpr std::array<int, sizeof...(places)> like{Op::signature.tensors_before(places)...};
+  static constexpr int like[] = {Op::signature.tensors_before(places)...};
 };
 
 // Whether an operator is differentiated by an argument: a tensor of C.
@@ -307,8 +300,7 @@ constexpr bool has_derivative() {
 // The derivatives of the first order, and all of them in one pass if there are several and no tensor may be absent.
 template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
-  return typename parameters::Joined<
-      List<>, std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>::type{};
+  return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
 template <class Op, int... place>
 auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
@@ -346,7 +338,7 @@ auto family() {
     const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
     if constexpr (Op::is_differentiable) {
       using First = decltype(with_gradients<Op>(by_each));
-      return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
+      return Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
     } else {
       return only_gradients<Op>(by_each);
     }
@@ -355,17 +347,13 @@ auto family() {
   }
 }
 
-template <class Operators>
-struct Extended;
 template <class... Op>
-struct Extended<List<Op...>> {
-  using type = typename parameters::Joined<List<Op...>, decltype(family<Op>())...>::type;
-};
+Joined<List<Op...>, decltype(family<Op>())...> extended(List<Op...>);
 
 } // namespace derivatives
 
 // The operators of a list, and after them those of their derivatives.
 template <class Operators>
-using WithDerivatives = typename derivatives::Extended<Operators>::type;
+using WithDerivatives = decltype(derivatives::extended(Operators{}));
 
 } // namespace elementwise

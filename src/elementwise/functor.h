@@ -104,6 +104,12 @@ List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
 template <class T, size_t n>
 using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
 
+// Lists as one.
+template <class... T, class... U>
+List<T..., U...> operator+(List<T...>, List<U...>);
+template <class... Lists>
+using Joined = decltype((List<>{} + ... + Lists{}));
+
 // Several results of a functor: return {sum, difference};
 template <class First, class... Rest>
 struct Results {
@@ -146,12 +152,13 @@ constexpr int32_t kOrdinal =
 // clang-format on
 
 // The dtypes of a functor: those it names, or else the floating-point ones.
-template <class F, class = void>
+template <class F>
 struct DtypesOf {
   using type = FloatingPoint;
 };
 template <class F>
-struct DtypesOf<F, std::void_t<typename F::dtypes>> {
+  requires requires { typename F::dtypes; }
+struct DtypesOf<F> {
   using type = typename F::dtypes;
 };
 

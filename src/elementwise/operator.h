@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <span>
 #include <string>
@@ -185,10 +186,10 @@ struct Kernel {
   using Functor = F;
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
-  static_assert(Parameters::kCount == sizeof...(kKind), "the functor must take what its declaration says");
+  static_assert(Parameters::Arguments::size == sizeof...(kKind), "the functor must take what its declaration says");
   using OfResults = parameters::Each<typename Parameters::Results>;
-  using OfInputs = parameters::Each<typename parameters::Tensors<
-      typename Parameters::Arguments, (kKind == Kind::tensor || kKind == Kind::optional)...>::type>;
+  using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
+      typename Parameters::Arguments{}))>;
   static constexpr int kResults = std::size(OfResults::own);
   static constexpr int kInputs = std::size(OfInputs::own);
   static constexpr int kNumbers = sizeof...(kKind) - (0 + ... + is_tensor(kKind));
@@ -219,6 +220,7 @@ struct Operator {
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable,
                         has_one_pass = kForms & gradients_in_one_pass;
+  static constexpr const int* like = nullptr; // of each result the input to whose shape it is summed, if that is so
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
@@ -252,12 +254,10 @@ struct Operator {
 };
 
 // The kernels of all operators of a list. By its place among them each backend knows a kernel.
-template <class Operators>
-struct KernelsOf;
 template <class... Op>
-struct KernelsOf<List<Op...>> {
-  using type = typename parameters::Joined<typename Op::Kernels...>::type;
-};
+Joined<typename Op::Kernels...> kernels_of(List<Op...>);
+template <class Operators>
+using KernelsOf = decltype(kernels_of(Operators{}));
 
 // An operator as a value, where the optional tensors are there that one of its kernels takes.
 struct Description {
@@ -280,22 +280,13 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     (void)((std::is_same_v<All, Op> || (place += All::kKernels, false)) || ...);
     return place;
   }
-  static constexpr const int* like() {
-    if constexpr (requires { Op::like; })
-      return Op::like.data();
-    else
-      return nullptr;
-  }
-  template <size_t... I>
-  struct Values {
-    static constexpr Description each[] = {
-        {Op::signature, Ordinals<typename Kernel::Dtypes>::each, place() + I, Kernel::OfResults::own,
-         Kernel::OfInputs::own, Kernel::kInputs, Kernel::first(), Op::broadcasts, like()}...};
-  };
-  template <size_t... I>
-  static Values<I...> values_of(std::index_sequence<I...>);
   // Of each of its kernels, in their order.
-  static constexpr const Description* values = decltype(values_of(std::index_sequence_for<Kernel...>{}))::each;
+  static constexpr auto values = [] {
+    size_t index = place();
+    return std::array{Description{
+        Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
+        Kernel::kInputs, Kernel::first(), Op::broadcasts, Op::like}...};
+  }();
 };
 
 // Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because

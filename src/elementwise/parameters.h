@@ -36,18 +36,6 @@ constexpr int32_t own() {
   return std::is_same_v<Element, AnyC> ? kOfC : kOrdinal<Element>;
 }
 
-// Lists as one.
-template <class... Lists>
-struct Joined {
-  using type = List<>;
-};
-template <class... T>
-struct Joined<List<T...>> {
-  using type = List<T...>;
-};
-template <class... T, class... U, class... Rest>
-struct Joined<List<T...>, List<U...>, Rest...> : Joined<List<T..., U...>, Rest...> {};
-
 template <class R>
 struct ResultsOf {
   using type = List<R>;
@@ -62,39 +50,29 @@ struct Read;
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
   using Results = typename ResultsOf<R>::type;
-  using Arguments = List<std::remove_cv_t<std::remove_reference_t<P>>...>;
-  static constexpr size_t kCount = sizeof...(P);
+  using Arguments = List<std::remove_cvref_t<P>...>;
 };
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
 
 // A functor that is no template of C alone has one result, and all its arguments are C.
-template <class F, size_t kArguments, class = void>
+template <class F, size_t kArguments>
 struct Of {
   using Results = List<AnyC>;
   using Arguments = Repeated<AnyC, kArguments>;
-  static constexpr size_t kCount = kArguments;
 };
 template <class F, size_t kArguments>
-struct Of<F, kArguments, std::void_t<decltype(&F::template operator()<AnyC>)>>
-    : Read<decltype(&F::template operator()<AnyC>)> {};
+  requires requires { &F::template operator()<AnyC>; }
+struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {};
 
-template <size_t place, class Arguments>
-struct AtPlace;
 template <size_t place, class... P>
-struct AtPlace<place, List<P...>> {
-  using type = std::tuple_element_t<place, std::tuple<P...>>;
-};
+std::tuple_element_t<place, std::tuple<P...>> at(List<P...>);
 template <size_t place, class Arguments>
-using At = typename AtPlace<place, Arguments>::type;
+using At = decltype(at<place>(Arguments{}));
 
 // The arguments that are tensors.
-template <class Arguments, bool... kIsTensor>
-struct Tensors;
-template <class... P, bool... kIsTensor>
-struct Tensors<List<P...>, kIsTensor...> {
-  using type = typename Joined<std::conditional_t<kIsTensor, List<P>, List<>>...>::type;
-};
+template <bool... kIsTensor, class... P>
+Joined<std::conditional_t<kIsTensor, List<P>, List<>>...> tensors(List<P...>);
 
 // A list of operands with T for C, and the same as values.
 template <class Operands>

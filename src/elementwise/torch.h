@@ -248,7 +248,8 @@ class Call {
 template <class Operators, class Op, class Backend, unsigned form>
 void boxed(StableIValue* stack, uint64_t, uint64_t) {
   const std::integral_constant<unsigned, form> constant;
-  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::values, constant, stack);
+  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(
+      DescriptionOf<Operators, Op>::values.data(), constant, stack);
   if constexpr (form & functional) {
     call.compute(stack);
   } else {

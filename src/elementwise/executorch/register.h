@@ -108,7 +108,7 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
 
 template <class Operators, class Op>
 void kernel(runtime::KernelRuntimeContext& context, runtime::Span<runtime::EValue*> stack) {
-  const Description* const of_kernels = DescriptionOf<Operators, Op>::values;
+  const Description* const of_kernels = DescriptionOf<Operators, Op>::values.data();
   runtime::EventTracer* const tracer = context.internal_event_tracer();
   runtime::internal::EventTracerProfileOpScope scope(tracer, "native_call");
   try {

@@ -58,7 +58,7 @@ void define_module(nanobind::module_& m) {
     using All = WithDerivatives<Operators>;
     nanobind::list all;
     for_each_form(All{}, [&]<class Op, unsigned form>() {
-      const Description& described = *DescriptionOf<All, Op>::values;
+      const Description& described = DescriptionOf<All, Op>::values[0];
       const auto names = [](std::span<const int32_t> dtypes) {
         Names names;
         for (const int32_t dtype : dtypes) names.push_back(dtype == kOfC ? "" : contract::dtype_name(dtype));
