@@ -14,7 +14,7 @@ from . import _format
 from ._kernel_cpp import Cpp
 from ._kernel_python import Python, annotation, result
 from ._kernel_words import base, factors, fill, named, template, written
-from ._operator import Files, append, parameters, refuse_another
+from ._operator import Files, add_case, add_line, append, parameters, refuse_another
 from ._schema import Argument, Schema
 
 # Arguments of a test, and the elements of a list of them.
@@ -81,7 +81,7 @@ def _does(schema: Schema) -> str:
 
 
 def _add_test(files: Files, schema: Schema, package: str) -> None:
-    """Add what the tests need to know of it, and its line in the README."""
+    """Add what the tests and the README say of it."""
     taken = {"tensor", "either", "product", "times", "torch", "Case", package, *keyword.kwlist}
     var = named((x.name for x in schema.arguments), taken)
     names = ", ".join(var[x.name] for x in schema.arguments)
@@ -90,14 +90,9 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     value = product if schema.results == 1 else f"({product},) * {schema.results}"
     if changed:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
-    case = f"""\
-Case(
-        {package}.{schema.name},
-{_format.python_product(f"        reference=lambda {names}: ", value)}
-{_format.python_tuple("        arguments=lambda tensor, either: ", [_example(x) for x in schema.arguments])}
-    )"""
+    reference = _format.python_product(f"        reference=lambda {names}: ", value)
+    add_case(files, f"{package}.{schema.name}", reference, [_example(x) for x in schema.arguments])
     path = "tests/operators.py"
-    append(files, path, "OPERATORS", case)
     text = files[path]
     wanted = {"Case", "product", *(["times"] if changed else [])}
     text = re.sub(
@@ -107,13 +102,11 @@ Case(
         count=1,
         flags=re.MULTILINE,
     )
-    if "torch." in case and "import torch\n" not in text:
+    if "torch." in text and "import torch\n" not in text:
         text = re.sub(rf"^import {package}\n", lambda m: "import torch\n\n" + m[0], text, count=1, flags=re.MULTILINE)
     files[path] = text
-    line = f"| `{package}.{schema.name}({', '.join(x.name for x in schema.arguments)})` | {_does(schema)} |\n"
-    table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
-    if "README.md" in files:
-        files["README.md"] = re.sub(table, lambda m: m[0] + line.replace("``", "`"), files["README.md"], count=1)
+    called = ", ".join(x.name for x in schema.arguments)
+    add_line(files, f"{package}.{schema.name}({called})", _does(schema).replace("``", "`"))
 
 
 def _example(x: Argument) -> str:

@@ -155,13 +155,13 @@ inline void check_in_storage(const Caller& op, const Operand& x) {
 }
 
 // All that is asked of the inputs of a call, which are alike.
-inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, const Operand* inputs, size_t count) {
+inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std::span<const Operand> inputs) {
   check_dtype(op, dtypes, inputs[0]);
-  for (size_t k = 1; k < count; k++) {
-    check_device_and_dtype(op, inputs[0], inputs[k]);
-    check_same_shape(op, inputs[0], inputs[k]);
+  for (const Operand& x : inputs.subspan(1)) {
+    check_device_and_dtype(op, inputs[0], x);
+    check_same_shape(op, inputs[0], x);
   }
-  for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k]);
+  for (const Operand& x : inputs) check_in_storage(op, x);
 }
 
 // The inputs of a call as they are read: all of the shape of the result.

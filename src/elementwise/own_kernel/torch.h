@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,83 +35,50 @@ inline bool runs(const torch::stable::Tensor& x) {
 namespace elementwise {
 
 // An argument by its name in the schema: a tensor, one that may be missing, or a list of them.
-class Named {
- public:
-  Named(std::string_view name, const torch::stable::Tensor& x) : name_(name), first_(&x), count_(1) {}
-  Named(std::string_view name, const std::optional<torch::stable::Tensor>& x)
-      : name_(name), first_(x ? &*x : nullptr), count_(x ? 1 : 0) {}
-  Named(std::string_view name, const std::vector<torch::stable::Tensor>& x)
-      : name_(name), first_(x.data()), count_(x.size()), is_list_(true) {}
-
-  size_t count() const {
-    return count_;
+struct Named {
+  Named(std::string_view name, const torch::stable::Tensor& x) : name(name), tensors(&x, 1) {}
+  Named(std::string_view name, const std::optional<torch::stable::Tensor>& x) : name(name) {
+    if (x) tensors = {&*x, 1};
   }
+  Named(std::string_view name, const std::vector<torch::stable::Tensor>& xs) : name(name), tensors(xs), is_list(true) {}
 
-  const torch::stable::Tensor& tensor(size_t k) const {
-    return first_[k];
-  }
-
-  // What an error message calls it: of a list, `xs[0]`.
-  std::string name(size_t k) const {
-    std::string text(name_);
-    if (is_list_) text.append("[").append(std::to_string(k)).append("]");
-    return text;
-  }
-
- private:
-  std::string_view name_;
-  const torch::stable::Tensor* first_;
-  size_t count_;
-  bool is_list_ = false;
+  std::string_view name;
+  std::span<const torch::stable::Tensor> tensors;
+  bool is_list = false;
 };
 
-// The tensors of several arguments, as the checks take them.
-class Operands {
- public:
+// The tensors of several arguments, one by one, and as the checks take them.
+struct Operands {
   Operands(const contract::Caller& op, std::initializer_list<Named> arguments) {
-    for (const Named& x : arguments)
-      for (size_t k = 0; k < x.count(); k++) {
-        names_.push_back(x.name(k));
-        tensors_.push_back(&x.tensor(k));
-        if (!x.tensor(k).defined()) contract::fail_none(op, names_.back());
-        operands_.push_back(operand(names_.back(), x.tensor(k).get()));
+    for (const Named& argument : arguments)
+      for (const torch::stable::Tensor& x : argument.tensors) {
+        std::string& name = names.emplace_back(argument.name);
+        if (argument.is_list) name.append("[").append(std::to_string(&x - argument.tensors.data())).append("]");
+        if (!x.defined()) contract::fail_none(op, name);
+        tensors.push_back(&x);
+        operands.push_back(operand(name, x.get()));
       }
   }
   Operands(const Operands&) = delete; // an operand has the name that is here
 
-  size_t size() const {
-    return operands_.size();
-  }
-  const Operand* data() const {
-    return operands_.data();
-  }
-  Operand& operator[](size_t k) {
-    return operands_[k];
-  }
-  const torch::stable::Tensor& tensor(size_t k) const {
-    return *tensors_[k];
-  }
-
- private:
-  std::deque<std::string> names_; // which stay where they are
-  std::vector<const torch::stable::Tensor*> tensors_;
-  std::vector<Operand> operands_;
+  std::deque<std::string> names; // which stay where they are
+  std::vector<const torch::stable::Tensor*> tensors;
+  std::vector<Operand> operands;
 };
 
 // Refuses None, tensors that are not floating-point, those that are not of the dtype, device and shape of the first,
 // and elements past the end of a storage.
 inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
-  const Operands operands(op, tensors);
-  contract::check_inputs(op, Ordinals<FloatingPoint>::each, operands.data(), operands.size());
+  contract::check_inputs(op, Ordinals<FloatingPoint>::each, Operands(op, tensors).operands);
 }
 
 // Refuses the same of a tensor whose shape is not that of `first`, and whose dtype is one of a list: a weight, an
 // index. What its shape and its values must be, only the operator knows.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
-  Operands operands(op, {first, other});
-  contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, &operands[1], 1);
-  contract::check_same_device(op, operands[0], operands[1]);
+  const Operands both(op, {first, other});
+  contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, {&both.operands[1], 1});
+  contract::check_same_device(op, both.operands[0], both.operands[1]);
 }
 
 // Refuses a tensor that is written to and overlaps itself, or has memory in common with another of the call, which a
@@ -119,17 +87,19 @@ inline void check_written(
     const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
   Operands outs(op, written), ins(op, read);
   // First what is written: a lazy clone is made a tensor of its own here.
-  for (size_t k = 0; k < outs.size(); k++) outs[k].data = outs.tensor(k).mutable_data_ptr();
-  for (size_t k = 0; k < ins.size(); k++) ins[k].data = const_cast<void*>(ins.tensor(k).const_data_ptr());
-  for (size_t k = 0; k < outs.size(); k++) {
-    contract::check_not_self_overlapping(op, outs[k]);
-    for (size_t j = k + 1; j < outs.size(); j++) contract::check_apart(op, outs[k], outs[j]);
-    for (size_t j = 0; j < ins.size(); j++) contract::check_apart(op, outs[k], ins[j]);
+  for (size_t k = 0; k < outs.tensors.size(); k++) outs.operands[k].data = outs.tensors[k]->mutable_data_ptr();
+  for (size_t k = 0; k < ins.tensors.size(); k++)
+    ins.operands[k].data = const_cast<void*>(ins.tensors[k]->const_data_ptr());
+  for (size_t k = 0; k < outs.operands.size(); k++) {
+    const Operand& out = outs.operands[k];
+    contract::check_not_self_overlapping(op, out);
+    for (size_t j = k + 1; j < outs.operands.size(); j++) contract::check_apart(op, out, outs.operands[j]);
+    for (const Operand& x : ins.operands) contract::check_apart(op, out, x);
   }
-  for (size_t k = 0; k < outs.size(); k++) {
+  for (size_t k = 0; k < outs.tensors.size(); k++) {
     AtenTensorHandle same;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(outs.tensor(k).get(), &same));
-    if (!Tensor(same).bump_version()) contract::fail_inference_tensor(op, outs[k]);
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(outs.tensors[k]->get(), &same));
+    if (!Tensor(same).bump_version()) contract::fail_inference_tensor(op, outs.operands[k]);
   }
 }
 
