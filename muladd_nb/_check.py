@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -127,4 +126,4 @@ def devices() -> list[str]:
 
 def cxx_compiler() -> bool:
     """Return whether there is what Inductor needs to compile for the CPU."""
-    return sys.platform == "linux" and shutil.which("g++") is not None
+    return shutil.which("g++") is not None

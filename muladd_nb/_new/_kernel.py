@@ -13,7 +13,7 @@ import re
 from . import _format
 from ._kernel_cpp import Cpp
 from ._kernel_python import Python, annotation, result
-from ._kernel_words import base, factors, fill, named, template, written
+from ._kernel_words import fill, named, template
 from ._operator import Files, add_case, add_line, append, parameters, refuse_another
 from ._schema import Argument, Schema
 
@@ -73,9 +73,9 @@ def _add_public(files: Files, schema: Schema, package: str) -> None:
 
 
 def _does(schema: Schema) -> str:
-    if not written(schema):
+    if not schema.written:
         return "Return the product of its tensors and numbers" + f", {schema.results} times" * (schema.results > 1)
-    what = ", ".join(f"``{x.name}``" for x in written(schema))
+    what = ", ".join(f"``{x.name}``" for x in schema.written)
     returns = ", and return their product" * bool(schema.results)
     return f"Multiply {what} by the other tensors and the numbers{returns}"
 
@@ -85,8 +85,8 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     taken = {"tensor", "either", "product", "times", "torch", "Case", package, *keyword.kwlist}
     var = named((x.name for x in schema.arguments), taken)
     names = ", ".join(var[x.name] for x in schema.arguments)
-    product = f"product({', '.join(var[x.name] for x in factors(schema))})"
-    changed = ", ".join(var[x.name] for x in written(schema))
+    product = f"product({', '.join(var[x.name] for x in schema.factors)})"
+    changed = ", ".join(var[x.name] for x in schema.written)
     value = product if schema.results == 1 else f"({product},) * {schema.results}"
     if changed:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
@@ -110,10 +110,10 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
 
 
 def _example(x: Argument) -> str:
-    single = _EXAMPLES[base(x)]
+    single = _EXAMPLES[x.base]
     if x.type == "Tensor[]":
         return "[tensor(), tensor()]"
-    example = f"[{_ELEMENTS.get(base(x), f'{single}, {single}')}]" if "[]" in x.type else single
+    example = f"[{_ELEMENTS.get(x.base, f'{single}, {single}')}]" if "[]" in x.type else single
     if not x.type.endswith("?"):
         return example
     inner = re.fullmatch(r"either\((.*?), .*\)", example)

@@ -81,7 +81,7 @@ def _add_public(files: Files, schema: Schema, package: str) -> None:
         1: ([*star, "out: Tensor | None = None"], "Tensor", f"Return ``{_product(schema)}``."),
     }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{_product(schema)}``, {schema.results} times."))
     if schema.written:
-        more, does = [], f"Multiply {', '.join(f'``{x}``' for x in schema.written)} by the others."
+        more, does = [], f"Multiply {', '.join(f'``{x.name}``' for x in schema.written)} by the others."
     head = _format.python(f"def {schema.name}(", [*items, *more], f") -> {returns}:")
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
 
@@ -162,7 +162,7 @@ def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
 def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
     """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
-    return [" * ".join([x, *read]) for x in schema.written]
+    return [" * ".join([x.name, *read]) for x in schema.written]
 
 
 def _functor(schema: Schema, functor: str) -> str:
