@@ -124,42 +124,8 @@ struct Floats<List<T...>, order> {
   using type = std::conditional_t<(order > 1), Computed, Stored>;
 };
 
-// The functor of a derivative of the first order. It takes the arguments and the gradients, of which there is one at
-// least: from this C is deduced.
-template <class F, class Arguments, class MoreGrads, int by>
-struct First;
-template <class F, class... P, size_t... more, int by>
-struct First<F, List<P...>, std::index_sequence<more...>, by> {
-  using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
-
-  template <class C>
-  ELEMENTWISE_FUNCTION C
-  operator()(With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads) const {
-    return partial<F>(
-        List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{by}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
-  }
-};
-
-// The functor of those of a higher order, which takes the places of the arguments that they are by, too.
-template <class F, class Arguments, class MoreGrads, class Levels>
-struct Higher;
-template <class F, class... P, size_t... more, size_t... level>
-struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<level...>> {
-  static constexpr int order = sizeof...(level);
-  using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
-
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(
-      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
-      std::enable_if_t<(level < order), int64_t>... by) const {
-    return partial<F>(
-        List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
-  }
-};
-
-// The functor of the derivatives by several arguments, each, in one pass.
+// The functor of derivatives of the first order, by one argument or by several in one pass. It takes the arguments and
+// the gradients, of which there is one at least: from this C is deduced.
 template <class F, class Arguments, class MoreGrads, int... places>
 struct Gradients;
 template <class F, class... P, size_t... more, int... places>
@@ -181,6 +147,24 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
       return {one};
     else
       return {one, of_each<decltype(R::rest), rest...>(grads, arguments...)};
+  }
+};
+
+// The functor of those of a higher order, which takes the places of the arguments that they are by, too.
+template <class F, class Arguments, class MoreGrads, class Levels>
+struct Higher;
+template <class F, class... P, size_t... more, size_t... level>
+struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<level...>> {
+  static constexpr int order = sizeof...(level);
+  using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
+
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(
+      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
+      std::enable_if_t<(level < order), int64_t>... by) const {
+    return partial<F>(
+        List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 };
 
@@ -264,7 +248,7 @@ using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),
-                             First<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, place>, kForms<Op>> {
+                             Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, place>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, 1> by{place};
 };
