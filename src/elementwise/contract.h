@@ -135,6 +135,7 @@ inline void check_same_shape(const Caller& op, const Operand& a, const Operand& 
         op, x, pair_must(a, x) + "have the same shape, got " + list(a.sizes, a.dim) + " and " + list(x.sizes, x.dim),
         "nothing is broadcast, use ", x.name, ".expand_as(", a.name, ") or ", a.name, ".expand_as(", x.name, ")");
 }
+
 // A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
 inline void check_number(const Caller& op, const Operand& c) {
   const std::string name = op.signature.qualified(op.form);
@@ -172,32 +173,25 @@ class Inputs {
     const auto count = static_cast<size_t>(of.count);
     const Operand& a = inputs[of.first];
     check_dtype(op, of.dtypes, a);
-    bool alike = true;
     for (size_t k = 0; k < count; k++) {
       if (k == of.first) continue;
       check_device_and_dtype(op, a, inputs[k], of.inputs[k]);
       if (!of.broadcasts) check_same_shape(op, a, inputs[k]);
-      alike = alike && same_shape(a, inputs[k]);
+      are_broadcast = are_broadcast || !same_shape(a, inputs[k]);
     }
-    if (!alike) broadcast_shape(op, inputs, count);
+    if (are_broadcast) broadcast_shape(op, inputs, count);
     for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k]);
-    if (!alike) expand(inputs, count);
+    if (are_broadcast) expand(inputs, count);
   }
   Inputs(const Inputs&) = delete; // the operands point into it
 
-  bool are_broadcast() const {
-    return dim_ >= 0;
-  }
-
-  // The place of the first that had this shape before, or the number of inputs.
-  size_t first_of_shape() const {
-    return first_of_shape_;
-  }
+  bool are_broadcast = false;
+  size_t first_of_shape = 0; // the first that had this shape before, or the number of inputs
 
   // The checks of what is written to against the first input of C.
   void check_out(const Caller& op, const Operand& a, const Operand& out, int32_t own) const {
     check_device_and_dtype(op, a, out, own);
-    if (dim_ >= 0 && !same_shape(a, out))
+    if (are_broadcast && !same_shape(a, out))
       fail(
           op, out.name, " must have the shape that the tensors are broadcast to, ", list(a.sizes, a.dim), ", got ",
           list(out.sizes, out.dim));
@@ -232,14 +226,14 @@ class Inputs {
   }
 
   void expand(Operand* inputs, size_t count) {
-    first_of_shape_ = count;
+    first_of_shape = count;
     for (size_t k = count; k-- > 0;) {
       Operand& x = inputs[k];
       const int64_t missing = dim_ - x.dim;
       std::fill_n(strides_[k], missing, 0);
       for (int64_t d = 0; d < x.dim; d++) strides_[k][missing + d] = x.sizes[d] == 1 ? 0 : x.strides[d];
       if (missing == 0 && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
-        first_of_shape_ = k; // its own strides are those that a result is made with
+        first_of_shape = k; // its own strides are those that a result is made with
       } else {
         x.dim = dim_;
         x.sizes = sizes_;
@@ -248,9 +242,7 @@ class Inputs {
     }
   }
 
-  int64_t dim_ = -1; // where nothing is broadcast
-  size_t first_of_shape_ = 0;
-  int64_t sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims];
+  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // of what is broadcast
 };
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {

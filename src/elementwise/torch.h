@@ -75,10 +75,10 @@ class Call {
     const Operand& computed = operands_[kResults]; // has the shape of what is computed, as all inputs have by now
     uint32_t summed = 0;
     for (int k = 0; k < kResults; k++) {
-      const bool is_like = op_->like && inputs.are_broadcast();
+      const bool is_like = op_->like && inputs.are_broadcast;
       const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : computed;
       const bool is_summed = !contract::same_shape(to, computed);
-      tensors_[k] = is_summed ? empty_contiguous(to) : empty_like(inputs.first_of_shape(), op_->results[k]);
+      tensors_[k] = is_summed ? empty_contiguous(to) : empty_like(inputs.first_of_shape, op_->results[k]);
       operands_[k] = tensors_[k].operand("out");
       if (is_summed) sum_to(operands_[k], computed, summed_strides_[k]);
       summed |= uint32_t{is_summed} << k;
@@ -90,7 +90,7 @@ class Call {
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
       }
       for (int k = kResults; k < operands(); k++) operands_[k].data = const_cast<void*>(tensors_[k].data());
-      const int like = static_cast<int>(inputs.first_of_shape()) % op_->count; // any, where none has the shape
+      const int like = static_cast<int>(inputs.first_of_shape) % op_->count; // any, where none has the shape
       run(summed, summed ? kResults + like : 0);
     } else {
       for (int k = 0; k < kResults; k++)
