@@ -169,19 +169,18 @@ inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std:
 class Inputs {
  public:
   // All that is asked of them. Where their shapes differ, what is broadcast is given strides of 0.
-  Inputs(const Caller& op, const Description& of, Operand* inputs) {
-    const auto count = static_cast<size_t>(of.count);
+  Inputs(const Caller& op, const Description& of, std::span<Operand> inputs) {
     const Operand& a = inputs[of.first];
     check_dtype(op, of.dtypes, a);
-    for (size_t k = 0; k < count; k++) {
+    for (size_t k = 0; k < inputs.size(); k++) {
       if (k == of.first) continue;
       check_device_and_dtype(op, a, inputs[k], of.inputs[k]);
       if (!of.broadcasts) check_same_shape(op, a, inputs[k]);
       are_broadcast = are_broadcast || !same_shape(a, inputs[k]);
     }
-    if (are_broadcast) broadcast_shape(op, inputs, count);
-    for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k]);
-    if (are_broadcast) expand(inputs, count);
+    if (are_broadcast) broadcast_shape(op, inputs);
+    for (const Operand& x : inputs) check_in_storage(op, x);
+    if (are_broadcast) expand(inputs);
   }
   Inputs(const Inputs&) = delete; // the operands point into it
 
@@ -200,34 +199,33 @@ class Inputs {
 
  private:
   // Shapes are aligned at their last dimension, and what has one element there is repeated.
-  void broadcast_shape(const Caller& op, const Operand* inputs, size_t count) {
+  void broadcast_shape(const Caller& op, std::span<const Operand> inputs) {
     dim_ = 0;
-    for (size_t k = 0; k < count; k++) dim_ = std::max(dim_, inputs[k].dim);
+    for (const Operand& x : inputs) dim_ = std::max(dim_, x.dim);
     if (dim_ > kMaxDims) fail(op, "tensors of more than ", kMaxDims, " dimensions are not broadcast, got ", dim_);
     std::fill_n(sizes_, dim_, 1);
-    for (size_t k = 0; k < count; k++) {
-      const Operand& x = inputs[k];
+    for (const Operand& x : inputs) {
       int64_t* const sizes = sizes_ + (dim_ - x.dim);
       for (int64_t d = 0; d < x.dim; d++) {
-        if (sizes[d] != 1 && x.sizes[d] != 1 && sizes[d] != x.sizes[d]) fail_to_broadcast(op, inputs, count);
+        if (sizes[d] != 1 && x.sizes[d] != 1 && sizes[d] != x.sizes[d]) fail_to_broadcast(op, inputs);
         if (sizes[d] == 1) sizes[d] = x.sizes[d];
       }
     }
   }
 
-  [[noreturn]] static void fail_to_broadcast(const Caller& op, const Operand* inputs, size_t count) {
+  [[noreturn]] static void fail_to_broadcast(const Caller& op, std::span<const Operand> inputs) {
     std::string names, shapes;
-    for (size_t k = 0; k < count; k++) {
-      const char* const between = k == 0 ? "" : k + 1 < count ? ", " : " and ";
+    for (size_t k = 0; k < inputs.size(); k++) {
+      const char* const between = k == 0 ? "" : k + 1 < inputs.size() ? ", " : " and ";
       names.append(between).append(inputs[k].name);
       shapes += between + list(inputs[k].sizes, inputs[k].dim);
     }
     fail(op, names, " must have shapes that broadcast, got ", shapes);
   }
 
-  void expand(Operand* inputs, size_t count) {
-    first_of_shape = count;
-    for (size_t k = count; k-- > 0;) {
+  void expand(std::span<Operand> inputs) {
+    first_of_shape = inputs.size();
+    for (size_t k = inputs.size(); k-- > 0;) {
       Operand& x = inputs[k];
       const int64_t missing = dim_ - x.dim;
       std::fill_n(strides_[k], missing, 0);

@@ -265,7 +265,7 @@ struct Description {
   std::span<const int32_t> dtypes; // that C may be
   size_t index;                    // among the kernels of all operators
   const int32_t *results, *inputs; // the dtype that each has of its own, or kOfC
-  int count;                       // of the inputs
+  size_t count;                    // of the inputs
   size_t first;                    // of them, that is of C and always there
   bool broadcasts;
   const int* like; // the input to whose shape each result is summed, or null
@@ -285,7 +285,7 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     size_t index = place();
     return std::array{Description{
         Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
-        Kernel::kInputs, Kernel::first(), Op::broadcasts, Op::like}...};
+        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like}...};
   }();
 };
 

@@ -71,7 +71,7 @@ class Call {
   // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape.
   void compute(StableIValue* stack) {
     for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
-    const contract::Inputs inputs(caller_, *op_, operands_ + kResults);
+    const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     const Operand& computed = operands_[kResults]; // has the shape of what is computed, as all inputs have by now
     uint32_t summed = 0;
     for (int k = 0; k < kResults; k++) {
@@ -90,7 +90,7 @@ class Call {
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
       }
       for (int k = kResults; k < operands(); k++) operands_[k].data = const_cast<void*>(tensors_[k].data());
-      const int like = static_cast<int>(inputs.first_of_shape) % op_->count; // any, where none has the shape
+      const size_t like = inputs.first_of_shape % op_->count; // any, where none has the shape
       run(summed, summed ? kResults + like : 0);
     } else {
       for (int k = 0; k < kResults; k++)
@@ -110,7 +110,7 @@ class Call {
     } else {
       operands_[0] = operand(0);
     }
-    const contract::Inputs inputs(caller_, *op_, operands_ + kResults);
+    const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     for (int k = 0; k < kResults; k++) {
       inputs.check_out(caller_, first(), operands_[k], op_->results[k]);
       contract::check_not_self_overlapping(caller_, operands_[k]);
@@ -140,7 +140,7 @@ class Call {
   }
 
   int operands() const {
-    return kResults + op_->count;
+    return kResults + static_cast<int>(op_->count);
   }
 
   bool is_written(int k) const {
@@ -162,7 +162,7 @@ class Call {
   // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
   // without gaps. Where no input has the shape of the result, it is contiguous.
   Tensor empty_like(size_t input, int32_t own) const {
-    const bool is_like = input < static_cast<size_t>(op_->count);
+    const bool is_like = input < op_->count;
     Operand x = operands_[kResults + (is_like ? input : 0)];
     x.dtype = own == kOfC ? first().dtype : own;
     if (is_like && x.contiguous()) return empty(x, x.strides);

@@ -76,7 +76,7 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   }
   const Description& op = of_kernels[absent];
   Tensor& out = stack[signature.count]->toTensor();
-  const contract::Inputs checked(caller, op, operands);
+  const contract::Inputs checked(caller, op, {operands, op.count});
   const Operand& first = operands[op.first];
   // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
   // take it keeps its own, and the check says so.
