@@ -299,13 +299,10 @@ void for_each_form(List<Op...>, const Body& body) {
     };
     (of_one.template operator()<Op>(), ...);
   };
-  of_all.template operator()<functional>();
-  of_all.template operator()<writing>();
-  of_all.template operator()<out>();
-  of_all.template operator()<functional | tensor_numbers>();
-  of_all.template operator()<writing | tensor_numbers>();
-  of_all.template operator()<updating>();
-  of_all.template operator()<updating | tensor_numbers>();
+  const auto of_each = [&]<unsigned... form>() { (of_all.template operator()<form>(), ...); };
+  of_each.template operator()<
+      functional, writing, out, functional | tensor_numbers, writing | tensor_numbers, updating,
+      updating | tensor_numbers>();
 }
 
 } // namespace elementwise

@@ -42,6 +42,10 @@ struct Named {
   }
   Named(std::string_view name, const std::vector<torch::stable::Tensor>& xs) : name(name), tensors(xs), is_list(true) {}
 
+  const torch::stable::Tensor& tensor(size_t k) const {
+    return tensors[k];
+  }
+
   std::string_view name;
   std::span<const torch::stable::Tensor> tensors;
   bool is_list = false;
@@ -110,21 +114,14 @@ inline torch::stable::Tensor contiguous(const torch::stable::Tensor& x) {
 inline std::optional<torch::stable::Tensor> contiguous(const std::optional<torch::stable::Tensor>& x) {
   return x ? std::optional(torch::stable::contiguous(*x)) : std::nullopt;
 }
-inline std::vector<torch::stable::Tensor> contiguous(const std::vector<torch::stable::Tensor>& xs) {
-  std::vector<torch::stable::Tensor> all;
-  for (const auto& x : xs) all.push_back(torch::stable::contiguous(x));
-  return all;
+inline std::vector<torch::stable::Tensor> contiguous(std::vector<torch::stable::Tensor> xs) {
+  for (torch::stable::Tensor& x : xs) x = torch::stable::contiguous(x);
+  return xs;
 }
 
-// Where these are, as the members of a functor have it: null for one that is missing.
-inline const void* data(const torch::stable::Tensor& x) {
-  return x.const_data_ptr();
-}
+// Where a tensor is, as the members of a functor have it: null for one that is missing.
 inline const void* data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->const_data_ptr() : nullptr;
-}
-inline void* mutable_data(const torch::stable::Tensor& x) {
-  return x.mutable_data_ptr();
 }
 inline void* mutable_data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->mutable_data_ptr() : nullptr;
@@ -150,11 +147,8 @@ inline Pointers<void> mutable_data(
 }
 
 // Copies what was written to what contiguous() made of an argument back to it, where that is a copy.
-inline void write_back(torch::stable::Tensor x, const torch::stable::Tensor& written) {
-  if (written.const_data_ptr() != x.const_data_ptr()) torch::stable::copy_(x, written);
-}
-inline void write_back(const std::optional<torch::stable::Tensor>& x, const std::optional<torch::stable::Tensor>& y) {
-  if (x) write_back(*x, *y);
+inline void write_back(std::optional<torch::stable::Tensor> x, const std::optional<torch::stable::Tensor>& written) {
+  if (x && data(x) != data(written)) torch::stable::copy_(*x, *written);
 }
 inline void write_back(
     const std::vector<torch::stable::Tensor>& xs, const std::vector<torch::stable::Tensor>& written) {
