@@ -9,8 +9,6 @@ from calls import RETURNING
 from conftest import each
 
 import muladd_nb
-from muladd_nb._layer import autocast
-from muladd_nb._layer.operator import Elementwise, Form
 
 ops = torch.ops.muladd_nb
 
@@ -119,12 +117,3 @@ def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, call, t
     function = torch.compile(call, backend=backend) if backend else call
     ours, right = derivatives(function, torch.autocast(device, target)), derivatives(call.expected, nullcontext())
     assert all(map(torch.equal, ours, right))
-
-
-def test_an_operator_that_writes_into_an_input_is_not_cast():
-    library = torch.library.Library("autocast_test", "DEF")
-    library.define("scale_(Tensor(a!) x, float factor) -> Tensor(a!)")
-    op = torch.ops.autocast_test.scale_.default
-    form = Form("scale_(Tensor x, float factor)", "functional", op, (torch.float32,), Elementwise())
-    with pytest.raises(ValueError, match="scale_: x is written to, which autocast would do to a copy"):
-        autocast.register(form)

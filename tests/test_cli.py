@@ -106,7 +106,7 @@ def main(capsys, monkeypatch):
     """Run the console script with these checks and one size; return its exit status and what it printed."""
 
     def main(*arguments, checks=(noisy,)):
-        of_cpu = [_check.Check(function.__name__, "cpu", function, ()) for function in checks]
+        of_cpu = [_check.Check(function.__name__, function.__name__, "cpu", function) for function in checks]
         monkeypatch.setattr(_check, "checks", lambda: of_cpu)
         status = __main__.main(arguments)
         return status, *capsys.readouterr()
@@ -150,7 +150,7 @@ def test_a_wrong_result_is_a_failure_and_says_what_to_do(main):
 ])  # fmt: skip
 def test_a_line_tells_all_that_is_right_of_an_operator_or_of_each_form(capsys, monkeypatch, options, ok):
     checks = [
-        _check.Check(name, "cpu", function, (), part, "myop")
+        _check.Check("myop", name, "cpu", function, part)
         for name, part, function in (
             ("myop", "float32", noisy),
             ("myop", "float64", wrong),

@@ -24,13 +24,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def register(form: Form) -> None:
-    """Register the autocast kernels of an operator, which is none that writes into its inputs: they may be copies."""
-    for argument in private.arguments(form.op):
-        if form.kind == "functional" and argument.alias_info is not None and argument.name in form.inputs:
-            raise ValueError(
-                f"{form.name}: {argument.name} is written to, which autocast would do to a copy; "
-                "leave autocast.register out"
-            )
+    """Register the autocast kernels of an operator."""
     if any(dtype.is_floating_point for dtype in form.dtypes):
         for device_type in _DEVICES:
             implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")

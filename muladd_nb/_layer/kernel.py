@@ -153,12 +153,7 @@ class Kernel(Form):
             whole = complete(self.op, args, kwargs)
             return function(info, (*in_dims, *(None for _ in whole[len(in_dims) :])), *whole)
 
-        if any(
-            x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(self.op)
-        ):  # register_vmap takes none
-            implement_rule(self, rule, self.call)
-        else:
-            torch.library.register_vmap(self.op.name(), private.skip_in_dynamo(rule))
+        implement_rule(self, rule, self.call)
         return function
 
     def batch_first(self, info: Any, in_dims: tuple[Any, ...], args: Sequence[Any]) -> list[Any]:

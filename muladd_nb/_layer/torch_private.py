@@ -13,7 +13,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
@@ -341,16 +340,14 @@ def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def record_tangents() -> AbstractContextManager[None]:
+def record_tangents() -> Any:
     """Turn forward-mode AD on, as it was where the ``jvp`` of an ``autograd.Function`` is called for."""
-    context: AbstractContextManager[None] = _set_fwd_grad_enabled(True)
-    return context
+    return _set_fwd_grad_enabled(True)
 
 
-def without_tangents() -> AbstractContextManager[None]:
+def without_tangents() -> Any:
     """Turn forward-mode AD off."""
-    context: AbstractContextManager[None] = _set_fwd_grad_enabled(False)
-    return context
+    return _set_fwd_grad_enabled(False)
 
 
 def arguments(op: Any) -> Any:

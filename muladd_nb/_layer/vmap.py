@@ -47,14 +47,14 @@ def register(form: Form) -> None:
             result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
-    if form.kind == "out":
-        implement_rule(form, rule, call)
-    else:
-        torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
+    implement_rule(form, rule, call)
 
 
 def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
-    """Register the batching rule of an operator that register_vmap does not take: it has a keyword-only tensor."""
+    """Register the batching rule of an operator; torch.library.register_vmap takes no keyword-only tensor."""
+    if not any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op)):
+        torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
+        return
     kernel = private.VMAP_OF_OUT.refusal(form.name) or private.vmap_kernel(rule, call)
     implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
 

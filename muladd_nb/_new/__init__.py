@@ -35,7 +35,6 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
-    files[".clang-format"] = (RESOURCES / "layer/.clang-format").read_text("utf-8")
     files |= copies(package)
     _add(files, schemas or [_START], package, kernel=kernel)
     temporary = parent / f".{package}-{os.getpid()}"

@@ -13,8 +13,8 @@ import re
 from . import _format
 from ._kernel_cpp import Cpp
 from ._kernel_python import Python, annotation, result
-from ._kernel_words import base, factors, fill, named, template, written
-from ._operator import Files, append, parameters, refuse_another
+from ._kernel_words import fill, named, template
+from ._operator import Files, add_case, add_line, append, parameters, refuse_another
 from ._schema import Argument, Schema
 
 # Arguments of a test, and the elements of a list of them.
@@ -73,31 +73,26 @@ def _add_public(files: Files, schema: Schema, package: str) -> None:
 
 
 def _does(schema: Schema) -> str:
-    if not written(schema):
+    if not schema.written:
         return "Return the product of its tensors and numbers" + f", {schema.results} times" * (schema.results > 1)
-    what = ", ".join(f"``{x.name}``" for x in written(schema))
+    what = ", ".join(f"``{x.name}``" for x in schema.written)
     returns = ", and return their product" * bool(schema.results)
     return f"Multiply {what} by the other tensors and the numbers{returns}"
 
 
 def _add_test(files: Files, schema: Schema, package: str) -> None:
-    """Add what the tests need to know of it, and its line in the README."""
+    """Add what the tests and the README say of it."""
     taken = {"tensor", "either", "product", "times", "torch", "Case", package, *keyword.kwlist}
     var = named((x.name for x in schema.arguments), taken)
     names = ", ".join(var[x.name] for x in schema.arguments)
-    product = f"product({', '.join(var[x.name] for x in factors(schema))})"
-    changed = ", ".join(var[x.name] for x in written(schema))
+    product = f"product({', '.join(var[x.name] for x in schema.factors)})"
+    changed = ", ".join(var[x.name] for x in schema.written)
     value = product if schema.results == 1 else f"({product},) * {schema.results}"
     if changed:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
-    case = f"""\
-Case(
-        {package}.{schema.name},
-{_format.python_product(f"        reference=lambda {names}: ", value)}
-{_format.python_tuple("        arguments=lambda tensor, either: ", [_example(x) for x in schema.arguments])}
-    )"""
+    reference = _format.python_product(f"        reference=lambda {names}: ", value)
+    add_case(files, f"{package}.{schema.name}", reference, [_example(x) for x in schema.arguments])
     path = "tests/operators.py"
-    append(files, path, "OPERATORS", case)
     text = files[path]
     wanted = {"Case", "product", *(["times"] if changed else [])}
     text = re.sub(
@@ -107,20 +102,18 @@ Case(
         count=1,
         flags=re.MULTILINE,
     )
-    if "torch." in case and "import torch\n" not in text:
+    if "torch." in text and "import torch\n" not in text:
         text = re.sub(rf"^import {package}\n", lambda m: "import torch\n\n" + m[0], text, count=1, flags=re.MULTILINE)
     files[path] = text
-    line = f"| `{package}.{schema.name}({', '.join(x.name for x in schema.arguments)})` | {_does(schema)} |\n"
-    table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
-    if "README.md" in files:
-        files["README.md"] = re.sub(table, lambda m: m[0] + line.replace("``", "`"), files["README.md"], count=1)
+    called = ", ".join(x.name for x in schema.arguments)
+    add_line(files, f"{package}.{schema.name}({called})", _does(schema).replace("``", "`"))
 
 
 def _example(x: Argument) -> str:
-    single = _EXAMPLES[base(x)]
+    single = _EXAMPLES[x.base]
     if x.type == "Tensor[]":
         return "[tensor(), tensor()]"
-    example = f"[{_ELEMENTS.get(base(x), f'{single}, {single}')}]" if "[]" in x.type else single
+    example = f"[{_ELEMENTS.get(x.base, f'{single}, {single}')}]" if "[]" in x.type else single
     if not x.type.endswith("?"):
         return example
     inner = re.fullmatch(r"either\((.*?), .*\)", example)

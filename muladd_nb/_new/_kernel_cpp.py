@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ._kernel_words import base, factors, first, identifiers, is_tensor, named, read, written
+from ._kernel_words import identifiers, named
 from ._schema import CPP_KEYWORDS, Argument, Schema, functor_name
 
 _TYPES = {
@@ -32,14 +32,14 @@ class Cpp:
         taken |= {"errno", "std", "value", "k", functor_name(schema.name), *self.results}
         taken |= {word for cpp in _TYPES.values() for word in re.findall(r"\w+", cpp)} | {"optional", "vector"}
         self.names = named((x.name for x in schema.arguments), taken)
-        dense = named((f"{self.names[x.name]}_dense" for x in written(schema)), taken | set(self.names.values()))
-        self.dense = dict(zip((x.name for x in written(schema)), dense.values(), strict=True))
-        self.kept = [x for x in schema.arguments if x in factors(schema) or is_tensor(x)]  # by the kernel
+        dense = named((f"{self.names[x.name]}_dense" for x in schema.written), taken | set(self.names.values()))
+        self.dense = dict(zip((x.name for x in schema.written), dense.values(), strict=True))
+        self.kept = [x for x in schema.arguments if x in schema.factors or x.is_tensor]  # by the kernel
 
     def words(self) -> dict[str, str]:
         """Return what stands for each ``@name@`` of kernel.h, kernel.cpp and kernel.cu."""
         schema, names, results = self.schema, self.names, self.results
-        one = first(schema)
+        one = schema.first
         first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
         like_it = f"elementwise::empty(kOperator, {first_tensor}, {first_tensor}.sizes())"
         memory = [f".{out} = {out}.mutable_data_ptr()" for out in results]
@@ -65,7 +65,7 @@ class Cpp:
         }
 
     def _parameter(self, x: Argument) -> str:
-        type_ = _TYPES[base(x)]
+        type_ = _TYPES[x.base]
         for suffix in re.findall(r"\?|\[\]", x.type):
             type_ = f"std::{'optional' if suffix == '?' else 'vector'}<{type_}>"
         return f"{'[[maybe_unused]] ' * (x not in self.kept)}{type_} {self.names[x.name]}"
@@ -74,25 +74,25 @@ class Cpp:
         const = "" if x.is_written else "const "
         if x.type == "Tensor[]":
             return f"elementwise::Pointers<{const}T> {self.names[x.name]};"
-        return f"{const}T* {self.names[x.name]};" if is_tensor(x) else f"{_TYPES[base(x)]} {self.names[x.name]};"
+        return f"{const}T* {self.names[x.name]};" if x.is_tensor else f"{_TYPES[x.base]} {self.names[x.name]};"
 
     def _initializer(self, x: Argument) -> str:
         name = self.names[x.name]
-        if not is_tensor(x):
+        if not x.is_tensor:
             return f".{name} = {name}{'.value_or(1)' * x.type.endswith('?')}"
         of_list = f'kOperator, "{x.name}", ' if x.type == "Tensor[]" else ""
         return f".{name} = elementwise::{'mutable_' * x.is_written}data({of_list}{self.dense.get(x.name, name)})"
 
     def _computation(self) -> list[str]:
         """Return the product of what is always there, times what may not be, and where it goes."""
-        always = [x for x in factors(self.schema) if x.type not in ("Tensor?", "Tensor[]")]
-        product = " * ".join(f"static_cast<C>({self.names[x.name]}{'[i]' * is_tensor(x)})" for x in always)
+        always = [x for x in self.schema.factors if x.type not in ("Tensor?", "Tensor[]")]
+        product = " * ".join(f"static_cast<C>({self.names[x.name]}{'[i]' * x.is_tensor})" for x in always)
         lines = [f"C value = {product or '1'};"]
-        for x in factors(self.schema):
+        for x in self.schema.factors:
             if x not in always:
                 where, element = self._each(x)
                 lines.append(f"{where}value *= static_cast<C>({element});")
-        for x in written(self.schema):
+        for x in self.schema.written:
             where, element = self._each(x)
             lines.append(f"{where}{element} = static_cast<T>(static_cast<C>({element}) * value);")
         return lines + [f"{out}[i] = static_cast<T>(value);" for out in self.results]
@@ -105,14 +105,14 @@ class Cpp:
         return f"if ({name}) " if x.type == "Tensor?" else "", f"{name}[i]"
 
     def _checks(self) -> list[str]:
-        schema, one = self.schema, first(self.schema)
+        schema, one = self.schema, self.schema.first
         lines = []
         if one.type == "Tensor[]":
             sentence = f'"{one.name} must have a tensor, got none"'
             lines.append(f"if ({self.names[one.name]}.empty()) elementwise::contract::fail(kOperator, {sentence});")
-        lines.append(f"elementwise::check_alike(kOperator, {self._list(filter(is_tensor, schema.arguments))});")
-        if written(schema):
-            both = f"{self._list(written(schema))}, {self._list(read(schema))}"
+        lines.append(f"elementwise::check_alike(kOperator, {self._list(x for x in schema.arguments if x.is_tensor)});")
+        if schema.written:
+            both = f"{self._list(schema.written)}, {self._list(schema.read)}"
             lines.append(f"elementwise::check_written(kOperator, {both});")
         return lines
 
@@ -122,7 +122,7 @@ class Cpp:
 
     def _contiguous(self) -> list[str]:
         names = self.names
-        lines = [f"{names[x.name]} = elementwise::contiguous({names[x.name]});" for x in read(self.schema)]
+        lines = [f"{names[x.name]} = elementwise::contiguous({names[x.name]});" for x in self.schema.read]
         if self.dense:
             lines.append("// Of what is written, the same memory, or a copy that is written back.")
         return lines + [f"auto {dense} = elementwise::contiguous({names[x]});" for x, dense in self.dense.items()]

@@ -6,7 +6,7 @@ import keyword
 import re
 
 from . import _format
-from ._kernel_words import base, factors, fill, first, identifiers, is_tensor, named, read, template, written
+from ._kernel_words import fill, identifiers, named, template
 from ._schema import Argument, Schema
 
 _TYPES = {
@@ -19,7 +19,7 @@ _TYPES = {
 
 def annotation(argument: Argument) -> str:
     """Return the type of an argument."""
-    text = _TYPES.get(base(argument), base(argument))
+    text = _TYPES.get(argument.base, argument.base)
     for suffix in re.findall(r"\?|\[\]", argument.type):
         text = f"list[{text}]" if suffix == "[]" else f"{text} | None"
     return text
@@ -45,19 +45,19 @@ class Python:
     def words(self) -> dict[str, str]:
         """Return what stands for each ``@name@`` of kernel.py.in."""
         schema, names = self.schema, self.names
-        one = first(schema)
+        one = schema.first
         first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
         made = ", ".join([f"{first_tensor}.new_empty({first_tensor}.shape)"] * schema.results)
         returns = f"    # The strides of the real result: compiled code relies on them.\n    return {made}"
         check = _format.python("    FORM.check(", [*names.values()], ")")
         parameters = [f"{names[x.name]}: {annotation(x)}" for x in schema.arguments]
         # There is none of a write, or for a list.
-        is_differentiable = not written(schema) and not any(x.type == "Tensor[]" for x in schema.arguments)
+        is_differentiable = not schema.written and not any(x.type == "Tensor[]" for x in schema.arguments)
         derivative = self._derivative() if is_differentiable else ""
         imports = f"from ._layer.kernel import Kernel{', product' * ('product(' in derivative)}"
         if is_differentiable:
             imports = f"from ._layer.derivative import derivative\n{imports}"
-        elif not written(schema):
+        elif not schema.written:
             derivative = (
                 "\n\n# A gradient has no place for a list: what has a derivative takes its tensors one by one.\n"
                 "FORM.without_derivative()"
@@ -75,15 +75,15 @@ class Python:
     def _derivative(self) -> str:
         """Return the derivative of the product: the gradient, or a tangent, times the other factors."""
         schema, names, tangents = self.schema, self.names, self.tangents
-        required = [x for x in read(schema) if x.type == "Tensor"]
-        optional = [x for x in read(schema) if x.type == "Tensor?"]
+        required = [x for x in schema.read if x.type == "Tensor"]
+        optional = [x for x in schema.read if x.type == "Tensor?"]
         parameters = ["needs: tuple[bool, ...]", "saved: tuple[Any, ...]", *(f"{x}: Tensor" for x in self.grads)]
         more = [
             f"    if {names[x.name]} is not None:\n"
             + _broken(f"        tangent = tangent + {self._times(tangents[x.name], x)}")
             for x in optional
         ]
-        unpacked = [tangents[x.name] if is_tensor(x) else "_" for x in schema.arguments]
+        unpacked = [tangents[x.name] if x.is_tensor else "_" for x in schema.arguments]
         words = {
             "define_vjp": _format.python("def _vjp(", parameters, ") -> tuple[Tensor | None, ...]:"),
             "unpack_saved": f"{_unpacked([*names.values()])} = saved",
@@ -97,11 +97,11 @@ class Python:
         return fill(template("derivative.py.in").rstrip("\n"), words)
 
     def _times(self, factor: str, without: Argument) -> str:
-        others = [self.names[x.name] for x in factors(self.schema) if x is not without]
+        others = [self.names[x.name] for x in self.schema.factors if x is not without]
         return f"{factor} * product({', '.join(others)})" if others else factor
 
     def _gradient(self, x: Argument) -> str:
-        if not is_tensor(x):
+        if not x.is_tensor:
             return "None"
         grad = self.grads[0] if len(self.grads) == 1 else f"({' + '.join(self.grads)})"
         absent = f"None if {self.names[x.name]} is None else " if x.type == "Tensor?" else ""

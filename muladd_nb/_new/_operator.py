@@ -81,7 +81,7 @@ def _add_public(files: Files, schema: Schema, package: str) -> None:
         1: ([*star, "out: Tensor | None = None"], "Tensor", f"Return ``{_product(schema)}``."),
     }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{_product(schema)}``, {schema.results} times."))
     if schema.written:
-        more, does = [], f"Multiply {', '.join(f'``{x}``' for x in schema.written)} by the others."
+        more, does = [], f"Multiply {', '.join(f'``{x.name}``' for x in schema.written)} by the others."
     head = _format.python(f"def {schema.name}(", [*items, *more], f") -> {returns}:")
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
 
@@ -102,28 +102,37 @@ def _literal(default: object) -> str:
 
 
 def _add_test(files: Files, schema: Schema, package: str) -> None:
-    """Add what the tests need to know of an operator, and its line in the README."""
+    """Add what the tests and the README say of an operator."""
     names = ", ".join(argument.name for argument in schema.arguments)
     examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
     head, value = f"        reference=lambda {names}: ", _product(schema, factor=_in_python)
     reference = _format.python_product(head, value)
     if schema.written or schema.results > 1:
         reference = _format.python_tuple(head, _become(schema, _in_python) or [value] * schema.results)
-    case = f"""\
-Case(
-        {package}.{schema.name},
-{reference}
-{_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
-    )"""
-    append(files, "tests/operators.py", "OPERATORS", case)
+    add_case(files, f"{package}.{schema.name}", reference, examples)
     called = ", ".join(item.partition(":")[0] for item in parameters(schema, lambda argument: argument.type))
     if not (schema.results or schema.written):
         called += ", out"
     what = ", ".join(_become(schema)) if schema.written else _product(schema)
-    line = f"| `{package}.{schema.name}({called})` | `{what}` |\n"
-    # An author may have another README, or none.
+    add_line(files, f"{package}.{schema.name}({called})", f"`{what}`")
+
+
+def add_case(files: Files, function: str, reference: str, examples: list[str]) -> None:
+    """Add a function to what is tested."""
+    case = f"""\
+Case(
+        {function},
+{reference}
+{_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
+    )"""
+    append(files, "tests/operators.py", "OPERATORS", case)
+
+
+def add_line(files: Files, call: str, does: str) -> None:
+    """Add a function to the table of the README, of which an author may have another one, or none."""
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
     if "README.md" in files:
+        line = f"| `{call}` | {does} |\n"
         files["README.md"] = re.sub(table, lambda m: m[0] + line, files["README.md"], count=1)
 
 
@@ -153,7 +162,7 @@ def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
 def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
     """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
-    return [" * ".join([x, *read]) for x in schema.written]
+    return [" * ".join([x.name, *read]) for x in schema.written]
 
 
 def _functor(schema: Schema, functor: str) -> str:

@@ -48,6 +48,16 @@ class Argument:
     is_keyword: bool = False
     default: Any = REQUIRED
 
+    @property
+    def base(self) -> str:
+        """Its type without what says that it is optional, or a list."""
+        return self.type.rstrip("?[]")
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor, an optional one, or a list of them."""
+        return self.base == "Tensor"
+
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
@@ -75,9 +85,25 @@ class Schema:
         return self.name if self.results or self.written else self.name.removesuffix("_out")
 
     @property
-    def written(self) -> list[str]:
-        """The names of the arguments that it writes to, without an ``out``."""
-        return [argument.name for argument in self.arguments if argument.is_written]
+    def written(self) -> list[Argument]:
+        """The tensors that it writes to, without an ``out``."""
+        return [x for x in self.arguments if x.is_written]
+
+    @property
+    def read(self) -> list[Argument]:
+        """The tensors that it only reads."""
+        return [x for x in self.arguments if x.is_tensor and not x.is_written]
+
+    @property
+    def factors(self) -> list[Argument]:
+        """What a new kernel multiplies: these, and the numbers that are no lists."""
+        numbers = ("float", "int", "bool", "float?", "int?", "bool?")
+        return [x for x in self.arguments if x.type in numbers or x in self.read]
+
+    @property
+    def first(self) -> Argument:
+        """The tensor that is always there, or the list of which there must be one."""
+        return next(x for type_ in ("Tensor", "Tensor[]") for x in self.arguments if x.type == type_)
 
     @property
     def stem(self) -> str:

@@ -13,15 +13,11 @@ struct Bound<C, Kernel<F, kKind...>> {
   using Arguments = typename Kernel<F, kKind...>::Parameters::Arguments;
 
   explicit Bound(const Number* from) {
-    constexpr Kind kinds[] = {kKind...};
-    for (int i = 0, number = 0; i < static_cast<int>(sizeof...(kKind)); i++) {
-      if (is_tensor(kinds[i])) continue;
-      if (kinds[i] == Kind::real) {
-        reals[number] = static_cast<number_t<C>>(from[number].real);
-      } else {
-        integers[number] = from[number].integer;
-      }
-      number++;
+    int number = 0;
+    for (const Kind kind : {kKind...}) {
+      if (kind == Kind::real) reals[number] = static_cast<number_t<C>>(from[number].real);
+      if (kind == Kind::integer || kind == Kind::boolean) integers[number] = from[number].integer;
+      number += !is_tensor(kind);
     }
   }
 
@@ -44,30 +40,24 @@ struct Bound<C, Kernel<F, kKind...>> {
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};
-    constexpr size_t elements_before = [&] {
-      size_t n = 0;
-      for (size_t i = 0; i != I; i++) n += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
-      return n;
-    }();
-    constexpr size_t numbers_before = [&] {
-      size_t n = 0;
-      for (size_t i = 0; i != I; i++)
-        n += kinds[i] == Kind::real || kinds[i] == Kind::integer || kinds[i] == Kind::boolean;
-      return n;
+    constexpr size_t place = [&] { // among the elements, or the numbers
+      size_t before[2] = {};
+      for (size_t i = 0; i != I; i++) before[!is_tensor(kinds[i])] += kinds[i] != Kind::absent;
+      return before[!is_tensor(kinds[I])];
     }();
     if constexpr (kinds[I] == Kind::tensor) {
-      return element<elements_before>(elements...);
+      return element<place>(elements...);
     } else if constexpr (kinds[I] == Kind::optional) {
-      const auto x = element<elements_before>(elements...);
+      const auto x = element<place>(elements...);
       return Optional<std::remove_const_t<decltype(x)>>{true, x};
     } else if constexpr (kinds[I] == Kind::absent) {
       return Optional<parameters::With<parameters::At<I, Arguments>, C>>{};
     } else if constexpr (kinds[I] == Kind::real) {
-      return reals[numbers_before];
+      return reals[place];
     } else if constexpr (kinds[I] == Kind::integer) {
-      return integers[numbers_before];
+      return integers[place];
     } else {
-      return integers[numbers_before] != 0;
+      return integers[place] != 0;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -88,18 +89,16 @@ inline bool same_shape(const Operand& x, const Operand& y) {
   return x.dim == y.dim && std::equal(x.sizes, x.sizes + x.dim, y.sizes);
 }
 
-inline std::string any_of(const Dtypes& dtypes) {
+inline std::string any_of(std::span<const int32_t> dtypes) {
   std::string text;
-  for (size_t i = 0; i < dtypes.count; i++)
-    text += (i == 0 ? "" : i + 1 < dtypes.count ? ", " : " or ") + dtype_name(dtypes.ordinals[i]);
+  for (size_t i = 0; i < dtypes.size(); i++)
+    text += (i == 0 ? "" : i + 1 < dtypes.size() ? ", " : " or ") + dtype_name(dtypes[i]);
   return text;
 }
 
-// Returns the bytes of an element.
-inline int64_t check_dtype(const Caller& op, const Dtypes& dtypes, const Operand& a) {
-  const int64_t bytes = dtypes.element_size(a.dtype);
-  if (bytes == 0) fail(op, a.name, " must be ", any_of(dtypes), ", got ", dtype_name(a.dtype));
-  return bytes;
+inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const Operand& a) {
+  if (std::find(dtypes.begin(), dtypes.end(), a.dtype) == dtypes.end())
+    fail(op, a.name, " must be ", any_of(dtypes), ", got ", dtype_name(a.dtype));
 }
 
 // What to do about two operands that are not alike; `out` is made like an input, and never the other way round.
@@ -120,32 +119,21 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
         x.name, ".to(", a.name, ".device)");
 }
 
+// The checks of a pair, in the order of the contract: device, dtype, shape. x may be of a dtype of its own.
+inline void check_device_and_dtype(const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC) {
+  check_same_device(op, a, x);
+  if (own == kOfC && x.dtype != a.dtype)
+    fail_unlike(
+        op, x, pair_must(a, x) + "have the same dtype, got " + dtype_name(a.dtype) + " and " + dtype_name(x.dtype),
+        "nothing is promoted, use ", x.name, ".to(", a.name, ".dtype)");
+  if (own != kOfC && x.dtype != own) fail(op, x.name, " must be ", dtype_name(own), ", got ", dtype_name(x.dtype));
+}
+
 inline void check_same_shape(const Caller& op, const Operand& a, const Operand& x) {
   if (!same_shape(a, x))
     fail_unlike(
         op, x, pair_must(a, x) + "have the same shape, got " + list(a.sizes, a.dim) + " and " + list(x.sizes, x.dim),
         "nothing is broadcast, use ", x.name, ".expand_as(", a.name, ") or ", a.name, ".expand_as(", x.name, ")");
-}
-
-inline void check_same_dtype(const Caller& op, const Operand& a, const Operand& x) {
-  check_same_device(op, a, x);
-  if (a.dtype != x.dtype)
-    fail_unlike(
-        op, x, pair_must(a, x) + "have the same dtype, got " + dtype_name(a.dtype) + " and " + dtype_name(x.dtype),
-        "nothing is promoted, use ", x.name, ".to(", a.name, ".dtype)");
-}
-
-// The checks of a pair, in the order of the contract: device, dtype, shape.
-inline void check_same(const Caller& op, const Operand& a, const Operand& x) {
-  check_same_dtype(op, a, x);
-  check_same_shape(op, a, x);
-}
-
-// Those of device and dtype, of a tensor that may have a dtype of its own.
-inline void check_dtype_beside(const Caller& op, const Operand& a, const Operand& x, const Own& own) {
-  if (own.ordinal < 0) return check_same_dtype(op, a, x);
-  check_same_device(op, a, x);
-  if (x.dtype != own.ordinal) fail(op, x.name, " must be ", dtype_name(own.ordinal), ", got ", dtype_name(x.dtype));
 }
 
 // A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
@@ -159,61 +147,50 @@ inline void check_number(const Caller& op, const Operand& c) {
 }
 
 // A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do.
-inline void check_in_storage(const Caller& op, const Operand& x, int64_t element_bytes) {
+inline void check_in_storage(const Caller& op, const Operand& x) {
   const int64_t extent = x.extent();
-  if (extent > 0 && (x.offset + extent) * element_bytes > x.storage_bytes)
+  if (extent > 0 && (x.offset + extent) * x.element_bytes > x.storage_bytes)
     fail(
         op, x.name, " must lie in its storage, got shape ", list(x.sizes, x.dim), ", strides ", list(x.strides, x.dim),
         " and offset ", x.offset, " in a storage of ", x.storage_bytes, " bytes");
 }
 
-// All that is asked of the inputs of a call, which are alike. Returns the bytes of an element.
-inline int64_t check_inputs(const Caller& op, const Dtypes& dtypes, const Operand* inputs, size_t count) {
-  const int64_t bytes = check_dtype(op, dtypes, inputs[0]);
-  for (size_t k = 1; k < count; k++) check_same(op, inputs[0], inputs[k]);
-  for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k], bytes);
-  return bytes;
+// All that is asked of the inputs of a call, which are alike.
+inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std::span<const Operand> inputs) {
+  check_dtype(op, dtypes, inputs[0]);
+  for (const Operand& x : inputs.subspan(1)) {
+    check_device_and_dtype(op, inputs[0], x);
+    check_same_shape(op, inputs[0], x);
+  }
+  for (const Operand& x : inputs) check_in_storage(op, x);
 }
 
 // The inputs of a call as they are read: all of the shape of the result.
 class Inputs {
  public:
   // All that is asked of them. Where their shapes differ, what is broadcast is given strides of 0.
-  Inputs(const Caller& op, const Description& of, Operand* inputs) {
-    const auto count = static_cast<size_t>(of.count);
+  Inputs(const Caller& op, const Description& of, std::span<Operand> inputs) {
     const Operand& a = inputs[of.first];
-    bytes_ = check_dtype(op, of.dtypes, a);
-    bool alike = true;
-    for (size_t k = 0; k < count; k++) {
+    check_dtype(op, of.dtypes, a);
+    for (size_t k = 0; k < inputs.size(); k++) {
       if (k == of.first) continue;
-      check_dtype_beside(op, a, inputs[k], of.inputs[k]);
+      check_device_and_dtype(op, a, inputs[k], of.inputs[k]);
       if (!of.broadcasts) check_same_shape(op, a, inputs[k]);
-      alike = alike && same_shape(a, inputs[k]);
+      are_broadcast = are_broadcast || !same_shape(a, inputs[k]);
     }
-    if (!alike) broadcast_shape(op, inputs, count);
-    for (size_t k = 0; k < count; k++) check_in_storage(op, inputs[k], of.inputs[k].bytes_or(bytes_));
-    if (!alike) expand(inputs, count);
+    if (are_broadcast) broadcast_shape(op, inputs);
+    for (const Operand& x : inputs) check_in_storage(op, x);
+    if (are_broadcast) expand(inputs);
   }
   Inputs(const Inputs&) = delete; // the operands point into it
 
-  // Of an element of C.
-  int64_t bytes() const {
-    return bytes_;
-  }
-
-  bool are_broadcast() const {
-    return dim_ >= 0;
-  }
-
-  // The place of the first that had this shape before, or the number of inputs.
-  size_t first_of_shape() const {
-    return first_of_shape_;
-  }
+  bool are_broadcast = false;
+  size_t first_of_shape = 0; // the first that had this shape before, or the number of inputs
 
   // The checks of what is written to against the first input of C.
-  void check_out(const Caller& op, const Operand& a, const Operand& out, const Own& own) const {
-    check_dtype_beside(op, a, out, own);
-    if (dim_ >= 0 && !same_shape(a, out))
+  void check_out(const Caller& op, const Operand& a, const Operand& out, int32_t own) const {
+    check_device_and_dtype(op, a, out, own);
+    if (are_broadcast && !same_shape(a, out))
       fail(
           op, out.name, " must have the shape that the tensors are broadcast to, ", list(a.sizes, a.dim), ", got ",
           list(out.sizes, out.dim));
@@ -222,40 +199,39 @@ class Inputs {
 
  private:
   // Shapes are aligned at their last dimension, and what has one element there is repeated.
-  void broadcast_shape(const Caller& op, const Operand* inputs, size_t count) {
+  void broadcast_shape(const Caller& op, std::span<const Operand> inputs) {
     dim_ = 0;
-    for (size_t k = 0; k < count; k++) dim_ = std::max(dim_, inputs[k].dim);
+    for (const Operand& x : inputs) dim_ = std::max(dim_, x.dim);
     if (dim_ > kMaxDims) fail(op, "tensors of more than ", kMaxDims, " dimensions are not broadcast, got ", dim_);
     std::fill_n(sizes_, dim_, 1);
-    for (size_t k = 0; k < count; k++) {
-      const Operand& x = inputs[k];
+    for (const Operand& x : inputs) {
       int64_t* const sizes = sizes_ + (dim_ - x.dim);
       for (int64_t d = 0; d < x.dim; d++) {
-        if (sizes[d] != 1 && x.sizes[d] != 1 && sizes[d] != x.sizes[d]) fail_to_broadcast(op, inputs, count);
+        if (sizes[d] != 1 && x.sizes[d] != 1 && sizes[d] != x.sizes[d]) fail_to_broadcast(op, inputs);
         if (sizes[d] == 1) sizes[d] = x.sizes[d];
       }
     }
   }
 
-  [[noreturn]] static void fail_to_broadcast(const Caller& op, const Operand* inputs, size_t count) {
+  [[noreturn]] static void fail_to_broadcast(const Caller& op, std::span<const Operand> inputs) {
     std::string names, shapes;
-    for (size_t k = 0; k < count; k++) {
-      const char* const between = k == 0 ? "" : k + 1 < count ? ", " : " and ";
+    for (size_t k = 0; k < inputs.size(); k++) {
+      const char* const between = k == 0 ? "" : k + 1 < inputs.size() ? ", " : " and ";
       names.append(between).append(inputs[k].name);
       shapes += between + list(inputs[k].sizes, inputs[k].dim);
     }
     fail(op, names, " must have shapes that broadcast, got ", shapes);
   }
 
-  void expand(Operand* inputs, size_t count) {
-    first_of_shape_ = count;
-    for (size_t k = count; k-- > 0;) {
+  void expand(std::span<Operand> inputs) {
+    first_of_shape = inputs.size();
+    for (size_t k = inputs.size(); k-- > 0;) {
       Operand& x = inputs[k];
       const int64_t missing = dim_ - x.dim;
       std::fill_n(strides_[k], missing, 0);
       for (int64_t d = 0; d < x.dim; d++) strides_[k][missing + d] = x.sizes[d] == 1 ? 0 : x.strides[d];
       if (missing == 0 && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
-        first_of_shape_ = k; // its own strides are those that a result is made with
+        first_of_shape = k; // its own strides are those that a result is made with
       } else {
         x.dim = dim_;
         x.sizes = sizes_;
@@ -264,10 +240,7 @@ class Inputs {
     }
   }
 
-  int64_t bytes_;
-  int64_t dim_ = -1; // where nothing is broadcast
-  size_t first_of_shape_ = 0;
-  int64_t sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims];
+  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // of what is broadcast
 };
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
@@ -278,10 +251,9 @@ inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
 }
 
 // Have two operands a byte in common? Of different shapes the whole extents are compared.
-inline bool share_memory(
-    const Operand& x, const void* x_data, int64_t x_bytes, const Operand& y, const void* y_data, int64_t y_bytes) {
-  const int64_t x_extent = x.extent(), y_extent = y.extent();
-  const int64_t distance = static_cast<const char*>(y_data) - static_cast<const char*>(x_data);
+inline bool share_memory(const Operand& x, const Operand& y) {
+  const int64_t x_extent = x.extent(), y_extent = y.extent(), x_bytes = x.element_bytes, y_bytes = y.element_bytes;
+  const int64_t distance = static_cast<const char*>(y.data) - static_cast<const char*>(x.data);
   if (x_extent == 0 || y_extent == 0 || distance >= x_extent * x_bytes || -distance >= y_extent * y_bytes) return false;
   if (!same_shape(x, y)) return true;
   if (x_bytes != y_bytes) return overlaps(x.dim, x.sizes, x.strides, x_bytes, y.strides, y_bytes, distance);
@@ -289,20 +261,15 @@ inline bool share_memory(
 }
 
 // What else a kernel reads or writes must have no byte in common with what it writes to.
-inline void check_apart(
-    const Caller& op, const Operand& out, const void* out_data, int64_t out_bytes, const Operand& x, const void* x_data,
-    int64_t x_bytes) {
-  if (share_memory(out, out_data, out_bytes, x, x_data, x_bytes))
-    fail(op, out.name, " is written to and must share no memory with ", x.name);
+inline void check_apart(const Caller& op, const Operand& out, const Operand& x) {
+  if (share_memory(out, x)) fail(op, out.name, " is written to and must share no memory with ", x.name);
 }
 
 // `out` may be an input itself; any other common element would be read after it was written.
-inline void check_apart_or_same(
-    const Caller& op, const Operand& out, const void* out_data, int64_t out_bytes, const Operand& x, const void* x_data,
-    int64_t x_bytes) {
-  bool same = out_data == x_data && out.dtype == x.dtype;
+inline void check_apart_or_same(const Caller& op, const Operand& out, const Operand& x) {
+  bool same = out.data == x.data && out.dtype == x.dtype;
   for (int64_t d = 0; d < out.dim; d++) same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];
-  if (!same && share_memory(out, out_data, out_bytes, x, x_data, x_bytes))
+  if (!same && share_memory(out, x))
     fail(op, out.name, " must be ", x.name, " itself or share no memory with it, got a partial overlap");
 }
 

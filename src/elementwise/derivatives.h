@@ -117,50 +117,15 @@ template <class... T, int order>
 struct Floats<List<T...>, order> {
   template <class U>
   static constexpr bool is_computed_in = (std::is_same_v<compute_t<T>, U> || ...);
-  using Computed = typename parameters::Joined<
-      List<>, std::conditional_t<is_computed_in<float>, List<float>, List<>>,
-      std::conditional_t<is_computed_in<double>, List<double>, List<>>>::type;
-  using Stored = typename parameters::Joined<
-      List<>, std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...>::type;
+  using Computed = Joined<
+      std::conditional_t<is_computed_in<float>, List<float>, List<>>,
+      std::conditional_t<is_computed_in<double>, List<double>, List<>>>;
+  using Stored = Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...>;
   using type = std::conditional_t<(order > 1), Computed, Stored>;
 };
 
-// The functor of a derivative of the first order. It takes the arguments and the gradients, of which there is one at
-// least: from this C is deduced.
-template <class F, class Arguments, class MoreGrads, int by>
-struct First;
-template <class F, class... P, size_t... more, int by>
-struct First<F, List<P...>, std::index_sequence<more...>, by> {
-  using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
-
-  template <class C>
-  ELEMENTWISE_FUNCTION C
-  operator()(With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads) const {
-    return partial<F>(
-        List<P...>{}, std::index_sequence_for<P...>{}, Places<1>{{by}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
-  }
-};
-
-// The functor of those of a higher order, which takes the places of the arguments that they are by, too.
-template <class F, class Arguments, class MoreGrads, class Levels>
-struct Higher;
-template <class F, class... P, size_t... more, size_t... level>
-struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<level...>> {
-  static constexpr int order = sizeof...(level);
-  using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
-
-  template <class C>
-  ELEMENTWISE_FUNCTION C operator()(
-      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
-      std::enable_if_t<(level < order), int64_t>... by) const {
-    return partial<F>(
-        List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
-  }
-};
-
-// The functor of the derivatives by several arguments, each, in one pass.
+// The functor of derivatives of the first order, by one argument or by several in one pass. It takes the arguments and
+// the gradients, of which there is one at least: from this C is deduced.
 template <class F, class Arguments, class MoreGrads, int... places>
 struct Gradients;
 template <class F, class... P, size_t... more, int... places>
@@ -182,6 +147,24 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
       return {one};
     else
       return {one, of_each<decltype(R::rest), rest...>(grads, arguments...)};
+  }
+};
+
+// The functor of those of a higher order, which takes the places of the arguments that they are by, too.
+template <class F, class Arguments, class MoreGrads, class Levels>
+struct Higher;
+template <class F, class... P, size_t... more, size_t... level>
+struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<level...>> {
+  static constexpr int order = sizeof...(level);
+  using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
+
+  template <class C>
+  ELEMENTWISE_FUNCTION C operator()(
+      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
+      std::enable_if_t<(level < order), int64_t>... by) const {
+    return partial<F>(
+        List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 };
 
@@ -248,19 +231,13 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
-template <class Results>
-struct CountOfC;
-template <class... R>
-struct CountOfC<List<R...>> {
-  static constexpr int value = (0 + ... + std::is_same_v<R, parameters::AnyC>);
-};
 // How many results have a derivative, and so a gradient.
 template <class Op>
-constexpr int kGrads = CountOfC<typename Op::Kernel::Parameters::Results>::value;
+constexpr int kGrads = std::count(std::begin(Op::Kernel::OfResults::own), std::end(Op::Kernel::OfResults::own), kOfC);
 template <class Op>
 constexpr bool has_own_float() {
-  for (const Own& own : Op::Kernel::OfResults::own)
-    if (own.ordinal == kOrdinal<float> || own.ordinal == kOrdinal<double>) return true;
+  for (const int32_t own : Op::Kernel::OfResults::own)
+    if (own == kOrdinal<float> || own == kOrdinal<double>) return true;
   return false;
 }
 template <class Op>
@@ -271,7 +248,7 @@ using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),
-                             First<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, place>, kForms<Op>> {
+                             Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, place>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, 1> by{place};
 };
@@ -293,7 +270,7 @@ struct AllGradients : Operator<
                           Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, places...>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, sizeof...(places)> by{places...};
-  static constexpr std::array<int, sizeof...(places)> like{Op::signature.tensors_before(places)...};
+  static constexpr int like[] = {Op::signature.tensors_before(places)...};
 };
 
 // Whether an operator is differentiated by an argument: a tensor of C.
@@ -307,8 +284,7 @@ constexpr bool has_derivative() {
 // The derivatives of the first order, and all of them in one pass if there are several and no tensor may be absent.
 template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
-  return typename parameters::Joined<
-      List<>, std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>::type{};
+  return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
 template <class Op, int... place>
 auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
@@ -340,23 +316,19 @@ auto family() {
         "leave that out of its row in src/operators.h");
     const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
     using First = decltype(with_gradients<Op>(by_each));
-    return typename parameters::Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>::type{};
+    return Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
   } else {
     return List<>{};
   }
 }
 
-template <class Operators>
-struct Extended;
 template <class... Op>
-struct Extended<List<Op...>> {
-  using type = typename parameters::Joined<List<Op...>, decltype(family<Op>())...>::type;
-};
+Joined<List<Op...>, decltype(family<Op>())...> extended(List<Op...>);
 
 } // namespace derivatives
 
 // The operators of a list, and after them those of their derivatives.
 template <class Operators>
-using WithDerivatives = typename derivatives::Extended<Operators>::type;
+using WithDerivatives = decltype(derivatives::extended(Operators{}));
 
 } // namespace elementwise

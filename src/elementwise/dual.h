@@ -65,36 +65,28 @@ struct Dual {
     const C quotient = a.value / b.value;
     return {quotient, scaled(a.derivative, 1 / b.value) - scaled(b.derivative, quotient / b.value)};
   }
-  ELEMENTWISE_INLINE Dual& operator+=(const Dual& b) {
-    return *this = *this + b;
+
+#define ELEMENTWISE_ASSIGNS(sign)                              \
+  ELEMENTWISE_INLINE Dual& operator sign## = (const Dual& b) { \
+    return *this = *this sign b;                               \
   }
-  ELEMENTWISE_INLINE Dual& operator-=(const Dual& b) {
-    return *this = *this - b;
+  ELEMENTWISE_ASSIGNS(+)
+  ELEMENTWISE_ASSIGNS(-)
+  ELEMENTWISE_ASSIGNS(*)
+  ELEMENTWISE_ASSIGNS(/)
+#undef ELEMENTWISE_ASSIGNS
+
+#define ELEMENTWISE_COMPARES(sign)                                             \
+  ELEMENTWISE_INLINE friend bool operator sign(const Dual& a, const Dual& b) { \
+    return a.value sign b.value;                                               \
   }
-  ELEMENTWISE_INLINE Dual& operator*=(const Dual& b) {
-    return *this = *this * b;
-  }
-  ELEMENTWISE_INLINE Dual& operator/=(const Dual& b) {
-    return *this = *this / b;
-  }
-  ELEMENTWISE_INLINE friend bool operator==(const Dual& a, const Dual& b) {
-    return a.value == b.value;
-  }
-  ELEMENTWISE_INLINE friend bool operator!=(const Dual& a, const Dual& b) {
-    return a.value != b.value;
-  }
-  ELEMENTWISE_INLINE friend bool operator<(const Dual& a, const Dual& b) {
-    return a.value < b.value;
-  }
-  ELEMENTWISE_INLINE friend bool operator<=(const Dual& a, const Dual& b) {
-    return a.value <= b.value;
-  }
-  ELEMENTWISE_INLINE friend bool operator>(const Dual& a, const Dual& b) {
-    return a.value > b.value;
-  }
-  ELEMENTWISE_INLINE friend bool operator>=(const Dual& a, const Dual& b) {
-    return a.value >= b.value;
-  }
+  ELEMENTWISE_COMPARES(==)
+  ELEMENTWISE_COMPARES(!=)
+  ELEMENTWISE_COMPARES(<)
+  ELEMENTWISE_COMPARES(<=)
+  ELEMENTWISE_COMPARES(>)
+  ELEMENTWISE_COMPARES(>=)
+#undef ELEMENTWISE_COMPARES
 };
 
 namespace math {

@@ -104,6 +104,12 @@ List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
 template <class T, size_t n>
 using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
 
+// Lists as one.
+template <class... T, class... U>
+List<T..., U...> operator+(List<T...>, List<U...>);
+template <class... Lists>
+using Joined = decltype((List<>{} + ... + Lists{}));
+
 // Several results of a functor: return {sum, difference};
 template <class First, class... Rest>
 struct Results {
@@ -146,37 +152,23 @@ constexpr int32_t kOrdinal =
 // clang-format on
 
 // The dtypes of a functor: those it names, or else the floating-point ones.
-template <class F, class = void>
+template <class F>
 struct DtypesOf {
   using type = FloatingPoint;
 };
 template <class F>
-struct DtypesOf<F, std::void_t<typename F::dtypes>> {
+  requires requires { typename F::dtypes; }
+struct DtypesOf<F> {
   using type = typename F::dtypes;
 };
 
 // The same as values.
-struct Dtypes {
-  const int32_t* ordinals;
-  const int32_t* bytes; // of an element
-  size_t count;
-
-  // 0 if the dtype is none of these.
-  constexpr int64_t element_size(int32_t ordinal) const {
-    for (size_t i = 0; i < count; i++)
-      if (ordinals[i] == ordinal) return bytes[i];
-    return 0;
-  }
-};
-
+template <class Dtypes>
+struct Ordinals;
 template <class... T>
-struct ValuesOf;
-template <class... T>
-struct ValuesOf<List<T...>> {
+struct Ordinals<List<T...>> {
   static_assert(((kOrdinal<T> >= 0) && ...), "dtypes are bool, intN_t, uintN_t, float16, bfloat16, float and double");
-  static constexpr int32_t ordinals[] = {kOrdinal<T>...};
-  static constexpr int32_t bytes[] = {sizeof(T)...};
-  static constexpr Dtypes dtypes = {ordinals, bytes, sizeof...(T)};
+  static constexpr int32_t each[] = {kOrdinal<T>...};
 };
 
 // Calls body(T{}) with the type of the list that has this ordinal.

@@ -40,10 +40,12 @@ struct Operand {
   const int64_t* sizes = nullptr;
   const int64_t* strides = nullptr;
   int32_t dtype = 0; // of torch, by ordinal, as the device's type is
+  int64_t element_bytes = 0;
   int32_t device_type = 0;
   int32_t device_index = 0;
   int64_t offset = 0;        // of the first element in the storage, in elements
   int64_t storage_bytes = 0; // of the storage
+  void* data = nullptr;      // of the first element, where it was asked for
 };
 
 } // namespace elementwise

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -182,10 +184,10 @@ struct Kernel {
   using Functor = F;
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
-  static_assert(Parameters::kCount == sizeof...(kKind), "the functor must take what its declaration says");
+  static_assert(Parameters::Arguments::size == sizeof...(kKind), "the functor must take what its declaration says");
   using OfResults = parameters::Each<typename Parameters::Results>;
-  using OfInputs = parameters::Each<typename parameters::Tensors<
-      typename Parameters::Arguments, (kKind == Kind::tensor || kKind == Kind::optional)...>::type>;
+  using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
+      typename Parameters::Arguments{}))>;
   static constexpr int kResults = std::size(OfResults::own);
   static constexpr int kInputs = std::size(OfInputs::own);
   static constexpr int kNumbers = sizeof...(kKind) - (0 + ... + is_tensor(kKind));
@@ -194,7 +196,7 @@ struct Kernel {
   static constexpr size_t first() {
     size_t place = 0;
     for (const Kind kind : {kKind...}) {
-      if (kind == Kind::tensor && OfInputs::own[place].ordinal < 0) return place;
+      if (kind == Kind::tensor && OfInputs::own[place] == kOfC) return place;
       place += kind == Kind::tensor || kind == Kind::optional;
     }
     return kInputs;
@@ -215,6 +217,7 @@ struct Operator {
 
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
+  static constexpr const int* like = nullptr; // of each result the input to whose shape it is summed, if that is so
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
@@ -248,21 +251,19 @@ struct Operator {
 };
 
 // The kernels of all operators of a list. By its place among them each backend knows a kernel.
-template <class Operators>
-struct KernelsOf;
 template <class... Op>
-struct KernelsOf<List<Op...>> {
-  using type = typename parameters::Joined<typename Op::Kernels...>::type;
-};
+Joined<typename Op::Kernels...> kernels_of(List<Op...>);
+template <class Operators>
+using KernelsOf = decltype(kernels_of(Operators{}));
 
 // An operator as a value, where the optional tensors are there that one of its kernels takes.
 struct Description {
   const Signature& signature;
-  const Dtypes& dtypes; // that C may be
-  size_t index;         // among the kernels of all operators
-  const Own *results, *inputs;
-  int count;    // of the inputs
-  size_t first; // of them, that is of C and always there
+  std::span<const int32_t> dtypes; // that C may be
+  size_t index;                    // among the kernels of all operators
+  const int32_t *results, *inputs; // the dtype that each has of its own, or kOfC
+  size_t count;                    // of the inputs
+  size_t first;                    // of them, that is of C and always there
   bool broadcasts;
   const int* like; // the input to whose shape each result is summed, or null
 };
@@ -276,22 +277,13 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     (void)((std::is_same_v<All, Op> || (place += All::kKernels, false)) || ...);
     return place;
   }
-  static constexpr const int* like() {
-    if constexpr (requires { Op::like; })
-      return Op::like.data();
-    else
-      return nullptr;
-  }
-  template <size_t... I>
-  struct Values {
-    static constexpr Description each[] = {
-        {Op::signature, ValuesOf<typename Kernel::Dtypes>::dtypes, place() + I, Kernel::OfResults::own,
-         Kernel::OfInputs::own, Kernel::kInputs, Kernel::first(), Op::broadcasts, like()}...};
-  };
-  template <size_t... I>
-  static Values<I...> values_of(std::index_sequence<I...>);
   // Of each of its kernels, in their order.
-  static constexpr const Description* values = decltype(values_of(std::index_sequence_for<Kernel...>{}))::each;
+  static constexpr auto values = [] {
+    size_t index = place();
+    return std::array{Description{
+        Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
+        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like}...};
+  }();
 };
 
 // Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because
@@ -304,13 +296,10 @@ void for_each_form(List<Op...>, const Body& body) {
     };
     (of_one.template operator()<Op>(), ...);
   };
-  of_all.template operator()<functional>();
-  of_all.template operator()<writing>();
-  of_all.template operator()<out>();
-  of_all.template operator()<functional | tensor_numbers>();
-  of_all.template operator()<writing | tensor_numbers>();
-  of_all.template operator()<updating>();
-  of_all.template operator()<updating | tensor_numbers>();
+  const auto of_each = [&]<unsigned... form>() { (of_all.template operator()<form>(), ...); };
+  of_each.template operator()<
+      functional, writing, out, functional | tensor_numbers, writing | tensor_numbers, updating,
+      updating | tensor_numbers>();
 }
 
 } // namespace elementwise

@@ -8,15 +8,7 @@
 
 namespace elementwise {
 
-// The dtype of an operand, where it is one of its own.
-struct Own {
-  int32_t ordinal = -1; // of C
-  int32_t bytes = 0;
-
-  constexpr int64_t bytes_or(int64_t of_c) const {
-    return ordinal < 0 ? of_c : bytes;
-  }
-};
+constexpr int32_t kOfC = -1; // in place of the dtype that an operand has of its own
 
 namespace parameters {
 
@@ -36,29 +28,13 @@ template <class P, class T>
 using With = std::conditional_t<std::is_same_v<typename ElementOf<P>::type, AnyC>, T, typename ElementOf<P>::type>;
 
 template <class P>
-constexpr Own own() {
+constexpr int32_t own() {
   using Element = typename ElementOf<P>::type;
   static_assert(
       std::is_same_v<Element, AnyC> || (kOrdinal<Element> >= 0 && !kFloat16Bit<Element>),
       "a tensor is C, or has a dtype of its own: bool, intN_t, uintN_t, float or double");
-  if constexpr (std::is_same_v<Element, AnyC>) {
-    return {};
-  } else {
-    return {kOrdinal<Element>, sizeof(Element)};
-  }
+  return std::is_same_v<Element, AnyC> ? kOfC : kOrdinal<Element>;
 }
-
-// Lists as one.
-template <class... Lists>
-struct Joined {
-  using type = List<>;
-};
-template <class... T>
-struct Joined<List<T...>> {
-  using type = List<T...>;
-};
-template <class... T, class... U, class... Rest>
-struct Joined<List<T...>, List<U...>, Rest...> : Joined<List<T..., U...>, Rest...> {};
 
 template <class R>
 struct ResultsOf {
@@ -74,39 +50,29 @@ struct Read;
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
   using Results = typename ResultsOf<R>::type;
-  using Arguments = List<std::remove_cv_t<std::remove_reference_t<P>>...>;
-  static constexpr size_t kCount = sizeof...(P);
+  using Arguments = List<std::remove_cvref_t<P>...>;
 };
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
 
 // A functor that is no template of C alone has one result, and all its arguments are C.
-template <class F, size_t kArguments, class = void>
+template <class F, size_t kArguments>
 struct Of {
   using Results = List<AnyC>;
   using Arguments = Repeated<AnyC, kArguments>;
-  static constexpr size_t kCount = kArguments;
 };
 template <class F, size_t kArguments>
-struct Of<F, kArguments, std::void_t<decltype(&F::template operator()<AnyC>)>>
-    : Read<decltype(&F::template operator()<AnyC>)> {};
+  requires requires { &F::template operator()<AnyC>; }
+struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {};
 
-template <size_t place, class Arguments>
-struct AtPlace;
 template <size_t place, class... P>
-struct AtPlace<place, List<P...>> {
-  using type = std::tuple_element_t<place, std::tuple<P...>>;
-};
+std::tuple_element_t<place, std::tuple<P...>> at(List<P...>);
 template <size_t place, class Arguments>
-using At = typename AtPlace<place, Arguments>::type;
+using At = decltype(at<place>(Arguments{}));
 
 // The arguments that are tensors.
-template <class Arguments, bool... kIsTensor>
-struct Tensors;
-template <class... P, bool... kIsTensor>
-struct Tensors<List<P...>, kIsTensor...> {
-  using type = typename Joined<std::conditional_t<kIsTensor, List<P>, List<>>...>::type;
-};
+template <bool... kIsTensor, class... P>
+Joined<std::conditional_t<kIsTensor, List<P>, List<>>...> tensors(List<P...>);
 
 // A list of operands with T for C, and the same as values.
 template <class Operands>
@@ -115,7 +81,7 @@ template <class... P>
 struct Each<List<P...>> {
   template <class T>
   using type = List<With<P, T>...>;
-  static constexpr Own own[] = {parameters::own<P>()...};
+  static constexpr int32_t own[] = {parameters::own<P>()...};
 };
 
 } // namespace parameters

@@ -22,6 +22,7 @@ inline Operand operand(std::string_view name, AtenTensorHandle handle) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &x.device_index));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle, &x.offset));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle, &x.storage_bytes));
+  x.element_bytes = static_cast<int64_t>(aoti_torch_dtype_element_size(x.dtype));
   x.sizes = sizes;
   x.strides = strides;
   return x;

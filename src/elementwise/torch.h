@@ -70,29 +70,27 @@ class Call {
 
   // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape.
   void compute(StableIValue* stack) {
-    const contract::Inputs inputs = check_inputs();
-    const int64_t bytes = inputs.bytes();
+    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
+    const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     const Operand& computed = operands_[kResults]; // has the shape of what is computed, as all inputs have by now
     uint32_t summed = 0;
     for (int k = 0; k < kResults; k++) {
-      const bool is_like = op_->like && inputs.are_broadcast();
+      const bool is_like = op_->like && inputs.are_broadcast;
       const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : computed;
-      if (contract::same_shape(to, computed)) {
-        made_[k] = empty_like(inputs.first_of_shape(), op_->results[k]);
-        operands_[k] = made_[k].operand("out");
-      } else {
-        made_[k] = empty_contiguous(to);
-        operands_[k] = summed_to(made_[k].operand("out"), computed, summed_strides_[k]);
-        summed |= uint32_t{1} << k;
-      }
+      const bool is_summed = !contract::same_shape(to, computed);
+      made_[k] = is_summed ? empty_contiguous(to) : empty_like(inputs.first_of_shape, op_->results[k]);
+      operands_[k] = made_[k].operand("out");
+      if (is_summed) sum_to(operands_[k], computed, summed_strides_[k]);
+      summed |= uint32_t{is_summed} << k;
     }
     if (computed.numel() > 0) {
       for (int k = 0; k < kResults; k++) {
-        data_[k] = made_[k].mutable_data();
-        if (!(summed >> k & 1)) Backend::on_fresh_output(data_[k], computed.numel() * op_->results[k].bytes_or(bytes));
+        operands_[k].data = made_[k].mutable_data();
+        if (!(summed >> k & 1))
+          Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
       }
-      for (int k = kResults; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
-      const int like = static_cast<int>(inputs.first_of_shape()) % op_->count; // any, where none has the shape
+      for (int k = kResults; k < operands(); k++) operands_[k].data = const_cast<void*>(tensors_[k].data());
+      const size_t like = inputs.first_of_shape % op_->count; // any, where none has the shape
       run(summed, summed ? kResults + like : 0);
     } else {
       for (int k = 0; k < kResults; k++)
@@ -101,52 +99,36 @@ class Call {
     for (int k = 0; k < kResults; k++) stack[k] = made_[k].release();
   }
 
-  // Writes to the tensors that the declaration marks.
-  void update() {
+  // Writes to `out`, or to the tensors that the declaration marks.
+  void write() {
+    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
     int place[kResults] = {}; // of each, among the operands
-    for (int i = kResults, k = 0; i < operands(); i++)
-      if (is_written(i)) place[k++] = i;
-    // As they are: the inputs are broadcast.
-    for (int k = 0; k < kResults; k++) operands_[k] = operand(place[k], name(place[k]));
-    const contract::Inputs inputs = check_inputs();
-    const int64_t bytes = inputs.bytes();
+    if (signature_.written) {
+      for (int i = kResults, k = 0; i < operands(); i++)
+        if (is_written(i)) place[k++] = i;
+      for (int k = 0; k < kResults; k++) operands_[k] = operands_[place[k]]; // as it is: inputs are broadcast
+    } else {
+      operands_[0] = operand(0);
+    }
+    const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     for (int k = 0; k < kResults; k++) {
       inputs.check_out(caller_, first(), operands_[k], op_->results[k]);
       contract::check_not_self_overlapping(caller_, operands_[k]);
+      contract::check_in_storage(caller_, operands_[k]);
     }
-    for (int k = 0; k < kResults; k++) data_[k] = data_[place[k]] = tensors_[place[k]].mutable_data();
-    for (int k = kResults; k < operands(); k++)
-      if (!is_written(k)) data_[k] = const_cast<void*>(tensors_[k].data());
+    // What is written first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
+    // elsewhere.
+    for (int k = 0; k < kResults; k++) operands_[k].data = operands_[place[k]].data = tensors_[place[k]].mutable_data();
+    for (int i = kResults; i < operands(); i++)
+      if (!is_written(i)) operands_[i].data = const_cast<void*>(tensors_[i].data());
     for (int k = 0; k < kResults; k++)
-      for (int j = kResults; j < operands(); j++) {
-        if (j == place[k]) continue;
-        const auto check = is_written(j) ? contract::check_apart : contract::check_apart_or_same;
-        check(
-            caller_, operands_[k], data_[k], op_->results[k].bytes_or(bytes), operands_[j], data_[j],
-            op_->inputs[j - kResults].bytes_or(bytes));
+      for (int i = kResults; i < operands(); i++) {
+        const auto check = is_written(i) ? contract::check_apart : contract::check_apart_or_same;
+        if (i != place[k]) check(caller_, operands_[k], operands_[i]);
       }
     for (int k = 0; k < kResults; k++)
       if (!tensors_[place[k]].bump_version()) contract::fail_inference_tensor(caller_, operands_[k]);
     if (operands_[0].numel() > 0) run();
-  }
-
-  void compute_into_out() {
-    const contract::Inputs inputs = check_inputs();
-    const int64_t bytes = inputs.bytes();
-    const Operand& out = operands_[0] = operand(0, "out");
-    const int64_t out_bytes = op_->results[0].bytes_or(bytes);
-    inputs.check_out(caller_, first(), out, op_->results[0]);
-    contract::check_not_self_overlapping(caller_, out);
-    contract::check_in_storage(caller_, out, out_bytes);
-    // The output first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
-    // elsewhere.
-    data_[0] = tensors_[0].mutable_data();
-    for (int k = 1; k < operands(); k++) data_[k] = const_cast<void*>(tensors_[k].data());
-    for (int k = 1; k < operands(); k++)
-      contract::check_apart_or_same(
-          caller_, out, data_[0], out_bytes, operands_[k], data_[k], op_->inputs[k - 1].bytes_or(bytes));
-    if (!tensors_[0].bump_version()) contract::fail_inference_tensor(caller_, out);
-    if (out.numel() > 0) run();
   }
 
  private:
@@ -157,25 +139,17 @@ class Call {
   }
 
   int operands() const {
-    return kResults + op_->count;
-  }
-
-  std::string_view name(int k) const {
-    return arguments_[k - kResults]->name;
+    return kResults + static_cast<int>(op_->count);
   }
 
   bool is_written(int k) const {
     return arguments_[k - kResults]->is_written;
   }
 
-  Operand operand(int k, std::string_view name) const {
+  Operand operand(int k) const {
+    const std::string_view name = k < kResults ? "out" : arguments_[k - kResults]->name;
     if (tensors_[k].undefined()) contract::fail_none(caller_, name);
     return tensors_[k].operand(name);
-  }
-
-  contract::Inputs check_inputs() {
-    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k, name(k));
-    return {caller_, *op_, operands_ + kResults};
   }
 
   // The first input that is of C.
@@ -186,10 +160,10 @@ class Call {
   // One call of the allocator is 0.8 us cheaper than one through the dispatcher (measured), for which the
   // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
   // without gaps. Where no input has the shape of the result, it is contiguous.
-  OwnTensor empty_like(size_t input, const Own& own) const {
-    const bool is_like = input < static_cast<size_t>(op_->count);
+  OwnTensor empty_like(size_t input, int32_t own) const {
+    const bool is_like = input < op_->count;
     Operand x = operands_[kResults + (is_like ? input : 0)];
-    x.dtype = own.ordinal < 0 ? first().dtype : own.ordinal;
+    x.dtype = own == kOfC ? first().dtype : own;
     if (is_like && x.contiguous()) return empty(x, x.strides);
     const int64_t* const end = x.strides + x.dim;
     const bool is_sorted = x.dim > 0 && end[-1] > 0 && std::adjacent_find(x.strides, end, std::less_equal<>()) == end;
@@ -218,15 +192,14 @@ class Call {
     return empty(x, strides);
   }
 
-  // A result as what is computed is added to it: with strides of 0 where it is summed.
-  static Operand summed_to(Operand x, const Operand& computed, int64_t* strides) {
+  // Makes of a result what is computed is added to: with strides of 0 where it is summed.
+  static void sum_to(Operand& x, const Operand& computed, int64_t* strides) {
     const int64_t missing = computed.dim - x.dim;
     for (int64_t d = 0; d < computed.dim; d++)
       strides[d] = d < missing || x.sizes[d - missing] == 1 ? 0 : x.strides[d - missing];
     x.dim = computed.dim;
     x.sizes = computed.sizes;
     x.strides = strides;
-    return x;
   }
 
   OwnTensor empty(const Operand& x, const int64_t* strides) const {
@@ -240,15 +213,19 @@ class Call {
   // Adds up the results of which a bit is set in `summed`, and goes over memory in the order of an operand.
   void run(uint32_t summed = 0, int by = 0) const {
     const Operand& out = operands_[0];
-    const int64_t* strides[kMaxOperands];
-    for (int k = 0; k < operands(); k++) strides[k] = operands_[k].strides;
+    const int64_t* strides[kOperands];
+    void* data[kOperands];
+    for (int k = 0; k < operands(); k++) {
+      strides[k] = operands_[k].strides;
+      data[k] = operands_[k].data;
+    }
     const Plan plan = make_plan(operands(), out.dim, out.sizes, strides, by);
-    const Task task{op_->index, first().dtype, numbers_, plan, data_};
+    const Task task{op_->index, first().dtype, numbers_, plan, data};
     if (!summed) return Backend::launch(caller_, task, out.device_index);
     OwnTensor memory;
     Backend::launch_sums(caller_, task, summed, [&](int64_t bytes) {
       const int64_t stride = 1;
-      memory = empty({"out", 1, &bytes, &stride, kOrdinal<uint8_t>, out.device_type, out.device_index}, &stride);
+      memory = empty({"out", 1, &bytes, &stride, kOrdinal<uint8_t>, 1, out.device_type, out.device_index}, &stride);
       return memory.mutable_data();
     });
   }
@@ -263,7 +240,6 @@ class Call {
   Tensor tensors_[kOperands];          // what is written to, then the inputs
   OwnTensor made_[kResults];           // new results
   Operand operands_[kOperands];
-  void* data_[kOperands];
   int64_t summed_strides_[kResults][kMaxDims];
 };
 
@@ -309,13 +285,12 @@ class OwnedArguments {
 template <class Operators, class Op, class Backend, unsigned form>
 void run(StableIValue* stack) {
   const std::integral_constant<unsigned, form> constant;
-  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(DescriptionOf<Operators, Op>::values, constant, stack);
+  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(
+      DescriptionOf<Operators, Op>::values.data(), constant, stack);
   if constexpr (form & functional) {
     call.compute(stack);
-  } else if constexpr (form & updating) {
-    call.update();
   } else {
-    call.compute_into_out();
+    call.write();
   }
 }
 

@@ -162,7 +162,7 @@ int main() {
     std::fprintf(stderr, "%s\n", error.what());
     return 77;
   }
-  run_kernels(KernelsOf<mixed::Operators>::type{});
+  run_kernels(KernelsOf<mixed::Operators>{});
   std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
   return failures > 0;
 }

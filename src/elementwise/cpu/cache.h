@@ -1,13 +1,11 @@
 // The size of the last-level cache that this process can use.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <fstream>
 #include <string>
-
-#ifdef __linux__
-#include <unistd.h>
-#endif
 
 namespace elementwise::cpu {
 
@@ -21,9 +19,7 @@ inline int64_t last_level_cache() {
       char unit = 0;
       if (file >> kib >> unit && kib > 0) return unit == 'M' ? kib << 20 : kib << 10;
     }
-#ifdef _SC_LEVEL3_CACHE_SIZE
     if (const int64_t size = sysconf(_SC_LEVEL3_CACHE_SIZE); size > 0) return size;
-#endif
     return int64_t{32} << 20;
   }();
   return bytes;

@@ -1,6 +1,9 @@
 // What to do about large new memory.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,11 +11,6 @@
 #include <string>
 
 #include "../settings.h"
-
-#ifdef __linux__
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
 
 namespace elementwise::cpu {
 
@@ -31,15 +29,12 @@ inline bool wants_huge_pages() {
 // A large new output is bound by page faults: one per 4 KiB. In huge pages it is written three times
 // as fast (measured). <LIBRARY>_HUGEPAGES=0 turns the hint off.
 inline void on_fresh_output(void* data, size_t bytes) {
-#ifdef MADV_HUGEPAGE
   constexpr size_t kWorthwhile = 4 << 20;
-  if (bytes < kWorthwhile) return;
-  if (!wants_huge_pages()) return;
+  if (bytes < kWorthwhile || !wants_huge_pages()) return;
   static const uintptr_t page = sysconf(_SC_PAGESIZE);
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE); // a hint: failure changes nothing
-#endif
 }
 
 } // namespace elementwise::cpu

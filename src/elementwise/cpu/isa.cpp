@@ -10,7 +10,7 @@
 namespace elementwise::cpu {
 namespace {
 
-Isa choose_isa() {
+const Isa& choose_isa() {
 #ifdef __x86_64__
   // GCC before 12 does not know the names of the levels; these features stand for the whole of each.
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
@@ -18,7 +18,7 @@ Isa choose_isa() {
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
 #endif
-  Isa all[] = {
+  static Isa all[] = {
 #ifdef __x86_64__
       {"avx512", avx512::computers, avx512::movers, avx512::summers, v4},
       {"avx2", avx2::computers, avx2::movers, avx2::summers, v3},
@@ -40,13 +40,9 @@ Isa choose_isa() {
 } // namespace
 
 Choose Isa::computer(size_t kernel) const {
-#ifdef __x86_64__
-  if (computers[kernel]) return computers[kernel];
-  if (place < 1 && avx2::computers[kernel]) return avx2::computers[kernel];
-  return baseline::computers[kernel];
-#else
-  return computers[kernel];
-#endif
+  const Isa* of = this;
+  while (!of->computers[kernel]) of++;
+  return of->computers[kernel];
 }
 
 const Summer& Isa::summer(int32_t dtype) const {
@@ -56,7 +52,7 @@ const Summer& Isa::summer(int32_t dtype) const {
 }
 
 const Isa& isa() {
-  static const Isa chosen = choose_isa();
+  static const Isa& chosen = choose_isa();
   return chosen;
 }
 

@@ -11,13 +11,14 @@
 
 namespace elementwise::cpu {
 
+// One of a list, the best first. The last one has a computer of every kernel.
 struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
   const Choose* computers;
   const Mover* movers;
   const Summer* summers;
   bool runs_here;
-  int place = 0; // in a list of what there is for each
+  int place = 0; // in the list
 
   // Of this instruction set, or of the best one that has it.
   Choose computer(size_t kernel) const;

@@ -231,4 +231,4 @@ struct All<List<Kernel...>> {
 
 #define ELEMENTWISE_OPERATORS(library, Operators)                                      \
   const elementwise::cpu::Choose* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
-      All<typename elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>::type>::computers;
+      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::computers;

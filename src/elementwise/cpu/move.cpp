@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kShort = 8; // rows of fewer elements are moved together
 
-// As Tiles says it, which is compiled without an instruction set.
-bool runs_across(const int64_t stride[2]) {
-  return stride[1] != 0 && stride[1] < stride[0];
-}
-
 // Calls body(place among the packed elements, offset in memory) for each element: in the order of memory, unless that
 // would make the inner loop a short one.
 template <class Body>

@@ -106,10 +106,14 @@ class Sums {
       for (at[1] = 0; at[1] < n[1]; at[1] += rows)
         for (at[0] = 0; at[0] < n[0]; at[0] += columns)
           together(part, first, at, std::min(columns, n[0] - at[0]), std::min(rows, n[1] - at[1]));
-      int d = 2;
-      while (d < plan_.dims && ++at[d] == n[d]) at[d++] = 0;
-      if (d >= plan_.dims) return;
-    } while (true);
+    } while (advance(at, 2, n));
+  }
+
+  // Goes on to the next place, in the dimensions from `first` on, if there is one.
+  bool advance(int64_t* at, int first, const int64_t* n) const {
+    int d = first;
+    while (d < plan_.dims && ++at[d] == n[d]) at[d++] = 0;
+    return d < plan_.dims;
   }
 
   void together(int64_t part, const int64_t* first, const int64_t* at, int64_t columns, int64_t rows) const {
@@ -142,9 +146,10 @@ class Sums {
   void finish(int k, int64_t box) const {
     // The first of these parts, how far apart parts are that are neighbours in a dimension, and where the elements
     // begin.
-    int64_t part = 0, step[kMaxDims], n[kMaxDims], at[kMaxDims] = {}, offset = 0;
+    int64_t part = 0, step[kMaxDims], parts[kMaxDims], n[kMaxDims], at[kMaxDims] = {}, offset = 0;
     for (int64_t d = 0, stride = 1; d < plan_.dims; stride *= parts_along_[d++]) {
       step[d] = stride;
+      parts[d] = plan_.stride[d][k] ? 1 : parts_along_[d];
       n[d] = 1;
       if (!plan_.stride[d][k]) continue;
       const int64_t place = box % parts_along_[d];
@@ -153,14 +158,9 @@ class Sums {
       n[d] = std::min(extent_[d], plan_.size[d] - place * extent_[d]);
       offset += place * extent_[d] * plan_.stride[d][k];
     }
-    const auto advance = [&](int first, const auto& end) {
-      int d = first;
-      while (d < plan_.dims && ++at[d] == end(d)) at[d++] = 0;
-      return d < plan_.dims;
-    };
     // The others are those that differ from it only along what is summed.
     double* const total = sums(k, part);
-    while (advance(0, [&](int d) { return plan_.stride[d][k] ? 1 : parts_along_[d]; })) {
+    while (advance(at, 0, parts)) {
       int64_t other = part;
       for (int d = 0; d < plan_.dims; d++) other += at[d] * step[d];
       summer_[k]->add_sums(sums(k, other), count_[k], total);
@@ -173,7 +173,7 @@ class Sums {
       }
       summer_[k]->round(
           total + from, n[0], plan_.stride[0][k], static_cast<std::byte*>(task_.data[k]) + to * computer_.bytes[k]);
-    } while (advance(1, [&](int d) { return n[d]; }));
+    } while (advance(at, 1, n));
   }
 
   const Task& task_;

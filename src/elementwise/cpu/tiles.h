@@ -26,11 +26,6 @@ struct Tiles {
   static constexpr int64_t kStreamedPiece = 128; // the same, where results are written past the cache
   static constexpr int64_t kStreamedRow = 64;    // elements; the results of shorter rows are not
 
-  // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
-  static bool runs_across(const int64_t stride[2]) {
-    return stride[1] != 0 && stride[1] < stride[0];
-  }
-
   // Elements before the first whole line.
   static int64_t before_line(const void* at, int64_t element_bytes) {
     return -reinterpret_cast<uintptr_t>(at) % kLine / element_bytes;

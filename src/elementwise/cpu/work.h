@@ -52,22 +52,22 @@ struct Summer {
   void (*round)(const double* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
 };
 
+// Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
+[[gnu::always_inline]] inline bool runs_across(const int64_t stride[2]) {
+  return stride[1] != 0 && stride[1] < stride[0];
+}
+
 // For each instruction set: the computers in the order of the list of operators, the movers of elements of 1, 2, 4 and
 // 8 bytes, and the summers of all types that have one.
-namespace avx512 {
-extern const Choose* const computers;
-extern const Mover movers[4];
-extern const Summer summers[4];
-} // namespace avx512
-namespace avx2 {
-extern const Choose* const computers;
-extern const Mover movers[4];
-extern const Summer summers[4];
-} // namespace avx2
-namespace baseline {
-extern const Choose* const computers;
-extern const Mover movers[4];
-extern const Summer summers[4];
-} // namespace baseline
+#define ELEMENTWISE_COMPILED_FOR(isa)   \
+  namespace isa {                       \
+  extern const Choose* const computers; \
+  extern const Mover movers[4];         \
+  extern const Summer summers[4];       \
+  }
+ELEMENTWISE_COMPILED_FOR(avx512)
+ELEMENTWISE_COMPILED_FOR(avx2)
+ELEMENTWISE_COMPILED_FOR(baseline)
+#undef ELEMENTWISE_COMPILED_FOR
 
 } // namespace elementwise::cpu

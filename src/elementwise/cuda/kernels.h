@@ -262,4 +262,4 @@ struct All<List<Kernel...>> {
 
 #define ELEMENTWISE_OPERATORS(library, Operators)                     \
   const elementwise::cuda::Launch* const elementwise::cuda::kernels = \
-      All<typename elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>::type>::kernels;
+      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::kernels;

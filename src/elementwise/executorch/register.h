@@ -23,34 +23,30 @@ using ::executorch::aten::Tensor;
 
 // Sizes and strides as everything here counts them, in 64 bits. A tensor of ExecuTorch need not have strides:
 // its memory is dense, in the order of its dim order. A program with more dimensions than the limit does not load.
-class TensorArgument {
- public:
-  TensorArgument(std::string_view name, const Tensor& tensor) : operand_{name} {
-    operand_.dim = tensor.dim();
-    operand_.sizes = sizes_;
-    operand_.strides = strides_;
-    operand_.dtype = static_cast<int32_t>(tensor.scalar_type());
-    operand_.device_type = static_cast<int32_t>(tensor.device_type());
-    operand_.device_index = tensor.device_index();
-    operand_.storage_bytes = tensor.nbytes();
-    std::copy(tensor.sizes().begin(), tensor.sizes().end(), sizes_);
+struct TensorArgument {
+  TensorArgument(std::string_view name, const Tensor& tensor) : operand{name} {
+    operand.dim = tensor.dim();
+    operand.sizes = sizes;
+    operand.strides = strides;
+    operand.dtype = static_cast<int32_t>(tensor.scalar_type());
+    operand.element_bytes = tensor.element_size();
+    operand.device_type = static_cast<int32_t>(tensor.device_type());
+    operand.device_index = tensor.device_index();
+    operand.storage_bytes = tensor.nbytes();
+    operand.data = const_cast<void*>(tensor.const_data_ptr());
+    std::copy(tensor.sizes().begin(), tensor.sizes().end(), sizes);
     int64_t stride = 1;
-    for (int64_t i = operand_.dim - 1; i >= 0; i--) {
+    for (int64_t i = operand.dim - 1; i >= 0; i--) {
       const int64_t d = tensor.dim_order().data() ? tensor.dim_order()[i] : i;
-      strides_[d] = stride;
-      stride *= sizes_[d];
+      strides[d] = stride;
+      stride *= sizes[d];
     }
   }
   TensorArgument(const TensorArgument&) = delete;
 
-  const Operand& operator*() const {
-    return operand_;
-  }
-
- private:
-  int64_t sizes_[runtime::kTensorDimensionLimit];
-  int64_t strides_[runtime::kTensorDimensionLimit];
-  Operand operand_;
+  int64_t sizes[runtime::kTensorDimensionLimit];
+  int64_t strides[runtime::kTensorDimensionLimit];
+  Operand operand;
 };
 
 // The arguments on `stack` are those of the schema, then `out`.
@@ -60,7 +56,6 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   Number numbers[kMaxArguments];
   std::optional<TensorArgument> arguments[kMaxInputs];
   Operand operands[kMaxInputs];
-  void* data[1 + kMaxInputs]; // of `out`, then of the inputs
   int inputs = 0, optional = 0;
   size_t absent = 0;
   for (int i = 0, number = 0; i < signature.count; i++) {
@@ -69,9 +64,8 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
       absent |= size_t{1} << optional++;
     } else if (argument.is_tensor()) {
       optional += argument.kind == Kind::optional;
-      const Tensor& x = stack[i]->toTensor();
-      operands[inputs] = *arguments[inputs].emplace(argument.name, x);
-      data[1 + inputs++] = const_cast<void*>(x.const_data_ptr());
+      operands[inputs] = arguments[inputs].emplace(argument.name, stack[i]->toTensor()).operand;
+      inputs++;
     } else if (argument.kind == Kind::integer) {
       numbers[number++].integer = stack[i]->toInt();
     } else if (argument.kind == Kind::boolean) {
@@ -82,24 +76,23 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   }
   const Description& op = of_kernels[absent];
   Tensor& out = stack[signature.count]->toTensor();
-  const contract::Inputs checked(caller, op, operands);
+  const contract::Inputs checked(caller, op, {operands, op.count});
   const Operand& first = operands[op.first];
-  const int64_t bytes = checked.bytes();
   // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
   // take it keeps its own, and the check says so.
   (void)runtime::resize_tensor(out, ::executorch::aten::ArrayRef<int64_t>(first.sizes, first.dim));
   const TensorArgument out_argument("out", out);
-  checked.check_out(caller, first, *out_argument, op.results[0]);
-  data[0] = out.mutable_data_ptr();
-  const int64_t* strides[1 + kMaxInputs] = {(*out_argument).strides};
+  const Operand& result = out_argument.operand;
+  checked.check_out(caller, first, result, op.results[0]);
+  void* data[1 + kMaxInputs] = {result.data};
+  const int64_t* strides[1 + kMaxInputs] = {result.strides};
   for (int k = 0; k < inputs; k++) {
-    contract::check_apart_or_same(
-        caller, *out_argument, data[0], op.results[0].bytes_or(bytes), operands[k], data[1 + k],
-        op.inputs[k].bytes_or(bytes));
+    contract::check_apart_or_same(caller, result, operands[k]);
+    data[1 + k] = operands[k].data;
     strides[1 + k] = operands[k].strides;
   }
-  if ((*out_argument).numel() == 0) return;
-  const Plan plan = make_plan(1 + inputs, (*out_argument).dim, (*out_argument).sizes, strides);
+  if (result.numel() == 0) return;
+  const Plan plan = make_plan(1 + inputs, result.dim, result.sizes, strides);
   const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   };
@@ -108,7 +101,7 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
 
 template <class Operators, class Op>
 void kernel(runtime::KernelRuntimeContext& context, runtime::Span<runtime::EValue*> stack) {
-  const Description* const of_kernels = DescriptionOf<Operators, Op>::values;
+  const Description* const of_kernels = DescriptionOf<Operators, Op>::values.data();
   runtime::EventTracer* const tracer = context.internal_event_tracer();
   runtime::internal::EventTracerProfileOpScope scope(tracer, "native_call");
   try {

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,106 +35,73 @@ inline bool runs(const torch::stable::Tensor& x) {
 namespace elementwise {
 
 // An argument by its name in the schema: a tensor, one that may be missing, or a list of them.
-class Named {
- public:
-  Named(std::string_view name, const torch::stable::Tensor& x) : name_(name), first_(&x), count_(1) {}
-  Named(std::string_view name, const std::optional<torch::stable::Tensor>& x)
-      : name_(name), first_(x ? &*x : nullptr), count_(x ? 1 : 0) {}
-  Named(std::string_view name, const std::vector<torch::stable::Tensor>& x)
-      : name_(name), first_(x.data()), count_(x.size()), is_list_(true) {}
-
-  size_t count() const {
-    return count_;
+struct Named {
+  Named(std::string_view name, const torch::stable::Tensor& x) : name(name), tensors(&x, 1) {}
+  Named(std::string_view name, const std::optional<torch::stable::Tensor>& x) : name(name) {
+    if (x) tensors = {&*x, 1};
   }
+  Named(std::string_view name, const std::vector<torch::stable::Tensor>& xs) : name(name), tensors(xs), is_list(true) {}
 
   const torch::stable::Tensor& tensor(size_t k) const {
-    return first_[k];
+    return tensors[k];
   }
 
-  // What an error message calls it: of a list, `xs[0]`.
-  std::string name(size_t k) const {
-    std::string text(name_);
-    if (is_list_) text.append("[").append(std::to_string(k)).append("]");
-    return text;
-  }
-
- private:
-  std::string_view name_;
-  const torch::stable::Tensor* first_;
-  size_t count_;
-  bool is_list_ = false;
+  std::string_view name;
+  std::span<const torch::stable::Tensor> tensors;
+  bool is_list = false;
 };
 
-// The tensors of several arguments, as the checks take them.
-class Operands {
- public:
+// The tensors of several arguments, one by one, and as the checks take them.
+struct Operands {
   Operands(const contract::Caller& op, std::initializer_list<Named> arguments) {
-    for (const Named& x : arguments)
-      for (size_t k = 0; k < x.count(); k++) {
-        names_.push_back(x.name(k));
-        tensors_.push_back(&x.tensor(k));
-        if (!x.tensor(k).defined()) contract::fail_none(op, names_.back());
-        operands_.push_back(operand(names_.back(), x.tensor(k).get()));
+    for (const Named& argument : arguments)
+      for (const torch::stable::Tensor& x : argument.tensors) {
+        std::string& name = names.emplace_back(argument.name);
+        if (argument.is_list) name.append("[").append(std::to_string(&x - argument.tensors.data())).append("]");
+        if (!x.defined()) contract::fail_none(op, name);
+        tensors.push_back(&x);
+        operands.push_back(operand(name, x.get()));
       }
   }
   Operands(const Operands&) = delete; // an operand has the name that is here
 
-  size_t size() const {
-    return operands_.size();
-  }
-  const Operand* data() const {
-    return operands_.data();
-  }
-  const Operand& operator[](size_t k) const {
-    return operands_[k];
-  }
-  const torch::stable::Tensor& tensor(size_t k) const {
-    return *tensors_[k];
-  }
-
- private:
-  std::deque<std::string> names_; // which stay where they are
-  std::vector<const torch::stable::Tensor*> tensors_;
-  std::vector<Operand> operands_;
+  std::deque<std::string> names; // which stay where they are
+  std::vector<const torch::stable::Tensor*> tensors;
+  std::vector<Operand> operands;
 };
 
 // Refuses None, tensors that are not floating-point, those that are not of the dtype, device and shape of the first,
 // and elements past the end of a storage.
 inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
-  const Operands operands(op, tensors);
-  contract::check_inputs(op, ValuesOf<FloatingPoint>::dtypes, operands.data(), operands.size());
+  contract::check_inputs(op, Ordinals<FloatingPoint>::each, Operands(op, tensors).operands);
 }
 
 // Refuses the same of a tensor whose shape is not that of `first`, and whose dtype is one of a list: a weight, an
 // index. What its shape and its values must be, only the operator knows.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
-  const Operands operands(op, {first, other});
-  contract::check_inputs(op, ValuesOf<List<Dtypes...>>::dtypes, &operands[1], 1);
-  contract::check_same_device(op, operands[0], operands[1]);
+  const Operands both(op, {first, other});
+  contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, {&both.operands[1], 1});
+  contract::check_same_device(op, both.operands[0], both.operands[1]);
 }
 
 // Refuses a tensor that is written to and overlaps itself, or has memory in common with another of the call, which a
 // kernel reads or writes at some other time; and one that may not be written to. Counts the write into each.
 inline void check_written(
     const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
-  const Operands outs(op, written), ins(op, read);
-  std::vector<const void*> data; // first of what is written: a lazy clone is made a tensor of its own here
-  for (size_t k = 0; k < outs.size(); k++) data.push_back(outs.tensor(k).mutable_data_ptr());
-  for (size_t k = 0; k < ins.size(); k++) data.push_back(ins.tensor(k).const_data_ptr());
-  for (size_t k = 0; k < outs.size(); k++) {
-    const Operand& out = outs[k];
-    const auto out_bytes = static_cast<int64_t>(outs.tensor(k).element_size());
+  Operands outs(op, written), ins(op, read);
+  // First what is written: a lazy clone is made a tensor of its own here.
+  for (size_t k = 0; k < outs.tensors.size(); k++) outs.operands[k].data = outs.tensors[k]->mutable_data_ptr();
+  for (size_t k = 0; k < ins.tensors.size(); k++)
+    ins.operands[k].data = const_cast<void*>(ins.tensors[k]->const_data_ptr());
+  for (size_t k = 0; k < outs.operands.size(); k++) {
+    const Operand& out = outs.operands[k];
     contract::check_not_self_overlapping(op, out);
-    for (size_t j = k + 1; j < outs.size() + ins.size(); j++) {
-      const Operand& x = j < outs.size() ? outs[j] : ins[j - outs.size()];
-      const auto& tensor = j < outs.size() ? outs.tensor(j) : ins.tensor(j - outs.size());
-      const auto bytes = static_cast<int64_t>(tensor.element_size());
-      contract::check_apart(op, out, data[k], out_bytes, x, data[j], bytes);
-    }
+    for (size_t j = k + 1; j < outs.operands.size(); j++) contract::check_apart(op, out, outs.operands[j]);
+    for (const Operand& x : ins.operands) contract::check_apart(op, out, x);
   }
-  for (size_t k = 0; k < outs.size(); k++)
-    if (!Tensor(outs.tensor(k).get()).bump_version()) contract::fail_inference_tensor(op, outs[k]);
+  for (size_t k = 0; k < outs.tensors.size(); k++)
+    if (!Tensor(outs.tensors[k]->get()).bump_version()) contract::fail_inference_tensor(op, outs.operands[k]);
 }
 
 // The elements of an argument side by side: what is not contiguous is copied.
@@ -143,21 +111,14 @@ inline torch::stable::Tensor contiguous(const torch::stable::Tensor& x) {
 inline std::optional<torch::stable::Tensor> contiguous(const std::optional<torch::stable::Tensor>& x) {
   return x ? std::optional(torch::stable::contiguous(*x)) : std::nullopt;
 }
-inline std::vector<torch::stable::Tensor> contiguous(const std::vector<torch::stable::Tensor>& xs) {
-  std::vector<torch::stable::Tensor> all;
-  for (const auto& x : xs) all.push_back(torch::stable::contiguous(x));
-  return all;
+inline std::vector<torch::stable::Tensor> contiguous(std::vector<torch::stable::Tensor> xs) {
+  for (torch::stable::Tensor& x : xs) x = torch::stable::contiguous(x);
+  return xs;
 }
 
-// Where these are, as the members of a functor have it: null for one that is missing.
-inline const void* data(const torch::stable::Tensor& x) {
-  return x.const_data_ptr();
-}
+// Where a tensor is, as the members of a functor have it: null for one that is missing.
 inline const void* data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->const_data_ptr() : nullptr;
-}
-inline void* mutable_data(const torch::stable::Tensor& x) {
-  return x.mutable_data_ptr();
 }
 inline void* mutable_data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->mutable_data_ptr() : nullptr;
@@ -183,11 +144,8 @@ inline Pointers<void> mutable_data(
 }
 
 // Copies what was written to what contiguous() made of an argument back to it, where that is a copy.
-inline void write_back(torch::stable::Tensor x, const torch::stable::Tensor& written) {
-  if (written.const_data_ptr() != x.const_data_ptr()) torch::stable::copy_(x, written);
-}
-inline void write_back(const std::optional<torch::stable::Tensor>& x, const std::optional<torch::stable::Tensor>& y) {
-  if (x) write_back(*x, *y);
+inline void write_back(std::optional<torch::stable::Tensor> x, const std::optional<torch::stable::Tensor>& written) {
+  if (x && data(x) != data(written)) torch::stable::copy_(*x, *written);
 }
 inline void write_back(
     const std::vector<torch::stable::Tensor>& xs, const std::vector<torch::stable::Tensor>& written) {

@@ -60,17 +60,15 @@ void define_module(nanobind::module_& m) {
     using All = WithDerivatives<Operators>;
     nanobind::list all;
     for_each_form(All{}, [&]<class Op, unsigned form>() {
-      const Description& described = *DescriptionOf<All, Op>::values;
-      const auto names = [](const Own* own, int count) {
+      const Description& described = DescriptionOf<All, Op>::values[0];
+      const auto names = [](std::span<const int32_t> dtypes) {
         Names names;
-        for (int k = 0; k < count; k++) names.push_back(own[k].ordinal < 0 ? "" : contract::dtype_name(own[k].ordinal));
+        for (const int32_t dtype : dtypes) names.push_back(dtype == kOfC ? "" : contract::dtype_name(dtype));
         return names;
       };
-      Names dtypes, by, read;
+      Names by, read;
       std::string of;
       std::optional<double> constant;
-      for (size_t i = 0; i < described.dtypes.count; i++)
-        dtypes.push_back(contract::dtype_name(described.dtypes.ordinals[i]));
       if constexpr (requires { typename Op::Of; }) {
         const Signature& base = Op::Of::signature;
         of = base.declaration;
@@ -85,9 +83,9 @@ void define_module(nanobind::module_& m) {
       record["kind"] = form & functional ? "functional" : form & writing ? "writing" : form & out ? "out" : "updating";
       record["tensor_numbers"] = (form & tensor_numbers) != 0;
       record["name"] = Op::signature.qualified(form);
-      record["dtypes"] = dtypes;
-      record["of_results"] = names(described.results, Op::Kernel::kResults);
-      record["of_inputs"] = names(described.inputs, Op::Kernel::kInputs);
+      record["dtypes"] = names(described.dtypes);
+      record["of_results"] = names(Op::Kernel::OfResults::own);
+      record["of_inputs"] = names(Op::Kernel::OfInputs::own);
       record["broadcasts"] = described.broadcasts;
       record["of"] = of;
       record["by"] = by;

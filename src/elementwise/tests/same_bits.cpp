@@ -98,7 +98,7 @@ struct Layout {
   }
 };
 
-// Runs a kernel in T on both; beside what the CPU writes to, `other` is what CUDA does.
+// Runs a kernel in T on both: on memory of the CPU's, and on a copy, `other`, that is CUDA's.
 template <
     class Kernel, class T, class R = typename Kernel::template Results<T>,
     class X = typename Kernel::template Inputs<T>>
@@ -157,18 +157,16 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   // Each operand begins some elements past where an allocator would put it.
   void compare(const char* what, const Layout& layout, const int* offset, bool in_place) const {
     const Plan plan = plan_of(layout);
-    std::unique_ptr<char[]> memory[kOperands], other[kResults]; // to the last byte: a sanitizer sees what is beside it
+    std::unique_ptr<char[]> memory[kOperands], other[kOperands]; // to the last byte: a sanitizer sees what is beside it
     void *data[kOperands], *other_data[kOperands];
     for (int k = 0; k < kOperands; k++) {
       const int64_t n = layout.extent(k) + offset[k], bytes = n * elements[k].bytes;
       memory[k] = std::make_unique<char[]>(bytes);
+      other[k] = std::make_unique<char[]>(bytes);
       elements[k].fill(memory[k].get(), n, 1);
-      data[k] = other_data[k] = memory[k].get() + offset[k] * elements[k].bytes;
-      if (k < kResults) {
-        other[k] = std::make_unique<char[]>(bytes);
-        std::memcpy(other[k].get(), memory[k].get(), bytes);
-        other_data[k] = other[k].get() + offset[k] * elements[k].bytes;
-      }
+      std::memcpy(other[k].get(), memory[k].get(), bytes);
+      data[k] = memory[k].get() + offset[k] * elements[k].bytes;
+      other_data[k] = other[k].get() + offset[k] * elements[k].bytes;
     }
     if (in_place) data[kResults] = data[0], other_data[kResults] = other_data[0];
     cpu(plan, data);
