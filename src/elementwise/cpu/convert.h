@@ -11,6 +11,10 @@
 #include <immintrin.h>
 #endif
 
+#if defined(ELEMENTWISE_LONG_FUNCTORS) && defined(__AVX512F__)
+#define ELEMENTWISE_WIDE // see kernels.h
+#endif
+
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
@@ -105,6 +109,42 @@ inline float16 narrow(float x, To<float16>) {
 }
 
 #endif
+#endif
+
+#if defined(__F16C__) // GCC 12 does not vectorise the conversions of float16 by itself
+
+// A vector of elements as they are computed with. GCC keeps the array in a register, and the loop over it is one
+// instruction.
+#if defined(ELEMENTWISE_WIDE)
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+template <class C>
+struct Lanes {
+  alignas(4 * kLanes) C lane[kLanes];
+};
+
+inline Lanes<float> load_float16(const void* from) {
+  Lanes<float> to;
+#if defined(ELEMENTWISE_WIDE)
+  _mm512_store_ps(to.lane, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(from))));
+#else
+  _mm256_store_ps(to.lane, _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+#endif
+  return to;
+}
+
+inline void unload_float16(const Lanes<float>& from, void* to) {
+#if defined(ELEMENTWISE_WIDE)
+  const __m256i halves = _mm512_maskz_cvtps_ph(0xffff, _mm512_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
+  _mm256_storeu_si256(static_cast<__m256i*>(to), halves);
+#else
+  const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
+  _mm_storeu_si128(static_cast<__m128i*>(to), halves);
+#endif
+}
+
 #endif
 
 // The other types are stored as they are computed.

@@ -14,11 +14,8 @@
 // Functors with the functions of math.h have so much to do for an element that vectors of 512 bits pay, which are up to
 // twice as fast (those without lose by them past the caches), and that short rows are rather packed than computed where
 // they are, which would take several loops.
-#if defined(ELEMENTWISE_LONG_FUNCTORS) && defined(__AVX512F__)
-#define ELEMENTWISE_WIDE
-#if !defined(__clang__)
+#if defined(ELEMENTWISE_WIDE) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
-#endif
 #endif
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
@@ -43,45 +40,23 @@ void store(const Results<C...>& results, T& to, Rest&... rest) {
   if constexpr (sizeof...(Rest) > 0) store(results.rest, rest...);
 }
 
-#if defined(__F16C__) // GCC 12 does not vectorise the conversions of float16 by itself
-
-// A vector of elements as they are computed with. GCC keeps the array in a register, and the loop over it is one
-// instruction.
-#if defined(ELEMENTWISE_WIDE)
-constexpr int kLanes = 16;
-#else
-constexpr int kLanes = 8;
-#endif
-template <class C>
-struct Lanes {
-  alignas(4 * kLanes) C lane[kLanes];
-};
+#if defined(__F16C__)
 
 template <class T>
 Lanes<compute_t<T>> load(const Element<T>* from) {
-  Lanes<compute_t<T>> to;
   if constexpr (std::is_same_v<T, float16>) {
-#if defined(ELEMENTWISE_WIDE)
-    _mm512_store_ps(to.lane, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
-#else
-    _mm256_store_ps(to.lane, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-#endif
+    return load_float16(from);
   } else {
+    Lanes<compute_t<T>> to;
     for (int k = 0; k < kLanes; k++) to.lane[k] = widen(from[k].value);
+    return to;
   }
-  return to;
 }
 
 template <class T>
 void unload(const Lanes<compute_t<T>>& from, Element<T>* to) {
   if constexpr (std::is_same_v<T, float16>) {
-#if defined(ELEMENTWISE_WIDE)
-    const __m256i halves = _mm512_maskz_cvtps_ph(0xffff, _mm512_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
-#else
-    const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from.lane), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
-#endif
+    unload_float16(from, to);
   } else {
     for (int k = 0; k < kLanes; k++) set(to[k], from.lane[k]);
   }

@@ -7,17 +7,17 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Element i of a row is added to the sum i % kLanes, and these pairwise: as many as the longest vectors need.
-constexpr int kLanes = 32;
+// Element i of a row is added to the sum i % kSums, and these pairwise: as many as the longest vectors need.
+constexpr int kSums = 32;
 
 template <class T>
 compute_t<T> sum(const Element<T>* x, int64_t n) {
-  compute_t<T> lane[kLanes] = {};
+  compute_t<T> lane[kSums] = {};
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int k = 0; k < kLanes; k++) lane[k] += widen(x[i + k].value);
+  for (; i + kSums <= n; i += kSums)
+    for (int k = 0; k < kSums; k++) lane[k] += widen(x[i + k].value);
   for (int k = 0; i + k < n; k++) lane[k] += widen(x[i + k].value);
-  for (int half = kLanes / 2; half > 0; half /= 2)
+  for (int half = kSums / 2; half > 0; half /= 2)
     for (int k = 0; k < half; k++) lane[k] += lane[k + half];
   return lane[0];
 }

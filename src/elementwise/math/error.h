@@ -29,7 +29,7 @@ template <class C>
 ELEMENTWISE_MATH C erf(C x) {
   using namespace math;
   constexpr C kOne = kFloat<C> ? C(4) : C(6); // erf is 1 from here on
-  const C of = magnitude(x), u = choose(of > kOne, kOne, of) - 1;
+  const C of = magnitude(x), u = least(of, kOne) - 1;
   C root;
   if constexpr (kFloat<C>)
     root = std::fma(
@@ -48,8 +48,8 @@ ELEMENTWISE_MATH C erf(C x) {
                           -0x1.eed55af23c982p-32, 0x1.f8d7cbe82e239p-35, -0x1.6ff899fbbde26p-38, 0x1.6cc1390adef23p-42,
                           -0x1.ba3c13f0f485cp-47, 0x1.f059da8f9fc18p-53}),
         C(0x1.9620d66f585ccp-2));
-  const C rest = number<C>(bits(std::fma(-root, root, C(1))) | (bits(x) & kSign<C>));
-  return choose(of < (kFloat<C> ? C(0.9375) : C(1)), std::fma(x, erf_head(x), x), rest);
+  const C rest = std::fma(-root, root, C(1)), head = std::fma(of, erf_head(x), of); // a NaN where x is one
+  return with_sign(choose(of >= (kFloat<C> ? C(0.9375) : C(1)), rest, head), x);
 }
 
 // 1 - erf(x). Near 0 that is 1 - x - x p(x^2). Beyond, where x is positive, it is e^(-x^2) f(t) / (1 + 2 x) with

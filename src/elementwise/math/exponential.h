@@ -156,20 +156,18 @@ ELEMENTWISE_MATH C expm1(C x) {
   return with_sign(result, x);
 }
 
-// 1 / (1 + e^-x) = 2^-n / (1 + 2^-n + (e^r - 1)), n and r of -x. The quotient is corrected by what rounding takes from
-// the divisor, `lost`, and by its own error.
+// 1 / (1 + e^-x) = 2^-n / (1 + 2^-n + (e^r - 1)), n and r of -x. The inverse of the divisor is corrected by what
+// rounding takes from the divisor, `lost`, and by its own error.
 template <class C>
 ELEMENTWISE_MATH C sigmoid(C x) {
   using namespace math;
-  constexpr C kMost = kFloat<C> ? C(18) : C(38); // the result is 1 from here on
-  const Reduced<C> r = reduced(-choose(x > kMost, kMost, x));
-  // 2^-n = shifted * kShift, which may be subnormal or 0.
-  constexpr C kShift = kFloat<C> ? C(0x1p-64) : C(0x1p-512);
-  const C shifted = power_of_two<C>((kFloat<C> ? 64 : 512) - r.n), power = shifted * kShift, rest = r.shorter_rest();
+  const Reduced<C> r = reduced(-x);
+  constexpr int kShift = kFloat<C> ? 64 : 512; // 2^-n may be subnormal or 0
+  const C power = power_of_two<C>(kShift - r.n) * (kFloat<C> ? C(0x1p-64) : C(0x1p-512)), rest = r.shorter_rest();
   const C divisor = (1 + power) + (r.high + rest), lost = (((1 - divisor) + power) + r.high) + rest;
-  const C guess = 1 / divisor, result = guess * shifted;
-  const C error = std::fma(-guess, lost, std::fma(-guess, divisor, C(1)));
-  return choose(x < (kFloat<C> ? C(-104) : C(-746)), C(0), std::fma(result, error, result) * kShift);
+  const C guess = 1 / divisor, error = std::fma(-guess, lost, std::fma(-guess, divisor, C(1)));
+  const C result = choose(x > (kFloat<C> ? C(18) : C(38)), C(1), std::fma(guess, error, guess) * power);
+  return choose(x < (kFloat<C> ? C(-105) : C(-746)), C(0), result);
 }
 
 template <class C>

@@ -76,6 +76,12 @@ ELEMENTWISE_MATH C magnitude(C x) {
   return number<C>(bits(x) & ~kSign<C>);
 }
 
+// The smaller one of two that are not negative, by their bits, for which there is an instruction; b where a is a NaN.
+template <class C>
+ELEMENTWISE_MATH C least(C a, C b) {
+  return number<C>(bits(a) < bits(b) ? bits(a) : bits(b));
+}
+
 // `yes` where the condition holds, else `no`, by their bits. Of `condition ? yes : no` with a constant GCC makes two
 // branches, folds the constant into each, and computes both for every vector.
 template <class C>

@@ -1,10 +1,11 @@
-// The sum of a row, in an order that depends on its length alone: the same bits on every instruction set, whichever
-// thread adds it, and wherever in a batch the row is; and so on CUDA, where one thread adds a row.
+// Rows of adjacent elements: what a function makes of each, and their sum, in an order that depends on the length of
+// the row alone: the same bits on every instruction set, whichever thread adds it, and wherever in a batch the row is;
+// and so on CUDA, where one thread adds a row.
 #pragma once
 
 #include <cstdint>
 
-#include "../functor.h"
+#include "element.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 
@@ -24,16 +25,57 @@ ELEMENTWISE_INLINE C halved(C* sums) {
   }
 }
 
-// term(0) + ... + term(n - 1), each a float or double. Term j is added to sum j % kSums, each of these in the order of
-// j, from 0; then these are added as above.
-template <class Term>
-ELEMENTWISE_INLINE auto row_sum(int64_t n, const Term& term) {
-  using C = decltype(term(n));
-  C sums[kSums<C>] = {};
+#if defined(ELEMENTWISE_ISA) && defined(__F16C__)
+
+using cpu::ELEMENTWISE_ISA::kLanes, cpu::ELEMENTWISE_ISA::Lanes;
+
+template <class T>
+ELEMENTWISE_INLINE Lanes<compute_t<T>> load(const T* from) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return cpu::ELEMENTWISE_ISA::load_float16(from);
+  } else {
+    Lanes<compute_t<T>> to;
+    for (int k = 0; k < kLanes; k++) to.lane[k] = static_cast<compute_t<T>>(from[k]);
+    return to;
+  }
+}
+
+template <class F, class To, class... C>
+ELEMENTWISE_INLINE void map_lanes(const F& f, To* to, const Lanes<C>&... x) {
+  Lanes<compute_t<To>> result;
+  for (int k = 0; k < kLanes; k++) result.lane[k] = f(x.lane[k]...);
+  if constexpr (std::is_same_v<To, Half>)
+    cpu::ELEMENTWISE_ISA::unload_float16(result, to);
+  else
+    for (int k = 0; k < kLanes; k++) to[k] = static_cast<To>(result.lane[k]);
+}
+
+#endif
+
+// to[j] = f(x[j]...) for each j below n, of one or more rows, whose elements f is given as they are computed with.
+template <class F, class To, class... T>
+ELEMENTWISE_INLINE void row_map(int64_t n, const F& f, To* to, const T*... x) {
   int64_t j = 0;
-  for (; j + kSums<C> <= n; j += kSums<C>)
-    for (int k = 0; k < kSums<C>; k++) sums[k] += term(j + k);
-  for (int k = 0; j + k < n; k++) sums[k] += term(j + k);
+#if defined(ELEMENTWISE_ISA) && defined(__F16C__)
+  if constexpr (std::is_same_v<To, Half> || (std::is_same_v<T, Half> || ...))
+    for (; j + kLanes <= n; j += kLanes) map_lanes(f, to + j, load(x + j)...);
+#endif
+  for (; j < n; j++) to[j] = static_cast<To>(f(static_cast<compute_t<T>>(x[j])...));
+}
+
+// f(x[0]...) + ... + f(x[n - 1]...), each a float or double. Term j is added to sum j % kSums, each of these in the
+// order of j, from 0; then these are added as above.
+template <class F, class... T>
+ELEMENTWISE_INLINE auto row_sum(int64_t n, const F& f, const T*... x) {
+  using C = decltype(f(static_cast<compute_t<T>>(*x)...));
+  C sums[kSums<C>] = {}, terms[kSums<C>];
+  int64_t j = 0;
+  for (; j + kSums<C> <= n; j += kSums<C>) {
+    row_map(kSums<C>, f, terms, x + j...);
+    for (int k = 0; k < kSums<C>; k++) sums[k] += terms[k];
+  }
+  row_map(n - j, f, terms, x + j...);
+  for (int k = 0; j + k < n; k++) sums[k] += terms[k];
   return halved<kSums<C> / 2>(sums);
 }
 
