@@ -33,6 +33,7 @@ _DENSE = (torch.strided, torch.jagged)
 # Returns gradients times a partial derivative: from that of each result, None where there is none, and what is read.
 # None is zero.
 Kernel = Callable[..., Tensor | None]
+_FEW = 1 << 18  # elements: above it, partial derivatives by hand take less time than one pass of all (measured)
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
@@ -66,7 +67,7 @@ class _Plan(NamedTuple):
     passed: Callable[..., tuple[Any, ...]]  # picks what kernels are passed of the gradients, what was saved, and more
     short: Callable[..., Any] | None  # the short way of a kernel
     gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments of what that returns, and None
-    if_sums: bool | None  # whether that is for what is summed alone, or for what is not; None if for both
+    if_sums: bool | None  # whether that is for what is summed, or small, alone, or for what is not; None if for both
 
 
 class _Made(dict[Any, Any]):
@@ -321,8 +322,10 @@ def elementwise(
         if now.short is None or grads[0] is None:
             return None
         values = passed_to_kernels(saved, grads) if saved[-2] else now.passed(grads + saved)
-        if now.if_sums is not None and now.if_sums != sums(now, grads[0], values):
-            return None
+        if now.if_sums is not None:
+            is_small = now.if_sums and not private.traces() and grads[0].numel() <= _FEW
+            if now.if_sums != (is_small or sums(now, grads[0], values)):
+                return None
         made = now.short(*values)
         return None if made is None else now.gradients(made + (None,) if type(made) is tuple else (made, None))
 
