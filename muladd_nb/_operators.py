@@ -23,7 +23,6 @@ TABLE = {
         one_pass=True,
         times="mymul",
         node="MyMulAdd",
-        aten=lambda a, b, c: torch.addcmul(c, a, b),
         flops=2,
         fused=lambda ops, a, b, c: ops.fma(a, b, c),
         linear=({"a", "c"}, {"b", "c"}),

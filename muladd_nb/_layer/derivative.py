@@ -33,6 +33,7 @@ _DENSE = (torch.strided, torch.jagged)
 # Returns gradients times a partial derivative: from that of each result, None where there is none, and what is read.
 # None is zero.
 Kernel = Callable[..., Tensor | None]
+_FEW = 1 << 18  # elements: above it, partial derivatives by hand take less time than one pass of all (measured)
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
@@ -56,7 +57,9 @@ recorders: dict[Any, Callable[..., Any]] = {}
 class _Plan(NamedTuple):
     """What is saved and computed where some gradients are wanted."""
 
-    saved: Callable[..., tuple[Any, ...]]  # picks the tensors of the arguments, the results and None
+    needs: Mapping[int, bool]  # by the place of an argument
+    tensors: Callable[..., tuple[Any, ...]]  # picks those to save of the arguments, the results, None, and so on
+    others: Callable[..., tuple[Any, ...]]  # and what is no tensor; after it come the shapes, or None, and this
     unread: Sequence[int]  # the places of the arguments whose shapes say what is summed
     terms: Sequence[Any]  # by hand, of each result
     by_kernel: Sequence[Any]
@@ -64,7 +67,7 @@ class _Plan(NamedTuple):
     passed: Callable[..., tuple[Any, ...]]  # picks what kernels are passed of the gradients, what was saved, and more
     short: Callable[..., Any] | None  # the short way of a kernel
     gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments of what that returns, and None
-    if_sums: bool | None  # whether that is for what is summed alone, or for what is not; None if for both
+    if_sums: bool | None  # whether that is for what is summed, or small, alone, or for what is not; None if for both
 
 
 class _Made(dict[Any, Any]):
@@ -74,7 +77,7 @@ class _Made(dict[Any, Any]):
         self.make = make
 
     def __missing__(self, key: Any) -> Any:
-        made = self[key] = self.make(*key)
+        made = self[key] = self.make(key)
         return made
 
 
@@ -194,7 +197,6 @@ def elementwise(
         inputs, saved_tensors = order_of(op, aten, tensors_read, arguments)
         order = inputs + [place for place in order if place not in inputs]
     saved_others = [place for place in read if not holds_tensor[place]]
-    pick_others = _picker(saved_others)
     slots = {place: slot for slot, place in enumerate(saved_tensors + saved_others)}
     terms = [
         [
@@ -228,10 +230,11 @@ def elementwise(
     # Not `is_number`, which tells an overload from another one.
     read_by_kernels = [place for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
 
-    def plan(in_formula: bool, needs: tuple[bool, ...]) -> _Plan:
+    def plan(of_function: tuple[bool, ...], in_formula: bool = False) -> _Plan:
+        needs = dict(zip((-1, *order), of_function, strict=True))
         reads_now = compiled_reads if in_formula else reads
         read = {place for argument in reads_now if needs[places[argument]] for place in reads_now[argument]}
-        kept = read.union(saved_others)
+        kept, nothing = read.union(saved_others), len(arguments) + n
         wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
         wanted_by_formula = [place for place in by_formula[in_formula] if needs[place]]
         wanted_by_kernel = [term for term in by_kernel if needs[term[0]] and term[0] not in wanted_by_formula]
@@ -244,24 +247,31 @@ def elementwise(
         all_at_once = call_at_once is not None and len(of) > 1
         fits = not wanted_by_formula and (all_at_once or (wanted_by_kernel and not any(wanted)))
         return _Plan(
-            _picker([place if place in read else len(arguments) + n for place in saved_tensors]),
+            needs,
+            _picker([place if place in read else nothing for place in saved_tensors]),
+            _picker([*saved_others, nothing + 2 if unread else nothing, nothing + 1]),
             unread,
             wanted,
             wanted_by_kernel,
             wanted_by_formula,
             _picker([*passed, *range(n)]),
             (short or {}).get(tuple(arguments[place] for place in of)) if fits else None,
-            _picker([of.index(place) if place in of else len(of) for place in range(len(arguments))]),
+            _picker([of.index(place) if place in of else len(of) for place in (-1, *order)]),
             None if not may_sum or (all_at_once and wanted_by_kernel) else all_at_once,
         )
 
-    plans = _Made(plan)
+    plans, plans_in_formula = _Made(plan), _Made(partial(plan, in_formula=True))
+
+    def plan_of(needs: tuple[bool, ...]) -> _Plan:
+        made: _Plan = (plans_in_formula if compiled and private.decomposes(op) else plans)[needs]
+        return made
 
     def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        now = plans[compiled and private.decomposes(op), needs]
-        values = (*inputs, *results, None)
-        shapes = now.unread and [values[place].shape for place in now.unread]
-        return now.saved(values), (*pick_others(values), shapes, now)
+        now = plan_of(needs) if compiled else plans[needs]
+        values = inputs + results + (None, now)
+        if now.unread:
+            values += ([values[place].shape for place in now.unread],)
+        return now.tensors(values), now.others(values)
 
     def save_for_jvp(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         tensors, others = save(needs, inputs, results)
@@ -281,18 +291,17 @@ def elementwise(
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
         return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
 
-    def sums(needs: Sequence[bool], grad: Tensor, values: Sequence[Any]) -> bool:
-        return may_sum and any(needs[place] and values[place].shape != grad.shape for place in at_once_by)
+    def sums(now: _Plan, grad: Tensor, values: Sequence[Any]) -> bool:
+        return may_sum and any(now.needs[place] and values[place].shape != grad.shape for place in at_once_by)
 
-    def in_one_pass(
-        needs: tuple[bool, ...], saved: tuple[Any, ...], grads: tuple[Tensor | None, ...], count: int
-    ) -> Sequence[Tensor] | None:
+    def in_one_pass(saved: tuple[Any, ...], grads: tuple[Tensor | None, ...]) -> Sequence[Tensor] | None:
         """Return the gradients ``at_once``, or None where that is not faster, or cannot."""
         grad, *others = (grad for grad in grads if grad is not None)
         if call_at_once is None or any(x.layout not in _DENSE for x in (grad, *others)):
             return None
         values = passed_to_kernels(saved, (grad, *grads[1:]))
-        if sums(needs, grad, values):
+        count = len(saved[-1].by_kernel)
+        if sums(saved[-1], grad, values):
             # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
             can_sum = grad.device.type == "cpu" and grad.layout is torch.strided
             fits = can_sum and (count > 0 if by_kernel else not private.traces())
@@ -308,24 +317,27 @@ def elementwise(
         x: Any = grads[0]
         return x * kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
 
-    def vjp_by_short_way(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Any) -> list[Tensor | None] | None:
+    def vjp_by_short_way(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Tensor | None, ...] | None:
         now = saved[-1]
         if now.short is None or grads[0] is None:
             return None
-        values = passed_to_kernels(saved, grads)
-        if now.if_sums is not None and now.if_sums != sums(needs, grads[0], values):
-            return None
+        values = passed_to_kernels(saved, grads) if saved[-2] else now.passed(grads + saved)
+        if now.if_sums is not None:
+            is_small = now.if_sums and not private.traces() and grads[0].numel() <= _FEW
+            if now.if_sums != (is_small or sums(now, grads[0], values)):
+                return None
         made = now.short(*values)
-        return None if made is None else now.gradients((*made, None) if type(made) is tuple else (made, None))
+        return None if made is None else now.gradients(made + (None,) if type(made) is tuple else (made, None))
 
-    def vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
+    def vjp(saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
         gradients: list[Tensor | None] = [None] * len(arguments)
-        _, _, wanted, wanted_by_kernel, wanted_by_formula, *_ = saved[-1]
+        now: _Plan = saved[-1]
+        wanted, wanted_by_kernel, wanted_by_formula = now.terms, now.by_kernel, now.by_formula
         is_used = any(grad is not None for grad in grads)
-        made = in_one_pass(needs, saved, grads, len(wanted_by_kernel)) if is_used else None
+        made = in_one_pass(saved, grads) if is_used else None
         if made is not None:
             for place, gradient in zip(at_once_by, made, strict=True):
-                gradients[place] = gradient if needs[place] else None
+                gradients[place] = gradient if now.needs[place] else None
             wanted, wanted_by_kernel = [[] for _ in wanted], []
         for grad, of_result in zip(grads, wanted, strict=True):
             if grad is None:
@@ -356,8 +368,8 @@ def elementwise(
         return gradients
 
     def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
-        needs = tuple(x is not None for x in tangents)
-        _, _, wanted, wanted_by_kernel, wanted_by_formula, *_ = plans[compiled and private.decomposes(op), needs]
+        now = plan_of((False, *(tangents[place] is not None for place in order)))
+        wanted, wanted_by_kernel, wanted_by_formula = now.terms, now.by_kernel, now.by_formula
 
         def expanded(place: int) -> Any:
             tangent: Any = tangents[place]
@@ -477,7 +489,7 @@ def derivative(
     _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
 
     def split_save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        saved = save(needs, inputs, results)
+        saved = save(needs[1:], inputs, results)
         for x in saved:
             differentiable = isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
             if differentiable and not any(x is y for y in inputs + results):
@@ -485,10 +497,11 @@ def derivative(
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         tensors = [x if isinstance(x, Tensor) else None for x in saved]
         # What a gradient of each argument, and a tangent of each result, must be.
-        pairs = zip(inputs, needs, strict=True)  # an optional tensor that is absent has no gradient
+        pairs = zip(inputs, needs[1:], strict=True)  # an optional tensor that is absent has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
         of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
-        return tensors, [*(None if isinstance(x, Tensor) else x for x in saved), (of_gradients, of_tangents)]
+        others = (None if isinstance(x, Tensor) else x for x in saved)
+        return tensors, (*others, (needs[1:], of_gradients, of_tangents))
 
     def joined(saved: tuple[Any, ...]) -> tuple[Any, ...]:
         *both, _ = saved
@@ -502,9 +515,10 @@ def derivative(
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
         return gradients
 
-    def checked_vjp(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def checked_vjp(saved: tuple[Any, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
+        needs, of_gradients, _ = saved[-1]
         gradients = gradients_of(needs, joined(saved), *grads)
-        for argument, wanted, gradient in zip(arguments, saved[-1][0], gradients, strict=True):
+        for argument, wanted, gradient in zip(arguments, of_gradients, gradients, strict=True):
             if wanted and gradient is None:
                 raise no_gradient(op, argument, "have vjp return one")
             if wanted:
@@ -516,7 +530,7 @@ def derivative(
         of_results = returned if isinstance(returned, tuple) else (returned,)
         if len(of_results) != len(results):
             raise RuntimeError(f"{name(op)}: jvp must return {len(results)} tangents, got {len(of_results)}")
-        for place, (wanted, tangent) in enumerate(zip(saved[-1][1], of_results, strict=True)):
+        for place, (wanted, tangent) in enumerate(zip(saved[-1][2], of_results, strict=True)):
             if wanted:
                 of_place = f" of result {place}" * (len(results) > 1)
                 _check_is(op, f"the tangent{of_place} that jvp returns", jvp, wanted, tangent)
@@ -787,7 +801,7 @@ def _register(
     order: Sequence[int] = (),
     check_tangent: Callable[..., None] | None = None,
     save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None,
-    vjp_by_short_way: Callable[..., Sequence[Tensor | None] | None] | None = None,
+    vjp_by_short_way: Callable[..., tuple[Tensor | None, ...] | None] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
@@ -797,10 +811,10 @@ def _register(
     arguments = private.arguments(op)
     names = [argument.name for argument in arguments]
     several = len(private.results(op)) > 1
-    differentiable = tuple(str(argument.type) in _TENSOR for argument in arguments)
     refused = [(names.index(argument), argument) for argument in without]
     reordered: Callable[[Any], tuple[Any, ...]] = tuple
     restored: Callable[[Any], tuple[Any, ...]] = tuple
+    differentiable = [str(argument.type) in _TENSOR for argument in arguments]
     if list(order) != sorted(order):
         reordered, restored = itemgetter(*order), itemgetter(*map(order.index, range(len(order))))
 
@@ -810,30 +824,27 @@ def _register(
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
     # The old form, without setup_context, is 10 us cheaper a call. `below` is a tuple of the results, where the short
-    # way has them, or what computes them.
+    # way has them, or what computes them. Each step of what a small call does counts.
     def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
+        ctx.set_materialize_grads(materialize)
         inputs = restored(inputs)
-        is_short = isinstance(below, tuple)
+        is_short = type(below) is tuple
         returned = below if is_short else below(*inputs)
         results = returned if is_short or several else (returned,)
-        ctx.set_materialize_grads(materialize)
-        needs = restored(ctx.needs_input_grad[1:])
-        tensors, others = save(needs, inputs, results)
-        ctx.kept = needs, others
+        tensors, ctx.others = save(ctx.needs_input_grad, inputs, results)
         ctx.save_for_backward(*tensors)
         if not is_short and private.may_be_dual():
-            tensors, ctx.others_of_jvp = (save_for_jvp or save)(differentiable, inputs, results)
+            tensors, ctx.others_of_jvp = (save_for_jvp or save)((False, *reordered(differentiable)), inputs, results)
             ctx.save_for_forward(*tensors)
         return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needs, others = ctx.kept
-        saved = *ctx.saved_tensors, *others
-        gradients = vjp_by_short_way(needs, saved, *grads) if vjp_by_short_way else None
+        saved = ctx.saved_tensors + ctx.others
+        gradients = vjp_by_short_way(saved, grads) if vjp_by_short_way else None
         if gradients is None:
             with autocast.as_in_forward(backward=True):
-                gradients = vjp(needs, saved, *grads)
-        return None, *reordered(gradients)
+                gradients = None, *reordered(vjp(saved, *grads))
+        return gradients
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
         tangents = restored(tangents)
@@ -853,6 +864,7 @@ def _register(
         (private.SingleLevelFunction,),
         {method: staticmethod(private.skip_in_dynamo(function)) for method, function in methods.items()},
     )
+    private.call_directly(function)
 
     def refuse(args: Sequence[Any]) -> None:
         for place, argument in refused:

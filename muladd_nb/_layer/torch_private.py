@@ -153,6 +153,7 @@ FORWARD_MODE = Capability("a tensor with a tangent", "is refused")
 SingleLevelFunction = _find(
     "torch.autograd.function:_SingleLevelFunction", TRANSFORMS, otherwise=torch.autograd.Function
 )
+_node_of = _getter("torch.autograd.function:Function", "_backward_cls", CALLS)
 record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
 _set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
@@ -292,6 +293,12 @@ def skip_in_dynamo(function: _Callable) -> _Callable:
     if hasattr(function, "__code__") and not COMPILED_IN_PART.lacking():  # Dynamo looks into none in C
         _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))
     return function
+
+
+def call_directly(function: Any) -> None:
+    """Have the engine call the ``backward`` of a function, and not a method in Python that looks for it: 0.3 us."""
+    if _node_of:
+        _node_of(function).apply = function.backward
 
 
 def base(tensor: Tensor) -> Tensor | None:
