@@ -41,9 +41,13 @@ struct Bound<C, Kernel<F, kKind...>> {
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};
     constexpr size_t place = [&] { // among the elements, or the numbers
+      // Not is_tensor(), which is for the host alone.
+      const auto is_number = [](Kind kind) {
+        return kind == Kind::real || kind == Kind::integer || kind == Kind::boolean;
+      };
       size_t before[2] = {};
-      for (size_t i = 0; i != I; i++) before[!is_tensor(kinds[i])] += kinds[i] != Kind::absent;
-      return before[!is_tensor(kinds[I])];
+      for (size_t i = 0; i != I; i++) before[is_number(kinds[i])] += kinds[i] != Kind::absent;
+      return before[is_number(kinds[I])];
     }();
     if constexpr (kinds[I] == Kind::tensor) {
       return element<place>(elements...);
