@@ -11,8 +11,6 @@ from harness import DTYPES, C, Sides, constant, device, eager, mul_add, peers, r
 
 import muladd_nb
 
-ops = torch.ops.muladd_nb
-
 
 def _triton() -> Any:
     import triton
@@ -55,19 +53,18 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
             if peer is not None and dtype == torch.float32:
                 fresh["naive kernel"] = partial(peer.naive, a, b, C)
             yield {"result": "fresh", **case}, fresh
-            with torch.inference_mode():
-                into: Sides = {
-                    "mymuladd_out": partial(ops.mymuladd_out, a, b, C, out),
-                    "addcmul": partial(torch.addcmul, c, a, b, out=out),
-                }
-                if peer is not None:
-                    into["triad"] = partial(peer.triad, a, b, out)
-                    into["streaming triad"] = partial(peer.streaming_triad, a, b, out)
-                if triton_muladd is not None:
-                    into["Triton"] = partial(triton_muladd, a, b, out)
-                    # Two arrays move in a copy and three here: 1.5 copies are the limit.
-                    into["copy"] = partial(out.copy_, a)
-                yield {"result": "out=", **case}, into
+            into: Sides = {
+                "mymuladd": partial(muladd_nb.mymuladd, a, b, C, out=out),
+                "addcmul": partial(torch.addcmul, c, a, b, out=out),
+            }
+            if peer is not None:
+                into["triad"] = partial(peer.triad, a, b, out)
+                into["streaming triad"] = partial(peer.streaming_triad, a, b, out)
+            if triton_muladd is not None:
+                into["Triton"] = partial(triton_muladd, a, b, out)
+                # Two arrays move in a copy and three here: 1.5 copies are the limit.
+                into["copy"] = partial(out.copy_, a)
+            yield {"result": "out=", **case}, into
 
 
 if __name__ == "__main__":
