@@ -271,9 +271,9 @@ def _stands_for_a_tensor(x: Any) -> bool:
 
 
 def _stands_for_a_number(x: Any) -> bool:
-    # An array has the method, and is a number where it has one element.
+    # An array has the method, and is a number where it has no dimensions.
     is_number = hasattr(type(x), "__float__") or hasattr(type(x), "__index__")
-    return (is_number and getattr(x, "size", 1) == 1) or _stands_for_a_tensor(x)
+    return (is_number and getattr(x, "ndim", 0) == 0) or _stands_for_a_tensor(x)
 
 
 def _said(x: Any) -> str:
