@@ -19,7 +19,7 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
 
 import muladd_nb
-from muladd_nb._layer import Elementwise, autocast, autograd, derivative, lowering, mutation
+from muladd_nb._layer import Elementwise, autocast, autograd, lowering, mutation, recording
 from muladd_nb._layer.operator import Form
 from muladd_nb._layer.public import _Caller
 from muladd_nb._operators import FORMS
@@ -360,7 +360,7 @@ def defined(name, parameters, kernel, family=(), **promises):
     torch.library.register_fake(op.name(), fake, lib=library)
     form = Form(f"{name}({parameters})", "functional", op, tuple(DTYPES), Elementwise(**promises), family=dict(family))
     form.family[()] = form
-    with mock.patch.object(derivative, "implement", library.impl), mock.patch.object(autocast, "library", library):
+    with mock.patch.object(recording, "implement", library.impl), mock.patch.object(autocast, "library", library):
         autograd.register(form)
     lowering.register(form)
     return op

@@ -12,9 +12,10 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
-from muladd_nb._layer import autocast, autograd
+from muladd_nb._layer import autocast, autograd, recording
 from muladd_nb._layer import derivative as layer
 from muladd_nb._layer.operator import Elementwise, Form
+from muladd_nb._layer.partials import elementwise
 
 library = torch.library.Library("derivative_test", "DEF")
 counter = itertools.count()
@@ -24,7 +25,8 @@ ops = torch.ops.derivative_test
 # The layer registers in the library of its package.
 @contextmanager
 def in_library():
-    with mock.patch.object(layer, "implement", library.impl), mock.patch.object(autocast, "library", library):
+    of_layer = [mock.patch.object(module, "implement", library.impl) for module in (layer, recording)]
+    with of_layer[0], of_layer[1], mock.patch.object(autocast, "library", library):
         yield
 
 
@@ -122,17 +124,15 @@ def softmax(x, result):
 
 
 with in_library():
-    layer.elementwise(softplus, {"x": lambda x, beta: (x * beta).sigmoid()})
-    layer.elementwise(power, {"x": lambda x, exponent: exponent * x.pow(exponent - 1)})
-    layer.elementwise(muladd, {"a": lambda b: b, "b": lambda a: a, "c": lambda: 1}, node="MyMulAdd")
-    layer.elementwise(scaled, {"x": lambda scale, negate: -scale if negate else scale})
-    layer.elementwise(
-        shifted, {"x": lambda x, bits: torch.ldexp(torch.ones_like(x), bits)}, instead="shift by a number"
-    )
-    layer.elementwise(exponential, {"x": lambda result: result})
-    layer.elementwise(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x})
-    layer.elementwise(clipped, {}, formula=Aten.clipped)
-    layer.elementwise(mixed, {"y": lambda x: x * x}, formula=Aten.mixed)
+    elementwise(softplus, {"x": lambda x, beta: (x * beta).sigmoid()})
+    elementwise(power, {"x": lambda x, exponent: exponent * x.pow(exponent - 1)})
+    elementwise(muladd, {"a": lambda b: b, "b": lambda a: a, "c": lambda: 1}, node="MyMulAdd")
+    elementwise(scaled, {"x": lambda scale, negate: -scale if negate else scale})
+    elementwise(shifted, {"x": lambda x, bits: torch.ldexp(torch.ones_like(x), bits)}, instead="shift by a number")
+    elementwise(exponential, {"x": lambda result: result})
+    elementwise(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x})
+    elementwise(clipped, {}, formula=Aten.clipped)
+    elementwise(mixed, {"y": lambda x: x * x}, formula=Aten.mixed)
     layer.derivative(
         logsumexp,
         save=lambda needs, inputs, results: (*inputs, *results),
@@ -566,13 +566,13 @@ FORMULAS = {
 @pytest.mark.parametrize(("formula", "error", "sentence"), FORMULAS.values(), ids=FORMULAS)
 def test_a_formula_that_cannot_work_is_refused_when_registered(formula, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        layer.elementwise(power, {}, formula=formula)
+        elementwise(power, {}, formula=formula)
 
 
 def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
     op = define("reads_one(Tensor x, Tensor y) -> Tensor", lambda x, y: x.clone())
     with in_library():
-        layer.elementwise(op, {}, formula=lambda x: x)
+        elementwise(op, {}, formula=lambda x: x)
     with pytest.raises(RuntimeError, match="reads_one: y has no gradient, but requires one; detach y"):
         op(x3, y3.clone().requires_grad_())
 
@@ -603,7 +603,7 @@ def test_a_formula_has_no_derivative_on_jagged_tensors():
 @pytest.mark.parametrize(("op", "partials", "error", "sentence"), PARTIALS.values(), ids=PARTIALS)
 def test_what_cannot_work_is_refused_when_registered(op, partials, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        layer.elementwise(op, partials)
+        elementwise(op, partials)
 
 
 def test_functions_of_other_parameters_are_refused():
@@ -648,7 +648,7 @@ def test_what_the_functions_return_is_checked(case, dtype):
         op(x, y).backward(torch.ones_like(x))
 
 
-@pytest.mark.parametrize("function", [layer.elementwise, layer.derivative, layer.none])
+@pytest.mark.parametrize("function", [elementwise, layer.derivative, layer.none])
 def test_examples(function):
     schema = {
         "elementwise": "clip_example(Tensor x, float limit) -> Tensor",
@@ -745,8 +745,8 @@ with in_library():
             define(f"{kind}_{_name.replace(' ', '_')}(Tensor x) -> Tensor", torch.sin)
             for kind in ("wrong", "vjp", "jvp", "formula")
         ]
-        layer.elementwise(wrongs[_name][3], {}, formula=_function)
-        layer.elementwise(wrongs[_name][0], {"x": _function})
+        elementwise(wrongs[_name][3], {}, formula=_function)
+        elementwise(wrongs[_name][0], {"x": _function})
         layer.derivative(
             wrongs[_name][1],
             save=lambda needs, inputs, results: inputs,
@@ -813,7 +813,7 @@ def test_a_tangent_of_jvp_that_does_not_fit_is_refused(name):
 def test_a_node_of_aten_that_is_none_of_this_derivative_is_refused(aten, partials, says):
     op = define(f"unlike_{next(counter)}(Tensor a, Tensor b) -> Tensor", torch.mul)
     with pytest.raises(ValueError, match=f"^unlike_[0-9]+: .*{says}"):
-        layer.elementwise(op, partials, aten=aten)
+        elementwise(op, partials, aten=aten)
 
 
 # ---- A derivative in an autocast region that the operator was not called in
@@ -832,7 +832,7 @@ torch.library.register_autocast("derivative_test::cube", "cpu", torch.bfloat16, 
 
 formed = define("formed(Tensor x) -> Tensor", lambda x: x * x * x)
 with in_library():
-    layer.elementwise(formed, {}, formula=lambda x: (x[:, None] @ x[None]).diagonal() * x)
+    elementwise(formed, {}, formula=lambda x: (x[:, None] @ x[None]).diagonal() * x)
 torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16, lib=library)
 
 

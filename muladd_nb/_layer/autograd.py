@@ -11,8 +11,9 @@ from torch import Tensor
 
 from . import contract, derivative
 from ._library import implement, namespace
-from .derivative import Kernel, Partial
+from .formula import checked_formula
 from .operator import TABLE, Form
+from .partials import Kernel, Partial, elementwise
 from .short_way import before, caller
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
@@ -49,7 +50,7 @@ def register(form: Form) -> None:
     at_once = None
     if promises.one_pass or not (form.by or promises.partials or kernels.keys() <= partials.keys()):
         at_once = next((_at_once(form, one) for one in form.family.values() if one.has_all_gradients), None)
-    derivative.elementwise(
+    elementwise(
         form.op,
         partials,
         kernels=kernels,
@@ -193,7 +194,7 @@ def _by_formula(form: Form, n: int, first_by: int, place: int) -> Kernel:
     operator = form.family[()]
     if operator.promises.formula is None:
         return _refuse(form)
-    compute, reads = derivative.checked_formula(operator.op, operator.promises.formula)
+    compute, reads = checked_formula(operator.op, operator.promises.formula)
     unchecked = [None] * len(operator.of_results)
 
     def product(gradients: Sequence[Any], *read: Any) -> Tensor:

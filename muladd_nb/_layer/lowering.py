@@ -28,7 +28,7 @@ from torch.fx import Node
 from . import autocast, contract
 from . import torch_private as private
 from ._library import namespace
-from .derivative import checked_formula
+from .formula import checked_formula
 from .operator import Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}

@@ -13,8 +13,8 @@ from torch.autograd.graph import increment_version
 from . import contract
 from . import torch_private as private
 from ._library import implement
-from .derivative import no_gradient
 from .operator import Form, by_position, complete
+from .recording import no_gradient
 from .short_way import before
 
 _warned: set[str] = set()

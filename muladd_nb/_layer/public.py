@@ -24,9 +24,9 @@ from torch.fx import Proxy
 
 from . import contract
 from . import torch_private as private
-from .derivative import no_gradient
 from .kernel import Kernel
 from .operator import Form, by_position
+from .recording import no_gradient
 from .short_way import Way, function, way
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)

@@ -19,8 +19,8 @@ from torch.nn import Parameter
 
 from .. import _C
 from . import torch_private as private
-from .derivative import recorders
 from .operator import Form
+from .recording import recorders
 
 _REACHES_TENSORS = _C.set_up(private, Tensor, Parameter)
 _C.note_inference_mode()

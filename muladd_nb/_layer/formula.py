@@ -1,0 +1,112 @@
+"""An operator made of differentiable ones, its formula, and what torch makes of it: gradients and tangents."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import torch_private as private
+from ._library import name
+
+
+def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[int]]:
+    """Return a formula that takes what each of its results is like first, and the places of what else it reads.
+
+    It returns a tuple, and raises where a result is not like that, if it is not None.
+    """
+    places = {argument: place for place, argument in enumerate(private.argument_names(op))}
+    n = len(private.results(op))
+
+    def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:
+        returned = formula(*read)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        if len(results) != n:
+            raise RuntimeError(f"{name(op)}: the formula must return {n} results, got {len(results)}")
+        for i, (like, result) in enumerate(zip(likes, results, strict=True)):
+            if like is not None:
+                what = f"the result{f' {i}' if n > 1 else ''} of the formula"
+                check_is(op, what, formula, (like.shape, like.dtype), result)
+        return results
+
+    return checked, reads_of(op, "the formula", formula, places)
+
+
+def pull(
+    compute: Callable[..., tuple[Tensor, ...]],
+    given: Mapping[int, Any],
+    wanted: Sequence[int],
+    grads: Sequence[Tensor | None],
+) -> Iterable[tuple[int, Tensor]]:
+    """Return the gradients of what a formula was given at these places."""
+    # What was saved at a level that torch.func.vjp has left since is dead: only operators, as of a view, take it.
+    alive = {place: x.view_as(x) if isinstance(x, Tensor) else x for place, x in given.items()}
+
+    def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
+        results = compute(grads, *(alive | dict(zip(wanted, xs, strict=True))).values())
+        return tuple(y for y, grad in zip(results, grads, strict=True) if grad is not None)
+
+    there = tuple(grad for grad in grads if grad is not None)
+    if private.needs_recording((*given.values(), *there)):
+        pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
+        return zip(wanted, pull(there), strict=True)
+    # Nobody looks, or differentiates this again: autograd itself takes half the time of torch.func (measured).
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = [alive[place].detach().requires_grad_() for place in wanted]
+        pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
+    results, gradients = zip(*pairs, strict=True) if pairs else ((), ())
+    return zip(wanted, torch.autograd.grad(results, leaves, gradients, materialize_grads=True), strict=True)
+
+
+def push(
+    compute: Callable[..., tuple[Tensor, ...]],
+    given: Mapping[int, Any],
+    tangents: Mapping[int, Tensor],
+    results: Sequence[tuple[Sequence[int], torch.dtype]] | None,
+) -> list[Tensor | None]:
+    """Return the tangent of each result of a formula, whose shape and dtype are those of the tangents if not given."""
+    # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
+    duals = {place: forward_ad.make_dual(given[place], tangent, level=0) for place, tangent in tangents.items()}
+    like = next(iter(tangents.values()))
+    likes = [SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in results or [(like.shape, like.dtype)]]
+    computed = compute(likes, *{**given, **duals}.values())
+    return [
+        # What does not depend on them is a constant.
+        torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
+        for y in computed
+    ]
+
+
+def reads_of(op: Any, what: str, function: Any, places: Mapping[str, int]) -> list[int]:
+    """Return the places of what a function of the author reads."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        message = f"{name(op)}: {what} must be a Python function, got {function!r}"
+        raise TypeError(message) from None
+    for parameter in parameters:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
+            message = f"{name(op)}: {what} must take plain parameters, got {parameter}"
+            raise TypeError(message)
+        if parameter.name not in places:
+            message = f"{name(op)}: {what} reads {parameter.name}; there are {[*places]}"
+            raise ValueError(message)
+    return [places[parameter.name] for parameter in parameters]
+
+
+def check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], torch.dtype], got: Any) -> None:
+    """Raise ``RuntimeError`` or ``TypeError`` unless what the author's function returned has this shape and dtype."""
+    shape, dtype = wanted
+    if isinstance(got, Tensor) and tuple(got.shape) == tuple(shape) and got.dtype == dtype:
+        return
+    code = inspect.unwrap(function).__code__
+    expected = f"{name(op)}: {what} must be a tensor of shape {list(shape)} and dtype {dtype}"
+    where = f"in {code.co_filename}, line {code.co_firstlineno}"
+    if not isinstance(got, Tensor):
+        raise TypeError(f"{expected}, got a {type(got).__name__}; it is made {where}")
+    raise RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")

@@ -1,0 +1,189 @@
+"""The kernel at Autograd, which records an operator in reverse and forward mode, under every torch.func transform.
+
+``torch.library.register_autograd`` is not enough: its operators raise under ``torch.func.grad``, and
+their forward-mode derivative is silently zero. Here an operator has one kernel at the dispatch key
+``Autograd``. torch.func runs that kernel once per level of nested transforms, on the tensors of that
+level, so what it records there is one level's derivative: an ``autograd.Function`` of the kind torch.func
+itself generates for a single level. Its forward redispatches to the next level, and in the end to the
+backend's kernel, so the values under a transform are bit for bit those outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import autocast
+from . import torch_private as private
+from ._library import implement, name
+from .operator import by_position, complete
+
+TENSOR = ("Tensor", "Optional[Tensor]")
+
+# Of each operator with a derivative, what records a call outside of transforms, given a tuple of the kernel's results
+# and all arguments.
+recorders: dict[Any, Callable[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one level records of an operator, and makes of it.
+
+    ``save(needs, inputs, results)`` returns the tensors, and what else is kept, from which gradients are wanted: of the
+    function's own first argument, which has none, and of the operator's arguments. ``vjp`` takes what was kept, and
+    the gradient of each result; ``jvp`` that, and the tangent of each argument.
+    """
+
+    save: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]]
+    vjp: Callable[..., Sequence[Tensor | None]]
+    jvp: Callable[..., Any]
+    save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None  # by default the same
+    vjp_by_short_way: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
+    check_tangent: Callable[..., None] | None = None  # given an argument's place, all arguments and the results
+    node: str | None = None  # what grad_fn is called, without Backward
+    without: Sequence[str] = ()  # arguments that have no gradient: to ask for one is an error
+    instead: str | None = None  # what it says to do
+    materialize: bool = False  # whether zeros are made of gradients and tangents that there are not
+    order: Sequence[int] = ()  # the places of the arguments, in the order in which the function takes them
+
+
+def register(
+    op: Any, rule: Rule, shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel
+) -> None:
+    """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
+
+    ``shortened`` makes of it the one to register: one that asks first whether it is needed.
+    """
+    several = len(private.results(op)) > 1
+    apply = recorders[op] = _function(op, rule)
+    at_this_level = private.TRANSFORMS.refusal(name(op)) or private.record_at_this_level
+    refuse_tangents = private.FORWARD_MODE.refusal(name(op))
+    uncast = by_position(autocast.define_uncast(op), op)
+    redispatch = by_position(private.redispatch(op), op, leading=1)
+
+    def kernel(keyset: Any, *args: Any) -> Any:
+        if not private.needs_recording(args):
+            return redispatch(private.below_autograd(keyset), *args)
+        dual = private.may_be_dual()
+        if refuse_tangents and dual and any(map(has_tangent, args)):
+            refuse_tangents()
+        below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
+        if autocast.in_backward() and private.is_traced(args):
+            # A compiled backward pass may run in an autocast region that the forward one did not.
+            below = uncast
+        if private.transforms_active():
+            with at_this_level():
+                returned = apply(private.with_current_grad_modes(below), *args)
+        else:
+            returned = apply(below, *args)
+        if dual and rule.check_tangent:
+            for place in (place for place, x in enumerate(args) if has_tangent(x)):
+                rule.check_tangent(place, args, returned if several else (returned,))
+        return returned
+
+    def kernel_with_defaults(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        return kernel(keyset, *complete(op, args, kwargs))
+
+    is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in private.arguments(op))
+    implement(op, shortened(kernel if is_plain else kernel_with_defaults), "Autograd", with_keyset=True)
+
+
+def _function(op: Any, rule: Rule) -> Callable[..., Any]:
+    """Return what applies the ``autograd.Function``: to all arguments, after what computes the results, or has them."""
+    several = len(private.results(op)) > 1
+    names = private.argument_names(op)
+    refused = [(names.index(argument), argument) for argument in rule.without]
+    reordered: Callable[[Any], tuple[Any, ...]] = tuple
+    restored: Callable[[Any], tuple[Any, ...]] = tuple
+    if list(rule.order) != sorted(rule.order):
+        reordered, restored = itemgetter(*rule.order), itemgetter(*map(rule.order.index, range(len(rule.order))))
+    all_needed = False, *reordered([str(argument.type) in TENSOR for argument in private.arguments(op)])
+    save, vjp, jvp, vjp_by_short_way = rule.save, rule.vjp, rule.jvp, rule.vjp_by_short_way
+    save_for_jvp, materialize = rule.save_for_jvp or save, rule.materialize
+
+    # The old form, without setup_context, is 10 us cheaper a call. `below` is a tuple of the results, where the short
+    # way has them, or what computes them. Each step of what a small call does counts.
+    def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
+        ctx.set_materialize_grads(materialize)
+        inputs = restored(inputs)
+        is_short = type(below) is tuple
+        returned = below if is_short else below(*inputs)
+        results = returned if is_short or several else (returned,)
+        tensors, ctx.others = save(ctx.needs_input_grad, inputs, results)
+        ctx.save_for_backward(*tensors)
+        if not is_short and private.may_be_dual():
+            tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
+            ctx.save_for_forward(*tensors)
+        return results if several else results[0]
+
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors + ctx.others
+        gradients = vjp_by_short_way(saved, grads) if vjp_by_short_way else None
+        if gradients is None:
+            with autocast.as_in_forward(backward=True):
+                gradients = None, *reordered(vjp(saved, *grads))
+        return gradients
+
+    def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
+        tangents = restored(tangents)
+        for place, argument in refused:
+            if tangents[place] is not None:
+                raise no_gradient(op, argument, rule.instead)
+        # Tangents are recorded again, which torch has turned off: a derivative of this one (jvp of jvp) would
+        # otherwise lose every term made here. This level's are taken off, or they would be differentiated twice.
+        with private.record_tangents(), autocast.as_in_forward():
+            tensors = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
+            return jvp((*tensors, *ctx.others_of_jvp), *tangents)
+
+    key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key
+    methods = {"forward": forward, "backward": backward, "jvp": forward_mode, "_compiled_autograd_key": key}
+    function: Any = type(
+        rule.node or "".join(map(str.capitalize, op.overloadpacket.__name__.split("_"))),
+        (private.SingleLevelFunction,),
+        {attribute: staticmethod(private.skip_in_dynamo(method)) for attribute, method in methods.items()},
+    )
+    private.call_directly(function)
+    if not refused and reordered is tuple:
+        return function.apply
+
+    def apply(below: Any, *args: Any) -> Any:
+        for place, argument in refused:
+            if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
+                raise no_gradient(op, argument, rule.instead)
+        return function.apply(below, *reordered(args))
+
+    return private.skip_in_dynamo(apply)
+
+
+def checked_arguments(op: Any) -> list[str]:
+    """Return the names of the arguments of an operator that a derivative can be given to."""
+    if not isinstance(op, private.OpOverload):
+        raise TypeError(f"a derivative is given to an overload, as torch.ops.my_ops.op.default is, not to {op!r}")
+    for argument in private.arguments(op):
+        if argument.alias_info is not None:
+            raise ValueError(
+                f"{name(op)}: {argument.name} is written to, or returned; only a new tensor has a derivative"
+            )
+        if "Tensor" in str(argument.type) and str(argument.type) not in TENSOR:
+            raise ValueError(f"{name(op)}: {argument.name} is a list of tensors; pass them one by one")
+    results = private.results(op)
+    if not results or any(str(result.type) != "Tensor" for result in results):
+        raise ValueError(f"{name(op)}: only tensors have a derivative, returns {[str(r.type) for r in results]}")
+    return [argument.name for argument in private.arguments(op)]
+
+
+def has_tangent(x: Any) -> bool:
+    return isinstance(x, Tensor) and private.has_tangent(x)
+
+
+def no_gradient(
+    op: Any, argument: str, instead: str | None = None, what: str = "{} has no gradient, but requires one"
+) -> RuntimeError:
+    alternative = f", or {instead}" if instead else ""
+    return RuntimeError(f"{name(op)}: {what.format(argument)}; detach {argument}{alternative}")
