@@ -16,40 +16,38 @@ from torch import Tensor
 from ._library import name
 
 
-def order_of(
-    op: Any, aten: Callable[..., Tensor], reads: Mapping[int, Sequence[int]], arguments: Sequence[str]
-) -> tuple[list[int], list[int]]:
-    """Return the places of the tensors that ATen's node has as inputs, and of those that it saves, in its order.
+def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Return the tensors that ATen's node has as inputs, and those that it saves, in its order.
 
-    Raise ``ValueError`` if it is not one node, or saves for a gradient what the partial derivative does not read.
+    ``reads`` has what each partial derivative reads. Raise ``ValueError`` if that is not one node, or saves for a
+    gradient what the partial derivative does not read.
     """
 
-    def look(places: Sequence[int]) -> tuple[list[int | None], list[int | None]]:
-        """Return the inputs, and what is saved, where those at ``places`` require grad."""
-        leaves = [torch.ones(1, device="cpu").requires_grad_(place in places) for place in reads]
-        place_of = {leaf.data_ptr(): place for place, leaf in zip(reads, leaves, strict=True)}
-        saved: list[int | None] = []
+    def look(some: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
+        """Return the inputs, and what is saved, where some of them require grad."""
+        leaves = [torch.ones(1, device="cpu").requires_grad_(x in some) for x in reads]
+        name_of = {leaf.data_ptr(): x for x, leaf in zip(reads, leaves, strict=True)}
+        saved: list[str | None] = []
 
         def pack(x: Tensor) -> Tensor:
-            saved.append(place_of.get(x.data_ptr()))
+            saved.append(name_of.get(x.data_ptr()))
             return x
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
             node: Any = aten(*leaves).grad_fn
         inputs = [getattr(edge, "variable", None) for edge, _ in node.next_functions] if node else []
-        return [None if x is None else place_of[x.data_ptr()] for x in inputs], saved
+        return [None if x is None else name_of[x.data_ptr()] for x in inputs], saved
 
     # A new thread has none of the modes, transforms and hooks that there may be around the import.
     with ThreadPoolExecutor(1) as thread:
-        (inputs, order), *each = thread.map(look, [list(reads), *([place] for place in reads)])
+        (inputs, order), *each = thread.map(look, [list(reads), *([x] for x in reads)])
     if set(inputs) != set(reads):
-        raise ValueError(f"{name(op)}: aten must be one operator of ATen, on {[arguments[place] for place in reads]}")
-    for (place, read), (_, saved_for_it) in zip(reads.items(), each, strict=True):
+        raise ValueError(f"{name(op)}: aten must be one operator of ATen, on {[*reads]}")
+    for (argument, read), (_, saved_for_it) in zip(reads.items(), each, strict=True):
         if saved_for_it != [one for one in order if one in read] or not set(read) <= set(order):
-            saved = ["another tensor" if one is None else arguments[one] for one in saved_for_it]
-            expected = ["result" if one == len(arguments) else arguments[one] for one in read]
+            saved = ["another tensor" if one is None else one for one in saved_for_it]
             raise ValueError(
-                f"{name(op)}: for the gradient of {arguments[place]} aten saves {saved}, and the partial derivative "
-                f"reads {expected}"
+                f"{name(op)}: for the gradient of {argument} aten saves {saved}, and the partial derivative "
+                f"reads {[*read]}"
             )
-    return [place for place in inputs if place is not None], [place for place in order if place is not None]
+    return [x for x in inputs if x is not None], [x for x in order if x is not None]

@@ -196,13 +196,14 @@ def _by_formula(form: Form, n: int, first_by: int, place: int) -> Kernel:
         return _refuse(form)
     compute, reads = checked_formula(operator.op, operator.promises.formula)
     unchecked = [None] * len(operator.of_results)
+    places = [[*operator.kinds].index(x) for x in reads]
 
     def product(gradients: Sequence[Any], *read: Any) -> Tensor:
         (gradient,) = gradients
         grads = read[n:first_by]
 
         def of(*inputs: Any) -> Tensor:
-            results = compute(unchecked, *(inputs[at] for at in reads))
+            results = compute(unchecked, *(inputs[at] for at in places))
             return sum(grad * results[i] for grad, i in zip(grads, operator.of_c, strict=True))
 
         for by in (*read[first_by:], place):

@@ -15,12 +15,11 @@ from . import torch_private as private
 from ._library import name
 
 
-def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[int]]:
-    """Return a formula that takes what each of its results is like first, and the places of what else it reads.
+def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
+    """Return a formula that takes what each of its results is like first, and the names of what else it reads.
 
     It returns a tuple, and raises where a result is not like that, if it is not None.
     """
-    places = {argument: place for place, argument in enumerate(private.argument_names(op))}
     n = len(private.results(op))
 
     def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:
@@ -34,18 +33,18 @@ def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[...,
                 check_is(op, what, formula, (like.shape, like.dtype), result)
         return results
 
-    return checked, reads_of(op, "the formula", formula, places)
+    return checked, reads_of(op, "the formula", formula, private.argument_names(op))
 
 
 def pull(
     compute: Callable[..., tuple[Tensor, ...]],
-    given: Mapping[int, Any],
-    wanted: Sequence[int],
+    given: Mapping[str, Any],
+    wanted: Sequence[str],
     grads: Sequence[Tensor | None],
-) -> Iterable[tuple[int, Tensor]]:
-    """Return the gradients of what a formula was given at these places."""
+) -> Iterable[tuple[str, Tensor]]:
+    """Return the gradients of these tensors that a formula was given."""
     # What was saved at a level that torch.func.vjp has left since is dead: only operators, as of a view, take it.
-    alive = {place: x.view_as(x) if isinstance(x, Tensor) else x for place, x in given.items()}
+    alive = {argument: x.view_as(x) if isinstance(x, Tensor) else x for argument, x in given.items()}
 
     def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
         results = compute(grads, *(alive | dict(zip(wanted, xs, strict=True))).values())
@@ -57,7 +56,7 @@ def pull(
         return zip(wanted, pull(there), strict=True)
     # Nobody looks, or differentiates this again: autograd itself takes half the time of torch.func (measured).
     with torch.inference_mode(False), torch.enable_grad():
-        leaves = [alive[place].detach().requires_grad_() for place in wanted]
+        leaves = [alive[argument].detach().requires_grad_() for argument in wanted]
         pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
     results, gradients = zip(*pairs, strict=True) if pairs else ((), ())
     return zip(wanted, torch.autograd.grad(results, leaves, gradients, materialize_grads=True), strict=True)
@@ -65,13 +64,13 @@ def pull(
 
 def push(
     compute: Callable[..., tuple[Tensor, ...]],
-    given: Mapping[int, Any],
-    tangents: Mapping[int, Tensor],
+    given: Mapping[str, Any],
+    tangents: Mapping[str, Tensor],
     results: Sequence[tuple[Sequence[int], torch.dtype]] | None,
 ) -> list[Tensor | None]:
     """Return the tangent of each result of a formula, whose shape and dtype are those of the tangents if not given."""
     # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
-    duals = {place: forward_ad.make_dual(given[place], tangent, level=0) for place, tangent in tangents.items()}
+    duals = {x: forward_ad.make_dual(given[x], tangent, level=0) for x, tangent in tangents.items()}
     like = next(iter(tangents.values()))
     likes = [SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in results or [(like.shape, like.dtype)]]
     computed = compute(likes, *{**given, **duals}.values())
@@ -82,8 +81,8 @@ def push(
     ]
 
 
-def reads_of(op: Any, what: str, function: Any, places: Mapping[str, int]) -> list[int]:
-    """Return the places of what a function of the author reads."""
+def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[str]:
+    """Return what a function of the author reads, which is among these names."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -93,10 +92,10 @@ def reads_of(op: Any, what: str, function: Any, places: Mapping[str, int]) -> li
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
             message = f"{name(op)}: {what} must take plain parameters, got {parameter}"
             raise TypeError(message)
-        if parameter.name not in places:
-            message = f"{name(op)}: {what} reads {parameter.name}; there are {[*places]}"
+        if parameter.name not in names:
+            message = f"{name(op)}: {what} reads {parameter.name}; there are {[*names]}"
             raise ValueError(message)
-    return [places[parameter.name] for parameter in parameters]
+    return [parameter.name for parameter in parameters]
 
 
 def check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], torch.dtype], got: Any) -> None:

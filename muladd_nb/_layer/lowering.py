@@ -82,12 +82,13 @@ def tag_caches(package: Path, operators: Any) -> None:
 def _decomposed(form: Form) -> Callable[..., Any]:
     formula: Any = form.promises.formula
     compute, reads = checked_formula(form.op, formula)
+    names = private.argument_names(form.op)
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         shape = contract.check(form, args)
         likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
-        given = complete(form.op, args, kwargs)
-        results = compute(likes, *(given[place] for place in reads))
+        given = dict(zip(names, complete(form.op, args, kwargs), strict=True))
+        results = compute(likes, *(given[x] for x in reads))
         return results if len(results) > 1 else results[0]
 
     return decomposed

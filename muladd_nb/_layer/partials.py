@@ -46,22 +46,6 @@ class Partial(NamedTuple):
     in_forward_mode: Kernel | None = None
 
 
-class _Plan(NamedTuple):
-    """What is saved and computed where some gradients are wanted."""
-
-    needs: Mapping[int, bool]  # by the place of an argument
-    tensors: Callable[..., tuple[Any, ...]]  # picks those to save of the arguments, the results, None, and so on
-    others: Callable[..., tuple[Any, ...]]  # and what is no tensor; after it come the shapes, or None, and this
-    unread: Sequence[int]  # the places of the arguments whose shapes say what is summed
-    terms: Sequence[Any]  # by hand, of each result
-    by_kernel: Sequence[Any]
-    by_formula: Sequence[int]
-    passed: Callable[..., tuple[Any, ...]]  # picks what kernels are passed of the gradients, what was saved, and more
-    short: Callable[..., Any] | None  # the short way of a kernel
-    gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments of what that returns, and None
-    if_sums: bool | None  # whether that is for what is summed, or small, alone, or for what is not; None if for both
-
-
 class _Made(dict[Any, Any]):
     """What a function returns for the keys, each made once: not functools.cache, of which Dynamo warns."""
 
@@ -145,131 +129,249 @@ def elementwise(
     >>> torch.func.jvp(lambda x: op(x, limit=1.0), (x,), (torch.ones(2),))
     (tensor([ 0.5000, -0.5000]), tensor([0.2500, 0.2500]))
     """
-    arguments = checked_arguments(op)
-    n = len(private.results(op))
-    tensors = [argument.name for argument in private.arguments(op) if str(argument.type) in TENSOR]
-    for argument in partials:
-        if argument not in tensors:
-            raise ValueError(f"{name(op)}: no partial derivative for {argument}; its tensors are {tensors}")
-    # What the partial derivatives read, as places among the arguments, the results and None; tensors are saved first.
-    results = ["result"] if n == 1 else [f"result{i}" for i in range(n)]
-    places = {argument: place for place, argument in enumerate([*arguments, *results])}
-    of_results = {argument: _of_each_result(op, argument, n, functions) for argument, functions in partials.items()}
-    read_by = {
-        function: reads_of(op, f"the partial derivative for {argument}", function, places)
-        for argument, functions in of_results.items()
-        for function in functions
-        if function is not None
-    }
-    reads = {
-        argument: list(dict.fromkeys(place for function in functions if function for place in read_by[function]))
-        for argument, functions in of_results.items()
-    }
-    kernels = {argument: kernel for argument, kernel in (kernels or {}).items() if argument not in partials}
-    reads |= {argument: [places[x] for x in kernel.reads] for argument, kernel in kernels.items()}
-    compute: Any = None
-    of_formula: list[int] = []
-    if formula is not None:
-        compute, of_formula = checked_formula(op, formula)
-    # By the formula: what has no other derivative, and, where that is compiled, no partial derivative by hand.
-    by_formula = {
-        in_formula: [places[x] for x in tensors if x not in others and places[x] in of_formula]
-        for in_formula, others in ((False, reads), (True, of_results))
-    }
-    reads |= {arguments[place]: of_formula for place in by_formula[False]}
-    compiled_reads = reads | {arguments[place]: of_formula for place in by_formula[True]}
-    read = sorted({place for some in (reads, compiled_reads) for of_one in some.values() for place in of_one})
-    holds_tensor = [*(argument in tensors for argument in arguments), *[True] * n]
-    saved_tensors = [place for place in read if holds_tensor[place]]
-    order = list(range(len(arguments)))
-    if aten is not None:
-        tensors_read = {
-            places[x]: [place for place in compiled_reads.get(x, []) if holds_tensor[place]] for x in tensors
-        }
-        inputs, saved_tensors = order_of(op, aten, tensors_read, arguments)
-        order = inputs + [place for place in order if place not in inputs]
-    saved_others = [place for place in read if not holds_tensor[place]]
-    slots = {place: slot for slot, place in enumerate(saved_tensors + saved_others)}
-    terms = [
-        [
-            (
-                places[argument],
-                _checked_factor(op, argument, functions[i], any_dtype=mixed is not None),
-                _picker([slots[place] for place in read_by[functions[i]]]),
-            )
-            for argument, functions in of_results.items()
-            if functions[i] is not None
+    rule = _Elementwise(
+        op,
+        partials,
+        kernels or {},
+        formula,
+        short=short or {},
+        at_once=at_once,
+        compiled=compiled,
+        times=times,
+        aten=aten,
+        mixed=mixed,
+        broadcasts=broadcasts,
+    )
+    register(
+        op,
+        Rule(
+            rule.save,
+            rule.vjp,
+            rule.jvp,
+            save_for_jvp=rule.save_for_jvp if rule.typed else None,
+            vjp_by_short_way=rule.vjp_by_short_way if short else None,
+            node=node,
+            without=rule.without,
+            instead=instead,
+            order=[rule.place[x] for x in rule.order],
+        ),
+        shortened,
+    )
+
+
+class _Term(NamedTuple):
+    """A partial derivative by hand, of one result: what it reads, and what returns it.
+
+    That takes what it is a factor of first.
+    """
+
+    argument: str
+    reads: Sequence[str]
+    factor: Callable[..., Any]
+
+
+class _Plan(NamedTuple):
+    """What is saved and computed where some gradients are wanted."""
+
+    needs: Mapping[str, bool]  # by argument
+    tensors: Callable[..., tuple[Any, ...]]  # picks those to save of the arguments, the results, None, and so on
+    others: Callable[..., tuple[Any, ...]]  # and what is no tensor; after it come the shapes, or None, and this
+    unread: Sequence[str]  # the arguments whose shapes say what is summed
+    terms: Sequence[Sequence[_Term]]  # by hand, of each result
+    by_kernel: Sequence[str]
+    by_formula: Sequence[str]
+    passed: Callable[..., tuple[Any, ...]]  # picks what kernels are passed of the gradients, what was saved, and more
+    short: Callable[..., Any] | None  # the short way of a kernel
+    gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments of what that returns, and None
+    if_sums: bool | None  # whether that is for what is summed, or small, alone, or for what is not; None if for both
+
+
+class _Elementwise:
+    """Where the derivatives of an operator come from, what is saved for them, and what computes them.
+
+    Saved are the tensors that are read, in a fixed order with None for those that are not, then what else is read, the
+    shapes of arguments that are not read but summed to, and the plan; for forward mode after it the results' shapes and
+    dtypes.
+    """
+
+    def __init__(
+        self,
+        op: Any,
+        partials: Mapping[str, Any],
+        kernels: Mapping[str, Partial],
+        formula: Callable[..., Any] | None,
+        *,
+        short: Mapping[tuple[str, ...], Callable[..., Any]],
+        at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None,
+        compiled: bool,
+        times: Callable[[Tensor, Tensor], Tensor],
+        aten: Callable[..., Tensor] | None,
+        mixed: Mapping[str, torch.dtype] | None,
+        broadcasts: bool,
+    ) -> None:
+        self.op, self.times, self.mixed, self.broadcasts = op, times, mixed or {}, broadcasts
+        self.arguments = checked_arguments(op)
+        self.n = n = len(private.results(op))
+        tensors = [argument.name for argument in private.arguments(op) if str(argument.type) in TENSOR]
+        for x in partials:
+            if x not in tensors:
+                raise ValueError(f"{name(op)}: no partial derivative for {x}; its tensors are {tensors}")
+        self.results = ["result"] if n == 1 else [f"result{i}" for i in range(n)]
+        names = [*self.arguments, *self.results]
+        self.place = {x: place for place, x in enumerate(names)}
+
+        # Where the derivative by each tensor comes from: by hand, of a kernel, of the formula, or nowhere.
+        by_hand = {x: _of_each_result(op, x, n, functions) for x, functions in partials.items()}
+        self.terms = [
+            [
+                _Term(
+                    x,
+                    reads_of(op, f"the partial derivative for {x}", functions[i], names),
+                    _checked_factor(op, x, functions[i], any_dtype=mixed is not None),
+                )
+                for x, functions in by_hand.items()
+                if functions[i] is not None
+            ]
+            for i in range(n)
         ]
-        for i in range(n)
-    ]
-    by_kernel = [
-        (
-            places[argument],
-            kernel.times,
-            _picker([slots[place] for place in reads[argument]]),
-            kernel.in_forward_mode or kernel.times,
-        )
-        for argument, kernel in kernels.items()
-        if kernel.times is not None
-    ]
-    typed = mixed is not None or n > 1 or broadcasts  # what a tangent must be is not what a gradient is, and is kept
-    pick_for_formula = _picker([slots[place] for place in of_formula] if by_formula[True] else [])
+        kernels = {x: kernel for x, kernel in kernels.items() if x not in partials}
+        self.kernels = {x: kernel for x, kernel in kernels.items() if kernel.times is not None}
+        self.compute: Any = None
+        self.formula_reads: list[str] = []
+        if formula is not None:
+            self.compute, self.formula_reads = checked_formula(op, formula)
+        # Where that is compiled, it takes the place of kernels.
+        self.by_formula = {
+            in_formula: [x for x in tensors if x not in others and x in self.formula_reads]
+            for in_formula, others in ((False, {**by_hand, **kernels}), (True, by_hand))
+        }
 
-    call_at_once: Any
-    call_at_once, names_at_once = at_once or (None, ())
-    at_once_by = [places[x] for x in names_at_once]
-    may_sum = call_at_once is not None and broadcasts
-    # Not `is_number`, which tells an overload from another one.
-    read_by_kernels = [place for place, x in enumerate(private.arguments(op)) if x.name != "is_number"]
+        # What each reads.
+        reads: dict[str, Sequence[str]] = {x: [] for x in by_hand}
+        for term in itertools.chain(*self.terms):
+            reads[term.argument] = [*reads[term.argument], *term.reads]
+        reads |= {x: kernel.reads for x, kernel in kernels.items()}
+        reads |= dict.fromkeys(self.by_formula[False], self.formula_reads)
+        self.reads = {False: reads, True: reads | dict.fromkeys(self.by_formula[True], self.formula_reads)}
+        self.without = [x for x in tensors if x not in reads]
 
-    def plan(of_function: tuple[bool, ...], in_formula: bool = False) -> _Plan:
-        needs = dict(zip((-1, *order), of_function, strict=True))
-        reads_now = compiled_reads if in_formula else reads
-        read = {place for argument in reads_now if needs[places[argument]] for place in reads_now[argument]}
-        kept, nothing = read.union(saved_others), len(arguments) + n
-        wanted = [[term for term in of_result if needs[term[0]]] for of_result in terms]
-        wanted_by_formula = [place for place in by_formula[in_formula] if needs[place]]
-        wanted_by_kernel = [term for term in by_kernel if needs[term[0]] and term[0] not in wanted_by_formula]
+        # What is saved, and the order of the function's arguments.
+        read = {y for some in self.reads.values() for of_one in some.values() for y in of_one}
+        self.saved_tensors = [x for x in names if x in read and (x in tensors or x in self.results)]
+        self.saved_others = [x for x in self.arguments if x in read and x not in tensors]
+        self.order = self.arguments
+        if aten is not None:
+            of_tensors = {x: [y for y in self.reads[True].get(x, []) if y not in self.saved_others] for x in tensors}
+            inputs, self.saved_tensors = order_of(op, aten, of_tensors)
+            self.order = inputs + [x for x in self.arguments if x not in inputs]
+        self.slot = {x: slot for slot, x in enumerate(self.saved_tensors + self.saved_others)}
+
+        self.short = short
+        self.at_once: Any = at_once and at_once[0]
+        self.at_once_by = at_once[1] if at_once else []
+        self.may_sum = at_once is not None and broadcasts
+        # What a tangent must be is not what a gradient is, and is kept.
+        self.typed = mixed is not None or n > 1 or broadcasts
+        self.compiled = compiled
+        self.plans = {in_formula: _Made(partial(self.plan, in_formula)) for in_formula in (False, True)}
+
+    def plan(self, in_formula: bool, of_function: tuple[bool, ...]) -> _Plan:
+        needs = dict(zip(("", *self.order), of_function, strict=True))
+        reads = self.reads[in_formula]
+        read = {y for x in reads if needs[x] for y in reads[x]}
+        terms = [[term for term in of_result if needs[term.argument]] for of_result in self.terms]
+        by_formula = [x for x in self.by_formula[in_formula] if needs[x]]
+        by_kernel = [x for x in self.kernels if needs[x] and x not in by_formula]
         # A gradient is passed in place of what is not read, or, where its shape says what is summed, a tensor like it.
-        unread = [place for place in at_once_by if may_sum and place not in read]
-        like = {place: n + len(slots) + 2 + i for i, place in enumerate(unread)}
-        passed = [n + slots[place] if place in kept else like.get(place, 0) for place in read_by_kernels]
-        terms_wanted: Iterable[Any] = itertools.chain(*wanted, wanted_by_kernel)
-        of = sorted({place for place, *_ in terms_wanted})
-        all_at_once = call_at_once is not None and len(of) > 1
-        fits = not wanted_by_formula and (all_at_once or (wanted_by_kernel and not any(wanted)))
+        unread = [x for x in self.at_once_by if self.may_sum and x not in read]
+        grads, none = self.n, len(self.place)
+        passed = {x: grads + self.slot[x] for x in (*self.saved_others, *read)}
+        passed |= {x: grads + len(self.slot) + 2 + i for i, x in enumerate(unread)}
+        # Not `is_number`, which tells an overload from another one.
+        of_kernels = [passed.get(x, 0) for x in self.arguments if x != "is_number"]
+        of = [x for x in self.arguments if x in by_kernel or any(x == term.argument for some in terms for term in some)]
+        all_at_once = self.at_once is not None and len(of) > 1
+        fits = not by_formula and (all_at_once or (by_kernel and not any(terms)))
         return _Plan(
             needs,
-            _picker([place if place in read else nothing for place in saved_tensors]),
-            _picker([*saved_others, nothing + 2 if unread else nothing, nothing + 1]),
+            _picker([self.place[x] if x in read else none for x in self.saved_tensors]),
+            _picker([*map(self.place.__getitem__, self.saved_others), none + 2 if unread else none, none + 1]),
             unread,
-            wanted,
-            wanted_by_kernel,
-            wanted_by_formula,
-            _picker([*passed, *range(n)]),
-            (short or {}).get(tuple(arguments[place] for place in of)) if fits else None,
-            _picker([of.index(place) if place in of else len(of) for place in (-1, *order)]),
-            None if not may_sum or (all_at_once and wanted_by_kernel) else all_at_once,
+            terms,
+            by_kernel,
+            by_formula,
+            _picker([*of_kernels, *range(grads)]),
+            self.short.get(tuple(of)) if fits else None,
+            _picker([of.index(x) if x in of else len(of) for x in ("", *self.order)]),
+            None if not self.may_sum or (all_at_once and by_kernel) else all_at_once,
         )
 
-    plans, plans_in_formula = _Made(plan), _Made(partial(plan, in_formula=True))
-
-    def plan_of(needs: tuple[bool, ...]) -> _Plan:
-        made: _Plan = (plans_in_formula if compiled and private.decomposes(op) else plans)[needs]
+    def plan_of(self, needs: tuple[bool, ...]) -> _Plan:
+        made: _Plan = self.plans[self.compiled and private.decomposes(self.op)][needs]
         return made
 
-    def save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        now = plan_of(needs) if compiled else plans[needs]
+    def save(self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
+        now = self.plan_of(needs)
         values = inputs + results + (None, now)
         if now.unread:
-            values += ([values[place].shape for place in now.unread],)
+            values += ([values[self.place[x]].shape for x in now.unread],)
         return now.tensors(values), now.others(values)
 
-    def save_for_jvp(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        tensors, others = save(needs, inputs, results)
+    def save_for_jvp(
+        self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
+    ) -> tuple[Any, Any]:
+        tensors, others = self.save(needs, inputs, results)
         return tensors, (*others, [(y.shape, y.dtype) for y in results])
 
-    def passed_to_kernels(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    def values_of(self, saved: tuple[Any, ...], reads: Iterable[str]) -> list[Any]:
+        return [saved[self.slot[x]] for x in reads]
+
+    def vjp_by_short_way(self, saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Tensor | None, ...] | None:
+        now = saved[-1]
+        if now.short is None or grads[0] is None:
+            return None
+        values = self.passed_to_kernels(saved, grads)
+        if now.if_sums is not None:
+            is_small = now.if_sums and not private.traces() and grads[0].numel() <= _FEW
+            if now.if_sums != (is_small or self.sums(now, grads[0], values)):
+                return None
+        made = now.short(*values)
+        return None if made is None else now.gradients(made + (None,) if type(made) is tuple else (made, None))
+
+    def vjp(self, saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
+        gradients: dict[str, Tensor] = {}
+        now: _Plan = saved[-1]
+        if any(grad is not None for grad in grads):
+            made = self.in_one_pass(saved, grads)
+            if made is not None:
+                of_all = zip(self.at_once_by, made, strict=True)
+                gradients = {x: gradient for x, gradient in of_all if now.needs[x]}
+            else:
+                gradients = self.by_hand(saved, grads)
+                for x in now.by_kernel:
+                    gradient = self.through(self.kernels[x].times, grads, self.values_of(saved, self.kernels[x].reads))
+                    if gradient is not None:
+                        gradients[x] = gradient
+            if now.by_formula:
+                gradients.update(self.pulled(saved, grads))
+        return [gradients.get(x) for x in self.arguments]
+
+    def in_one_pass(self, saved: tuple[Any, ...], grads: tuple[Tensor | None, ...]) -> Sequence[Tensor] | None:
+        """Return the gradients ``at_once``, or None where that is not faster, or cannot."""
+        grad, *others = (grad for grad in grads if grad is not None)
+        if self.at_once is None or any(x.layout not in _DENSE for x in (grad, *others)):
+            return None
+        values = self.passed_to_kernels(saved, (grad, *grads[1:]))
+        count = len(saved[-1].by_kernel)
+        if self.sums(saved[-1], grad, values):
+            # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
+            can_sum = grad.device.type == "cpu" and grad.layout is torch.strided
+            fits = can_sum and (count > 0 if self.kernels else not private.traces())
+        else:
+            fits = count == len(self.kernels) > 1
+        return self.at_once(grads, *values[: -self.n]) if fits else None
+
+    def passed_to_kernels(self, saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return all arguments of the operator and the gradients, of which the first is not None."""
         values = grads + saved
         if shapes := saved[-2]:
@@ -277,120 +379,90 @@ def elementwise(
         picked: tuple[Any, ...] = saved[-1].passed(values)
         return picked
 
-    def product(x: Tensor, factor: Any) -> Tensor:
+    def sums(self, now: _Plan, grad: Tensor, values: Sequence[Any]) -> bool:
+        """Return whether a gradient that is wanted is summed, because its tensor was broadcast."""
+        shape = grad.shape
+        return self.may_sum and any(now.needs[x] and values[self.place[x]].shape != shape for x in self.at_once_by)
+
+    def by_hand(self, saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        """Return the sums, over the results, of gradients times partial derivatives by hand."""
+        gradients: dict[str, Tensor] = {}
+        for grad, terms in zip(grads, saved[-1].terms, strict=True):
+            if grad is None:
+                continue
+            for x, reads, factor_of in terms:
+                wide = grad.to(torch.promote_types(grad.dtype, self.mixed[x])) if x in self.mixed else grad
+                factor = factor_of(wide, *self.values_of(saved, reads))
+                if grad.is_complex():
+                    factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
+                # A literal 1 needs no multiplication; a symbolic one stays in the graph.
+                gradient = wide if type(factor) is int and factor == 1 else self.product(wide, factor)
+                gradients[x] = gradients[x] + gradient if x in gradients else gradient
+        return gradients
+
+    def product(self, x: Tensor, factor: Any) -> Tensor:
         # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor, and tensors of two
         # dtypes; `times` need not.
         both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
-        return times(x, factor) if both and not (broadcasts and x.shape != factor.shape) else x * factor
+        return self.times(x, factor) if both and not (self.broadcasts and x.shape != factor.shape) else x * factor
 
-    def sums(now: _Plan, grad: Tensor, values: Sequence[Any]) -> bool:
-        return may_sum and any(now.needs[place] and values[place].shape != grad.shape for place in at_once_by)
-
-    def in_one_pass(saved: tuple[Any, ...], grads: tuple[Tensor | None, ...]) -> Sequence[Tensor] | None:
-        """Return the gradients ``at_once``, or None where that is not faster, or cannot."""
-        grad, *others = (grad for grad in grads if grad is not None)
-        if call_at_once is None or any(x.layout not in _DENSE for x in (grad, *others)):
-            return None
-        values = passed_to_kernels(saved, (grad, *grads[1:]))
-        count = len(saved[-1].by_kernel)
-        if sums(saved[-1], grad, values):
-            # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
-            can_sum = grad.device.type == "cpu" and grad.layout is torch.strided
-            fits = can_sum and (count > 0 if by_kernel else not private.traces())
-        else:
-            fits = count == len(by_kernel) > 1
-        return call_at_once(grads, *values[:-n]) if fits else None
-
-    def through(kernel: Kernel, grads: Sequence[Tensor | None], values: tuple[Any, ...]) -> Tensor | None:
+    def through(self, kernel: Any, grads: Sequence[Tensor | None], values: Sequence[Any]) -> Tensor | None:
+        """Return what a kernel makes of the gradient of each result, also of one that is sparse."""
         if all(x is None or x.layout in _DENSE for x in grads):
             return kernel(grads, *values)
-        if n > 1:
+        if self.n > 1:
             return kernel([x if x is None or x.layout in _DENSE else x.to_dense() for x in grads], *values)
         x: Any = grads[0]
         return x * kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
 
-    def vjp_by_short_way(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Tensor | None, ...] | None:
-        now = saved[-1]
-        if now.short is None or grads[0] is None:
-            return None
-        values = passed_to_kernels(saved, grads) if saved[-2] else now.passed(grads + saved)
-        if now.if_sums is not None:
-            is_small = now.if_sums and not private.traces() and grads[0].numel() <= _FEW
-            if now.if_sums != (is_small or sums(now, grads[0], values)):
-                return None
-        made = now.short(*values)
-        return None if made is None else now.gradients(made + (None,) if type(made) is tuple else (made, None))
+    def pulled(self, saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> Iterable[tuple[str, Tensor]]:
+        """Return the gradients that the formula gives."""
+        if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
+            raise RuntimeError(
+                f"{name(self.op)}: on jagged nested tensors the formula has no derivative; call the operator on their "
+                "values(), or give it partial derivatives"
+            )
+        return pull(self.compute, self.given_to_formula(saved), saved[-1].by_formula, grads)
 
-    def vjp(saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
-        gradients: list[Tensor | None] = [None] * len(arguments)
-        now: _Plan = saved[-1]
-        wanted, wanted_by_kernel, wanted_by_formula = now.terms, now.by_kernel, now.by_formula
-        is_used = any(grad is not None for grad in grads)
-        made = in_one_pass(saved, grads) if is_used else None
-        if made is not None:
-            for place, gradient in zip(at_once_by, made, strict=True):
-                gradients[place] = gradient if now.needs[place] else None
-            wanted, wanted_by_kernel = [[] for _ in wanted], []
-        for grad, of_result in zip(grads, wanted, strict=True):
-            if grad is None:
-                continue
-            is_complex = grad.is_complex()
-            for place, function, pick in of_result:
-                x = grad
-                if mixed and arguments[place] in mixed:
-                    x = grad.to(torch.promote_types(grad.dtype, mixed[arguments[place]]))
-                factor = function(x, *pick(saved))
-                if is_complex:
-                    factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
-                # A literal 1 needs no multiplication; a symbolic one stays in the graph.
-                gradient = x if type(factor) is int and factor == 1 else product(x, factor)
-                before = gradients[place]
-                gradients[place] = gradient if before is None else before + gradient
-        for place, kernel, pick, _ in wanted_by_kernel if is_used else ():
-            gradients[place] = through(kernel, grads, pick(saved))
-        if wanted_by_formula and is_used:
-            if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
-                raise RuntimeError(
-                    f"{name(op)}: on jagged nested tensors the formula has no derivative; call the operator on "
-                    "their values(), or give it partial derivatives"
-                )
-            given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
-            for place, of_one in pull(compute, given, wanted_by_formula, grads):
-                gradients[place] = of_one
-        return gradients
+    def given_to_formula(self, saved: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(self.formula_reads, self.values_of(saved, self.formula_reads), strict=True))
 
-    def jvp(saved: tuple[Any, ...], *tangents: Tensor | None) -> Any:
-        now = plan_of((False, *(tangents[place] is not None for place in order)))
-        wanted, wanted_by_kernel, wanted_by_formula = now.terms, now.by_kernel, now.by_formula
+    def jvp(self, saved: tuple[Any, ...], *of_arguments: Tensor | None) -> Any:
+        tangents: dict[str, Any] = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
+        now = self.plan_of((False, *(x in tangents for x in self.order)))
 
-        def expanded(place: int) -> Any:
-            tangent: Any = tangents[place]
-            return tangent.expand(torch.broadcast_shapes(tangent.shape, saved[-1][0][0])) if broadcasts else tangent
+        def expanded(x: str) -> Any:
+            tangent = tangents[x]
+            return (
+                tangent.expand(torch.broadcast_shapes(tangent.shape, saved[-1][0][0])) if self.broadcasts else tangent
+            )
 
-        # By the places of the arguments, in whose order they are added.
-        products: list[dict[int, Tensor]] = [{} for _ in terms]
-        for of_result, of_terms in zip(products, wanted, strict=True):
-            for place, function, pick in of_terms:
-                tangent = expanded(place)
-                of_result[place] = product(tangent, function(tangent, *pick(saved)))
-        for place, _, pick, kernel in wanted_by_kernel:
+        products: list[dict[str, Tensor]] = [{} for _ in range(self.n)]
+        for of_result, terms in zip(products, now.terms, strict=True):
+            for x, reads, factor_of in terms:
+                tangent = expanded(x)
+                of_result[x] = self.product(tangent, factor_of(tangent, *self.values_of(saved, reads)))
+        for x in now.by_kernel:
+            kernel = self.kernels[x]
             for i, of_result in enumerate(products):
-                if not typed or saved[-1][i][1].is_floating_point:
-                    alone = [expanded(place) if i == j else None for j in range(n)]
-                    made = through(kernel, alone, pick(saved))
+                if not self.typed or saved[-1][i][1].is_floating_point:
+                    alone = [expanded(x) if i == j else None for j in range(self.n)]
+                    made = self.through(
+                        kernel.in_forward_mode or kernel.times, alone, self.values_of(saved, kernel.reads)
+                    )
                     if made is not None:
-                        of_result[place] = made
+                        of_result[x] = made
         sums: list[Any] = [
-            reduce(torch.add, [of_result[place] for place in sorted(of_result)]) if of_result else None
+            # In the order of the arguments.
+            reduce(torch.add, [of_result[x] for x in self.arguments if x in of_result]) if of_result else None
             for of_result in products
         ]
-        if wanted_by_formula:
-            of_tensors: Any = {place: tangents[place] for place in wanted_by_formula}
-            given = dict(zip(of_formula, pick_for_formula(saved), strict=True))
-            of_results = push(compute, given, of_tensors, saved[-1] if typed else None)
+        if now.by_formula:
+            of_tensors = {x: tangents[x] for x in now.by_formula}
+            of_results = push(self.compute, self.given_to_formula(saved), of_tensors, saved[-1] if self.typed else None)
             sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]
-        some: Any = next(tangent for tangent in tangents if tangent is not None)
-        if not typed:
+        some = next(iter(tangents.values()))
+        if not self.typed:
             return torch.zeros_like(some) if sums[0] is None else sums[0]
         typed_tangents = tuple(
             None
@@ -400,21 +472,7 @@ def elementwise(
             else of_result.sum_to_size(shape).to(dtype)
             for of_result, (shape, dtype) in zip(sums, saved[-1], strict=True)
         )
-        return typed_tangents if n > 1 else typed_tangents[0]
-
-    without = [argument for argument in tensors if argument not in reads]
-    rule = Rule(
-        save,
-        vjp,
-        jvp,
-        save_for_jvp=save_for_jvp if typed else None,
-        vjp_by_short_way=vjp_by_short_way if short else None,
-        node=node,
-        without=without,
-        instead=instead,
-        order=order,
-    )
-    register(op, rule, shortened)
+        return typed_tangents if self.n > 1 else typed_tangents[0]
 
 
 def _of_each_result(op: Any, argument: str, n: int, functions: Any) -> tuple[Any, ...]:
