@@ -860,6 +860,6 @@ def test_compiled_autograd_warns_of_nothing_of_the_layer():
     ):
         warnings.simplefilter("always")
         OURS["blend"](x, y, w).sum().backward()
-    assert not [warning for warning in of if "derivative.py" in str(warning.message)]
+    assert not [warning for warning in of if "_layer" in str(warning.message)]
     for leaf, gradient in zip((x, y, w), expected, strict=True):
         torch.testing.assert_close(leaf.grad, gradient)
