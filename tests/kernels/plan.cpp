@@ -50,7 +50,8 @@ std::string show(const Plan& plan) {
 
 // So many results, and elements of so many bytes.
 Computer computer(int results, const int* bytes) {
-  return {{}, {}, [](const Rows&, const Number*) {}, results, bytes};
+  const auto row = [](int64_t, void* const*, const Number*) {};
+  return {row, row, [](const Rows&, const Number*) {}, results, bytes};
 }
 
 // Which operands are moved and how, the extent of a tile, how many there are, all tiles, and all bytes.
@@ -183,6 +184,10 @@ void can_stream() {
     void* const data[] = {at(first), at(second), nullptr};
     expect("can stream", std::to_string(tiles.can_stream(computer(results, bytes), data, 3)), std::to_string(want));
   }
+  Computer without = computer(1, bytes);
+  without.stream = nullptr;
+  void* const data[] = {at(64), at(68), nullptr};
+  expect("can stream without it", std::to_string(tiles.can_stream(without, data, 3)), "0");
   for (const auto& [address, want] : {std::pair(0, 0), {4, 15}, {60, 1}, {62, 0}, {64, 0}})
     expect("before a line", std::to_string(Tiles::before_line(at(address), 4)), std::to_string(want));
 }
@@ -201,6 +206,16 @@ void packs_short_rows() {
       {{{10}, {{1}, {1}, {1}}}, "nothing 000, 10x1, 1x1 of 1 apart, 120"},
   };
   for (const auto& [layout, want] : table) expect("packs", show(Tiles(layout.plan(), packing), 3), want);
+  Computer some = computer(1, bytes);
+  some.shortest = 20;
+  const std::pair<int64_t, const char*> lengths[] = {
+      {19, "tiles 010, 19x215, 1x5 of 5 apart, 228000"},
+      {20, "nothing 000, 20x204, 1x5 of 5 apart, 240000"},
+  };
+  for (const auto& [length, want] : lengths) {
+    const Layout layout{{1000, length}, {{length, 1}, {30, 1}, {length, 1}}};
+    expect("packs rows that are too short", show(Tiles(layout.plan(), some), 3), want);
+  }
 }
 
 int main() {

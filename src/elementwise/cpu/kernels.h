@@ -76,6 +76,7 @@ template <class F, class... R, class... X, size_t... J, size_t... K>
 struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_sequence<K...>> {
   static constexpr int kResults = sizeof...(R);
   static constexpr int bytes[] = {sizeof(R)..., sizeof(X)...};
+  static constexpr int vector = kVector / std::max({sizeof(R)..., sizeof(X)...}); // elements
 
   template <class T>
   static Element<T>* at(void* const* data, int operand) {
@@ -91,9 +92,9 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
     stream_lines(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
   }
 
+  template <bool kOverlap>
   static void short_rows(const Rows& rows, const Number* numbers) {
-    constexpr int64_t kWidth = kVector / std::max({sizeof(R)..., sizeof(X)...});
-    widths<kWidth, true>(
+    widths<vector, true, kOverlap>(
         0, rows.count, rows.length, F(numbers), at<R>(rows.data, J)..., at<X>(rows.data, kResults + K)...,
         rows.pitch[J]..., rows.pitch[kResults + K]...);
   }
@@ -147,21 +148,27 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
     return sum;
   }
 
-  // The whole vectors of each row; of what is left half a vector of each, and so on.
-  template <int64_t kWidth, bool kWhole>
+  // The whole vectors of each row; of what is left half a vector of each, and so on. Or the last vector of each row
+  // overlaps the one before, which is a fifth of the code: no result may be an input then, nor a row less than a vector.
+  template <int64_t kWidth, bool kWhole, bool kOverlap>
   [[gnu::always_inline]] static inline void widths(
       int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in, Pitch<R>... out_pitch,
       Pitch<X>... in_pitch) {
-    const int64_t end = kWhole ? length - length % kWidth : i + kWidth;
+    const int64_t end = kOverlap ? length : kWhole ? length - length % kWidth : i + kWidth;
     if (i < end && end <= length) {
       const auto all_rows = [&](Element<R>*... to, const Element<X>*... from) {
         for (int64_t j = 0; j < count; j++, ((to += out_pitch), ...), ((from += in_pitch), ...))
-          for (int64_t k = i; k < end; k += kWidth) compute(kWidth, f, to + k..., from + k...);
+          for (int64_t k = i, next; k < end; k = next) {
+            compute(kWidth, f, to + k..., from + k...);
+            next = k + kWidth;
+            if (kOverlap && next < end) next = std::min(next, end - kWidth);
+          }
       };
       all_rows(out..., in...);
       i = end;
     }
-    if constexpr (kWidth > 1) widths<kWidth / 2, false>(i, count, length, f, out..., in..., out_pitch..., in_pitch...);
+    if constexpr (kWidth > 1 && !kOverlap)
+      widths<kWidth / 2, false, false>(i, count, length, f, out..., in..., out_pitch..., in_pitch...);
   }
 };
 
@@ -173,9 +180,12 @@ Computer computer(int32_t dtype) {
     using All = Loops<
         Bound<compute_t<T>, Kernel>, typename Kernel::template Results<T>, typename Kernel::template Inputs<T>,
         std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
-    chosen = {All::row, All::stream, nullptr, Kernel::kResults, All::bytes};
+    constexpr int order = derivatives::order<typename Kernel::Functor>;
+    constexpr bool is_derivative = order > 0;
+    chosen = {All::row, nullptr, nullptr, Kernel::kResults, All::bytes, is_derivative ? All::vector : 0};
+    if constexpr (order < 2) chosen.stream = All::stream;
 #if !defined(ELEMENTWISE_LONG_FUNCTORS)
-    chosen.short_rows = All::short_rows;
+    if constexpr (order < 2) chosen.short_rows = All::template short_rows<is_derivative>;
 #endif
   });
   return chosen;

@@ -62,7 +62,7 @@ class Run {
     if (one_row) {
       std::copy_n(rows.data, operands_, data);
       row(n[0] * n[1], data);
-    } else if (computer_.short_rows && n[0] < Tiles::kShort && n[1] > 1 && !stream_) {
+    } else if (computer_.short_rows && n[0] >= computer_.shortest && n[0] < Tiles::kShort && n[1] > 1 && !stream_) {
       computer_.short_rows(rows, task_.numbers);
     } else {
       for (int64_t j = 0; j < n[1]; j++) {

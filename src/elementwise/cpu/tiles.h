@@ -45,9 +45,10 @@ struct Tiles {
       widest = std::max<int64_t>(widest, computer.bytes[k]);
       bytes += computer.bytes[k] * plan.numel();
     }
-    const bool several = (any_moved || !computer.short_rows) && size[1] > 1;
+    const bool packs = !computer.short_rows || size[0] < computer.shortest;
+    const bool several = (any_moved || packs) && size[1] > 1;
     const bool short_rows = several && size[0] <= kPiece / 2;
-    const bool narrow = short_rows && (size[0] < kNarrow || !computer.short_rows);
+    const bool narrow = short_rows && (size[0] < kNarrow || packs);
     for (int k = 0; k < plan.operands && narrow; k++) moved[k] |= stride[k][1] != size[0];
     moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
     int64_t elements = kElements;
@@ -64,7 +65,7 @@ struct Tiles {
 
   // Whether results can be written past the cache. What is an input itself is in the cache already.
   bool can_stream(const Computer& computer, void* const* data, int operands) const {
-    bool can = size[0] >= kStreamedRow;
+    bool can = computer.stream && size[0] >= kStreamedRow;
     for (int k = 0; k < computer.results; k++) {
       can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
       can &= std::find(data + computer.results, data + operands, data[k]) == data + operands;
