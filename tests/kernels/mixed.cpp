@@ -132,7 +132,8 @@ void run(
 template <class Kernel, class T>
 void run_all(size_t place) {
   constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
-  const int64_t sizes[][2] = {{1, 1}, {37, 1}, {5003, 1}, {9000, 1}, {100, 30}, {5, 200}, {70, 90}, {130, 90}, {27, 60}, {1, 70}};
+  const int64_t sizes[][2] = {{1, 1},   {37, 1},  {5003, 1}, {9000, 1}, {100, 30},
+                              {5, 200}, {70, 90}, {130, 90}, {27, 60},  {1, 70}};
   for (const auto& size : sizes)
     for (int i = 0; i < 24; i++)
       run<Kernel, T>(

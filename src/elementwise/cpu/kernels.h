@@ -87,11 +87,6 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
     compute(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
   }
 
-  // A line of the narrowest result at a time is computed in the cache, and then written past it.
-  static void stream(int64_t n, void* const* data, const Number* numbers) {
-    stream_lines(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
-  }
-
   template <bool kOverlap>
   static void short_rows(const Rows& rows, const Number* numbers) {
     widths<vector, true, kOverlap>(
@@ -124,32 +119,9 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   }
 #endif
 
-  [[gnu::always_inline]] static inline void stream_lines(int64_t n, F f, Element<R>*... out, const Element<X>*... in) {
-    constexpr int64_t kElements = kLine / std::min({sizeof(R)...});
-    for (int64_t i = 0; i < n; i += kElements) {
-      alignas(kLine) char block[kElements * (0 + ... + sizeof(R))];
-      compute(kElements, f, reinterpret_cast<Element<R>*>(block + kElements * bytes_before(J))..., in + i...);
-      (stream_block<kElements>(block + kElements * bytes_before(J), out + i), ...);
-    }
-  }
-
-  template <int64_t kElements, class T>
-  [[gnu::always_inline]] static inline void stream_block(const char* block, Element<T>* to) {
-    if (kResults == 1 || reinterpret_cast<uintptr_t>(to) % kLine == 0) { // others than the first may not be aligned
-      write_past_cache<kElements * sizeof(T)>(block, to);
-    } else {
-      std::memcpy(to, block, kElements * sizeof(T));
-    }
-  }
-
-  static constexpr int64_t bytes_before(size_t result) {
-    int64_t sum = 0;
-    for (size_t k = 0; k < result; k++) sum += bytes[k];
-    return sum;
-  }
-
   // The whole vectors of each row; of what is left half a vector of each, and so on. Or the last vector of each row
-  // overlaps the one before, which is a fifth of the code: no result may be an input then, nor a row less than a vector.
+  // overlaps the one before, which is a fifth of the code: no result may be an input then, nor a row less than a
+  // vector.
   template <int64_t kWidth, bool kWhole, bool kOverlap>
   [[gnu::always_inline]] static inline void widths(
       int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in, Pitch<R>... out_pitch,
@@ -182,8 +154,7 @@ Computer computer(int32_t dtype) {
         std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
     constexpr int order = derivatives::order<typename Kernel::Functor>;
     constexpr bool is_derivative = order > 0;
-    chosen = {All::row, nullptr, nullptr, Kernel::kResults, All::bytes, is_derivative ? All::vector : 0};
-    if constexpr (order < 2) chosen.stream = All::stream;
+    chosen = {All::row, nullptr, Kernel::kResults, All::bytes, is_derivative ? All::vector : 0};
 #if !defined(ELEMENTWISE_LONG_FUNCTORS)
     if constexpr (order < 2) chosen.short_rows = All::template short_rows<is_derivative>;
 #endif

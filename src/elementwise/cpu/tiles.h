@@ -65,7 +65,7 @@ struct Tiles {
 
   // Whether results can be written past the cache. What is an input itself is in the cache already.
   bool can_stream(const Computer& computer, void* const* data, int operands) const {
-    bool can = computer.stream && size[0] >= kStreamedRow;
+    bool can = size[0] >= kStreamedRow;
     for (int k = 0; k < computer.results; k++) {
       can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
       can &= std::find(data + computer.results, data + operands, data[k]) == data + operands;
