@@ -168,9 +168,11 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
   }
 };
 
-// 1 of the first order, and of what is no derivative.
+// 0 of what is no derivative.
 template <class F>
-constexpr int order = 1;
+constexpr int order = 0;
+template <class F, class Arguments, class MoreGrads, int... places>
+constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
 

@@ -11,6 +11,7 @@
 #include "elementwise/bound_functor.h"
 #include "elementwise/cpu/convert.h"
 #include "elementwise/cpu/run.h"
+#include "elementwise/derivatives.h"
 #ifdef ELEMENTWISE_CUDA_ON_HOST
 #include "elementwise/cuda/launch.h"
 #endif
@@ -113,7 +114,7 @@ void run(
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
   cuda::kernels[place](task, nullptr);
 #else
-  const cpu::Computer computer = cpu::isa().computers[place](kOrdinal<T>);
+  const cpu::Computer computer = cpu::isa().computer(place)(kOrdinal<T>);
   const cpu::Tiles tiles(plan, computer);
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
@@ -131,7 +132,8 @@ void run(
 template <class Kernel, class T>
 void run_all(size_t place) {
   constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
-  const int64_t sizes[][2] = {{1, 1}, {37, 1}, {5003, 1}, {9000, 1}, {100, 30}, {5, 200}, {70, 90}, {27, 60}, {1, 70}};
+  const int64_t sizes[][2] = {{1, 1},   {37, 1},  {5003, 1}, {9000, 1}, {100, 30},
+                              {5, 200}, {70, 90}, {130, 90}, {27, 60},  {1, 70}};
   for (const auto& size : sizes)
     for (int i = 0; i < 24; i++)
       run<Kernel, T>(
@@ -144,10 +146,7 @@ template <class... Kernel>
 void run_kernels(List<Kernel...>) {
   size_t place = 0;
   const auto of_one = [&]<class One>(One) {
-    run_all<One, float16>(place);
-    run_all<One, bfloat16>(place);
-    run_all<One, float>(place);
-    run_all<One, double>(place);
+    [&]<class... T>(List<T...>) { (run_all<One, T>(place), ...); }(typename One::Dtypes{});
     place++;
   };
   (of_one(Kernel{}), ...);
@@ -162,7 +161,7 @@ int main() {
     std::fprintf(stderr, "%s\n", error.what());
     return 77;
   }
-  run_kernels(KernelsOf<mixed::Operators>{});
+  run_kernels(KernelsOf<WithDerivatives<mixed::Operators>>{});
   std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
   return failures > 0;
 }

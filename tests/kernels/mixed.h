@@ -1,4 +1,4 @@
-// Operators whose operands differ in dtype, that have several results, and tensors that may be absent.
+// Operators whose operands differ in dtype, that have several results, and tensors that may be absent; and derivatives.
 #pragma once
 
 #include <cmath>
@@ -44,13 +44,13 @@ struct Shift {
 
 namespace mixed {
 
-using elementwise::functional, elementwise::Operator;
+using elementwise::differentiable, elementwise::functional, elementwise::Operator;
 
 // clang-format off
 using Operators = elementwise::List<
-    Operator<"keep(Tensor x, Tensor keep, float scale)", Keep, functional>,
+    Operator<"keep(Tensor x, Tensor keep, float scale)", Keep, functional | differentiable>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional>,
-    Operator<"both(Tensor a, Tensor b)", Both, functional>,
+    Operator<"both(Tensor a, Tensor b)", Both, functional | differentiable>,
     Operator<"count(Tensor n, Tensor x, float w)", Count, functional>,
     Operator<"shift(Tensor? bias, Tensor x, Tensor? n=None)", Shift, functional>
 >;

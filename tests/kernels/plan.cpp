@@ -50,7 +50,7 @@ std::string show(const Plan& plan) {
 
 // So many results, and elements of so many bytes.
 Computer computer(int results, const int* bytes) {
-  return {{}, {}, [](const Rows&, const Number*) {}, results, bytes};
+  return {{}, [](const Rows&, const Number*) {}, results, bytes};
 }
 
 // Which operands are moved and how, the extent of a tile, how many there are, all tiles, and all bytes.
@@ -192,7 +192,7 @@ void can_stream() {
 // A computer that has nothing for short rows is given none: each operand is packed, or is one row already.
 void packs_short_rows() {
   const int bytes[] = {4, 4, 4};
-  const Computer packing{{}, {}, nullptr, 1, bytes};
+  const Computer packing{{}, nullptr, 1, bytes};
   const std::pair<Layout, const char*> table[] = {
       {{{1000, 15}, {{15, 1}, {40, 1}, {20, 1}}}, "tiles 011, 15x273, 1x4 of 4 apart, 180000"},
       {{{1000, 255}, {{255, 1}, {300, 1}, {255, 1}}}, "tiles 010, 255x16, 1x63 of 63 apart, 3060000"},
@@ -201,6 +201,16 @@ void packs_short_rows() {
       {{{10}, {{1}, {1}, {1}}}, "nothing 000, 10x1, 1x1 of 1 apart, 120"},
   };
   for (const auto& [layout, want] : table) expect("packs", show(Tiles(layout.plan(), packing), 3), want);
+  Computer some = computer(1, bytes);
+  some.shortest = 20;
+  const std::pair<int64_t, const char*> lengths[] = {
+      {19, "tiles 010, 19x215, 1x5 of 5 apart, 228000"},
+      {20, "nothing 000, 20x204, 1x5 of 5 apart, 240000"},
+  };
+  for (const auto& [length, want] : lengths) {
+    const Layout layout{{1000, length}, {{length, 1}, {30, 1}, {length, 1}}};
+    expect("packs rows that are too short", show(Tiles(layout.plan(), some), 3), want);
+  }
 }
 
 int main() {

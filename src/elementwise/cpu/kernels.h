@@ -76,6 +76,7 @@ template <class F, class... R, class... X, size_t... J, size_t... K>
 struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_sequence<K...>> {
   static constexpr int kResults = sizeof...(R);
   static constexpr int bytes[] = {sizeof(R)..., sizeof(X)...};
+  static constexpr int vector = kVector / std::max({sizeof(R)..., sizeof(X)...}); // elements
 
   template <class T>
   static Element<T>* at(void* const* data, int operand) {
@@ -86,14 +87,9 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
     compute(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
   }
 
-  // A line of the narrowest result at a time is computed in the cache, and then written past it.
-  static void stream(int64_t n, void* const* data, const Number* numbers) {
-    stream_lines(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
-  }
-
+  template <bool kOverlap>
   static void short_rows(const Rows& rows, const Number* numbers) {
-    constexpr int64_t kWidth = kVector / std::max({sizeof(R)..., sizeof(X)...});
-    widths<kWidth, true>(
+    widths<vector, true, kOverlap>(
         0, rows.count, rows.length, F(numbers), at<R>(rows.data, J)..., at<X>(rows.data, kResults + K)...,
         rows.pitch[J]..., rows.pitch[kResults + K]...);
   }
@@ -123,45 +119,28 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   }
 #endif
 
-  [[gnu::always_inline]] static inline void stream_lines(int64_t n, F f, Element<R>*... out, const Element<X>*... in) {
-    constexpr int64_t kElements = kLine / std::min({sizeof(R)...});
-    for (int64_t i = 0; i < n; i += kElements) {
-      alignas(kLine) char block[kElements * (0 + ... + sizeof(R))];
-      compute(kElements, f, reinterpret_cast<Element<R>*>(block + kElements * bytes_before(J))..., in + i...);
-      (stream_block<kElements>(block + kElements * bytes_before(J), out + i), ...);
-    }
-  }
-
-  template <int64_t kElements, class T>
-  [[gnu::always_inline]] static inline void stream_block(const char* block, Element<T>* to) {
-    if (kResults == 1 || reinterpret_cast<uintptr_t>(to) % kLine == 0) { // others than the first may not be aligned
-      write_past_cache<kElements * sizeof(T)>(block, to);
-    } else {
-      std::memcpy(to, block, kElements * sizeof(T));
-    }
-  }
-
-  static constexpr int64_t bytes_before(size_t result) {
-    int64_t sum = 0;
-    for (size_t k = 0; k < result; k++) sum += bytes[k];
-    return sum;
-  }
-
-  // The whole vectors of each row; of what is left half a vector of each, and so on.
-  template <int64_t kWidth, bool kWhole>
+  // The whole vectors of each row; of what is left half a vector of each, and so on. Or the last vector of each row
+  // overlaps the one before, which is a fifth of the code: no result may be an input then, nor a row less than a
+  // vector.
+  template <int64_t kWidth, bool kWhole, bool kOverlap>
   [[gnu::always_inline]] static inline void widths(
       int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in, Pitch<R>... out_pitch,
       Pitch<X>... in_pitch) {
-    const int64_t end = kWhole ? length - length % kWidth : i + kWidth;
+    const int64_t end = kOverlap ? length : kWhole ? length - length % kWidth : i + kWidth;
     if (i < end && end <= length) {
       const auto all_rows = [&](Element<R>*... to, const Element<X>*... from) {
         for (int64_t j = 0; j < count; j++, ((to += out_pitch), ...), ((from += in_pitch), ...))
-          for (int64_t k = i; k < end; k += kWidth) compute(kWidth, f, to + k..., from + k...);
+          for (int64_t k = i, next; k < end; k = next) {
+            compute(kWidth, f, to + k..., from + k...);
+            next = k + kWidth;
+            if (kOverlap && next < end) next = std::min(next, end - kWidth);
+          }
       };
       all_rows(out..., in...);
       i = end;
     }
-    if constexpr (kWidth > 1) widths<kWidth / 2, false>(i, count, length, f, out..., in..., out_pitch..., in_pitch...);
+    if constexpr (kWidth > 1 && !kOverlap)
+      widths<kWidth / 2, false, false>(i, count, length, f, out..., in..., out_pitch..., in_pitch...);
   }
 };
 
@@ -173,9 +152,11 @@ Computer computer(int32_t dtype) {
     using All = Loops<
         Bound<compute_t<T>, Kernel>, typename Kernel::template Results<T>, typename Kernel::template Inputs<T>,
         std::make_index_sequence<Kernel::kResults>, std::make_index_sequence<Kernel::kInputs>>;
-    chosen = {All::row, All::stream, nullptr, Kernel::kResults, All::bytes};
+    constexpr int order = derivatives::order<typename Kernel::Functor>;
+    constexpr bool is_derivative = order > 0;
+    chosen = {All::row, nullptr, Kernel::kResults, All::bytes, is_derivative ? All::vector : 0};
 #if !defined(ELEMENTWISE_LONG_FUNCTORS)
-    chosen.short_rows = All::short_rows;
+    if constexpr (order < 2) chosen.short_rows = All::template short_rows<is_derivative>;
 #endif
   });
   return chosen;

@@ -62,7 +62,7 @@ class Run {
     if (one_row) {
       std::copy_n(rows.data, operands_, data);
       row(n[0] * n[1], data);
-    } else if (computer_.short_rows && n[0] < Tiles::kShort && n[1] > 1 && !stream_) {
+    } else if (computer_.short_rows && n[0] >= computer_.shortest && n[0] < Tiles::kShort && n[1] > 1 && !stream_) {
       computer_.short_rows(rows, task_.numbers);
     } else {
       for (int64_t j = 0; j < n[1]; j++) {
@@ -75,25 +75,23 @@ class Run {
       if (tiles_.moved[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
   }
 
-  // Adjacent elements. Past the cache go whole lines of results, which need not be read before they are overwritten.
+  // Adjacent elements. Where results are written past the cache, they are computed a piece at a time.
   void row(int64_t n, void** data) {
-    if (stream_) {
-      const int64_t before = std::min(n, Tiles::before_line(data[0], computer_.bytes[0]));
-      if (before > 0) {
-        computer_.row(before, data, task_.numbers);
-        advance(data, before);
+    if (!stream_) return computer_.row(n, data, task_.numbers);
+    const int64_t before = Tiles::before_line(data[0], computer_.bytes[0]);
+    void* at[kMaxOperands];
+    for (int k = 0; k < operands_; k++)
+      at[k] = k < computer_.results ? packed(k, Tiles::kStreamedPiece * sizeof(double)) : data[k];
+    for (int64_t piece = before > 0 ? before : Tiles::kStreamedPiece; n > 0; piece = Tiles::kStreamedPiece) {
+      piece = std::min(n, piece);
+      computer_.row(piece, at, task_.numbers);
+      for (int k = 0; k < computer_.results; k++) mover_[k]->stream(at[k], 0, piece, data[k]);
+      for (int k = 0; k < operands_; k++) {
+        void*& next = k < computer_.results ? data[k] : at[k];
+        next = static_cast<std::byte*>(next) + piece * computer_.bytes[k];
       }
-      const int64_t lines = (n - before) / kLine * kLine; // so many elements are lines, whatever their size
-      computer_.stream(lines, data, task_.numbers);
-      n -= before + lines;
-      if (n == 0) return;
-      advance(data, lines);
+      n -= piece;
     }
-    computer_.row(n, data, task_.numbers);
-  }
-
-  void advance(void** data, int64_t n) const {
-    for (int k = 0; k < operands_; k++) data[k] = static_cast<std::byte*>(data[k]) + n * computer_.bytes[k];
   }
 
   // Pieces are so short that what is moved is still in the nearest cache when it is computed. Where results are written

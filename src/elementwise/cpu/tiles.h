@@ -45,9 +45,10 @@ struct Tiles {
       widest = std::max<int64_t>(widest, computer.bytes[k]);
       bytes += computer.bytes[k] * plan.numel();
     }
-    const bool several = (any_moved || !computer.short_rows) && size[1] > 1;
+    const bool packs = !computer.short_rows || size[0] < computer.shortest;
+    const bool several = (any_moved || packs) && size[1] > 1;
     const bool short_rows = several && size[0] <= kPiece / 2;
-    const bool narrow = short_rows && (size[0] < kNarrow || !computer.short_rows);
+    const bool narrow = short_rows && (size[0] < kNarrow || packs);
     for (int k = 0; k < plan.operands && narrow; k++) moved[k] |= stride[k][1] != size[0];
     moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
     int64_t elements = kElements;

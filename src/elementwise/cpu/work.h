@@ -22,10 +22,10 @@ struct Computer {
   // n adjacent elements of each operand.
   using Row = void (*)(int64_t n, void* const* data, const Number* numbers);
   Row row;
-  Row stream;                                                  // the same, and writes past the cache
   void (*short_rows)(const Rows& rows, const Number* numbers); // null: short rows are packed, and then are one
   int results;
   const int* bytes; // of an element of each operand
+  int shortest = 0; // of short rows: those of fewer elements are packed, too
 };
 
 // The computer of an operator for a dtype.
