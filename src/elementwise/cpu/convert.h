@@ -33,11 +33,14 @@ inline float widen(bfloat16 x) {
   return bits_as<float>(uint32_t{x.bits} << 16);
 }
 
-inline bfloat16 narrow(float x, To<bfloat16>) {
+// The upper half is the bfloat16.
+inline uint32_t rounded_to_bfloat16(float x) {
   const uint32_t bits = bits_as<uint32_t>(x);
-  const uint32_t high = bits >> 16;
-  const uint32_t rounded = (bits + (0x7fff + (high & 1))) >> 16;
-  return {static_cast<uint16_t>(std::isnan(x) ? high | 0x40 : rounded)};
+  return std::isnan(x) ? bits | 0x400000 : bits + (0x7fff + (bits >> 16 & 1));
+}
+
+inline bfloat16 narrow(float x, To<bfloat16>) {
+  return {static_cast<uint16_t>(rounded_to_bfloat16(x) >> 16)};
 }
 
 #if defined(__ARM_FP16_FORMAT_IEEE)
@@ -111,7 +114,7 @@ inline float16 narrow(float x, To<float16>) {
 #endif
 #endif
 
-#if defined(__F16C__) // GCC 12 does not vectorise the conversions of float16 by itself
+#if defined(__F16C__)
 
 // A vector of elements as they are computed with. GCC keeps the array in a register, and the loop over it is one
 // instruction.
@@ -120,11 +123,12 @@ constexpr int kLanes = 16;
 #else
 constexpr int kLanes = 8;
 #endif
-template <class C>
+template <class C, int n = kLanes>
 struct Lanes {
-  alignas(4 * kLanes) C lane[kLanes];
+  alignas(sizeof(C) * n) C lane[n];
 };
 
+// GCC 12 does not vectorise the conversions of float16 by itself.
 inline Lanes<float> load_float16(const void* from) {
   Lanes<float> to;
 #if defined(ELEMENTWISE_WIDE)
