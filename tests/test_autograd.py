@@ -76,6 +76,8 @@ def test_nothing_is_recorded_without_need(device, call):
         assert not call(a, b).requires_grad
     with torch.inference_mode():
         assert call(a, b).is_inference()
+        with torch.enable_grad():
+            assert not call(a, b).requires_grad
 
 
 @each(RETURNING)

@@ -127,6 +127,8 @@ packed = []
 with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x), torch.profiler.profile():
     muladd().mymul(x, y)
 assert [z.data_ptr() for z in packed] == [y.data_ptr(), x.data_ptr()]
+with torch.inference_mode(), torch.enable_grad():
+    assert not muladd().mymuladd(x, y, y).requires_grad
 """,
         tmp_path / "stderr",
     )

@@ -3,6 +3,7 @@
 import inspect
 import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,26 @@ def test_results_are_freed():
         for _ in range(50):
             call()
         assert resident() - before < 20 * a.nbytes
+
+
+def test_a_tensor_is_kept_while_it_is_read():
+    """Not its object alone, in which another thread could put another tensor: that is refused, as where ATen reads."""
+    a, b, other = (torch.ones(1 << 22) for _ in range(3))
+    refused = threading.Event()
+
+    def compute():
+        for _ in range(1000):
+            if not refused.is_set():
+                muladd_nb.mymul(a, b)
+
+    def swap():
+        try:
+            torch.utils.swap_tensors(a, other)
+        except RuntimeError:
+            refused.set()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    while thread.is_alive():
+        swap()
+    assert refused.is_set()

@@ -23,9 +23,9 @@ from .operator import Form
 from .recording import recorders
 
 _REACHES_TENSORS = _C.set_up(private, Tensor, Parameter)
-_C.note_inference_mode()
-with torch.inference_mode():
-    _C.note_inference_mode()
+for enabled in False, True:
+    with torch.inference_mode(enabled):
+        _C.note_inference_mode()
 
 
 class Way(NamedTuple):

@@ -48,8 +48,8 @@ struct Torch {
   size_t implementation;       // where in an object the address of its tensor's implementation is, or 0
   std::vector<Question> of_keys, others;
   PyObject *Tensor, *Parameter;
-  PyObject* autocasts;                     // a function
-  PyObject *is_neg, *requires_grad, *data; // names
+  PyObject *autocasts, *is_inference_mode_enabled; // functions
+  PyObject *is_neg, *requires_grad, *data;         // names
 };
 
 inline Torch& torch() {
@@ -110,6 +110,12 @@ inline bool is_observed() {
 // On any device.
 inline bool autocasts() {
   return !is_at_rest() && Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False;
+}
+
+// Is nothing recorded, whatever requires grad? Inference mode excludes the keys of autograd, also where grad mode is on.
+inline bool is_below_autograd() {
+  if (!torch().dispatch_keys.empty()) return (dispatch_keys().excluded & torch().inference_mode.excluded) != 0;
+  return Object(PyObject_CallNoArgs(torch().is_inference_mode_enabled)).get() != Py_False;
 }
 
 // See Tensor::bump_version. Torch's function counts below autograd's keys, too, where ATen's operators do not.
@@ -212,6 +218,7 @@ inline void define_questions(nanobind::module_& m) {
     set.Tensor = kept(tensor);
     set.Parameter = kept(parameter);
     set.autocasts = kept(known.attr("autocasts"));
+    set.is_inference_mode_enabled = kept(known.attr("is_inference_mode_enabled"));
     set.is_neg = PyUnicode_InternFromString("is_neg");
     set.requires_grad = PyUnicode_InternFromString("requires_grad");
     set.data = PyUnicode_InternFromString("data");

@@ -63,7 +63,9 @@ class Stack {
 
   // Replaces the arguments by the results.
   void run(const KernelOfLibrary& kernel) {
-    const WithoutLock unlocked(numel_ > kLong);
+    const bool is_long = numel_ > kLong;
+    if (is_long) own_tensors();
+    const WithoutLock unlocked(is_long);
     kernel.call(values_);
   }
 
@@ -88,6 +90,7 @@ class Stack {
         value = torch::stable::detail::from(std::nullopt);
         if (x == Py_None) return;
         StableIValue& of_tensor = kind == Kind::optional ? optional_[optional_count_++] : value;
+        of_tensors_[tensors_count_] = &of_tensor;
         of_tensor = torch::stable::detail::from(push_tensor(x));
         if (kind == Kind::optional) value = torch::stable::detail::from(&of_tensor);
         return;
@@ -109,9 +112,21 @@ class Stack {
     return tensor.get();
   }
 
+  // While this does not hold the lock, other threads may give an object another tensor (torch.utils.swap_tensors).
+  void own_tensors() {
+    for (int i = 0; i < tensors_count_; i++) {
+      AtenTensorHandle own;
+      TORCH_ERROR_CODE_CHECK(
+          aoti_torch_new_tensor_handle(torch::stable::detail::to<AtenTensorHandle>(*of_tensors_[i]), &own));
+      own_[i] = OwnTensor(own);
+      *of_tensors_[i] = torch::stable::detail::from(own);
+    }
+  }
+
   static constexpr int64_t kLong = 1 << 12; // elements that take longer than to release the lock
 
   StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
+  StableIValue* of_tensors_[kMaxOperands]; // where among these
   int count_ = 0, tensors_count_ = 0, optional_count_ = 0;
   OwnTensor own_[kMaxOperands];
   bool is_plain_ = true;
@@ -142,7 +157,7 @@ struct Way {
     });
     if (kernel == kernels.end()) return nullptr;
     if (!stack.requires_grad()) return run(**kernel, stack, out);
-    if (out != Py_None) return nullptr;
+    if (out != Py_None || is_below_autograd()) return nullptr;
     if (aten && stack.numel() <= kMostComputedTwice && (asks_autocast || !autocasts()))
       return record_by_aten(**kernel, stack, args);
     return recorder ? record(Object(run(**kernel, stack, out)), args) : nullptr;
