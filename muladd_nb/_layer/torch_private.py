@@ -123,12 +123,8 @@ if _find("torch.autograd.forward_ad:_current_level", CALLS) is None:
 # The same, and more, by functions of torch's C++: Python takes half of a small call to ask (measured).
 is_neg = _address("_ZN2at6native6is_negERKNS_6TensorE", CALLS)  # at::native::is_neg(const Tensor&)
 requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)  # c10::TensorImpl::requires_grad()
-function_modes = _address(
-    "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS
-)  # PythonTorchFunctionTLS::stack_len()
-has_callbacks = _address(
-    "_ZN2at12hasCallbacksEv", CALLS
-)  # at::hasCallbacks(): of profilers, and all else that observes
+function_modes = _address("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS)  # how many there are
+has_callbacks = _address("_ZN2at12hasCallbacksEv", CALLS)  # of profilers, and all else that observes
 bump_version = _address("_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE", CALLS)  # counts a write
 set_data = _address("_ZNK2at10TensorBase8set_dataERKS0_", CALLS)  # at::TensorBase::set_data(const TensorBase&)
 wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_Wrap(TensorBase&&): makes it an object
@@ -136,7 +132,7 @@ wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_
 _KEYS = "_ZN3c104impl26raw_local_dispatch_key_setE"
 dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
 # For who looks where an object has its tensor. On a newer torch the stable ABI has functions for both ways.
-examples = [torch.empty(0), torch.empty(0)] if _version <= NEWEST else []
+example = torch.empty(0) if _version <= NEWEST else None
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
 # What `op.redispatch` calls: without that step through Python, 0.3 us a call.
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))

@@ -11,23 +11,6 @@
 
 namespace elementwise {
 
-inline Operand operand(std::string_view name, AtenTensorHandle handle) {
-  Operand x{name};
-  int64_t *sizes, *strides;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle, &x.dim));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle, &sizes));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle, &strides));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle, &x.dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle, &x.device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &x.device_index));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle, &x.offset));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle, &x.storage_bytes));
-  x.element_bytes = static_cast<int64_t>(aoti_torch_dtype_element_size(x.dtype));
-  x.sizes = sizes;
-  x.strides = strides;
-  return x;
-}
-
 // Counts a write in less time, or returns false. Python sets it, where it knows how (python/ask_torch.h).
 inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
 
@@ -50,7 +33,20 @@ class Tensor {
   }
 
   Operand operand(std::string_view name) const {
-    return elementwise::operand(name, handle_);
+    Operand x{name};
+    int64_t *sizes, *strides;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle_, &x.dim));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle_, &sizes));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle_, &strides));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(handle_, &x.dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle_, &x.device_type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle_, &x.device_index));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle_, &x.offset));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle_, &x.storage_bytes));
+    x.element_bytes = static_cast<int64_t>(aoti_torch_dtype_element_size(x.dtype));
+    x.sizes = sizes;
+    x.strides = strides;
+    return x;
   }
 
   const void* data() const {

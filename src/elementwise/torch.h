@@ -34,7 +34,6 @@ class Call {
   template <unsigned form>
   Call(const Description* of_kernels, std::integral_constant<unsigned, form>, const StableIValue* stack)
       : signature_(of_kernels->signature), caller_{signature_, form} {
-    [[maybe_unused]] Tensor scalars[form & tensor_numbers ? kMaxArguments : 1];
     size_t absent = 0;
     for (int i = 0, input = 0, number = 0, optional = 0; i < signature_.count; i++) {
       const Argument& argument = signature_.arguments[i];
@@ -53,19 +52,13 @@ class Call {
       } else if (argument.kind == Kind::boolean) {
         numbers_[number++].integer = torch::stable::detail::to<bool>(stack[i]);
       } else if constexpr (form & tensor_numbers) {
-        scalars[number++] = Tensor(stack[i]);
+        numbers_[number++].real = read(argument.name, Tensor(stack[i]));
       } else {
         numbers_[number++].real = torch::stable::detail::to<double>(stack[i]);
       }
     }
     op_ = of_kernels + absent;
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
-    if constexpr (form & tensor_numbers)
-      for (int i = 0, number = 0; i < signature_.count; i++) {
-        const Argument& argument = signature_.arguments[i];
-        if (argument.kind == Kind::real) numbers_[number].real = read(argument.name, scalars[number]);
-        number += !argument.is_tensor();
-      }
   }
 
   // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape.

@@ -60,7 +60,7 @@ struct Operands {
         if (argument.is_list) name.append("[").append(std::to_string(&x - argument.tensors.data())).append("]");
         if (!x.defined()) contract::fail_none(op, name);
         tensors.push_back(&x);
-        operands.push_back(operand(name, x.get()));
+        operands.push_back(Tensor(x.get()).operand(name));
       }
   }
   Operands(const Operands&) = delete; // an operand has the name that is here
@@ -161,7 +161,7 @@ inline torch::stable::Tensor empty(
     if (result.is_cpu()) cpu::on_fresh_output(result.mutable_data_ptr(), result.numel() * result.element_size());
     return result;
   } catch (const std::exception&) {
-    Operand result = operand("out", like.get());
+    Operand result = Tensor(like.get()).operand("out");
     if (dtype) result.dtype = static_cast<int32_t>(*dtype);
     result.dim = static_cast<int64_t>(sizes.size());
     result.sizes = sizes.data();

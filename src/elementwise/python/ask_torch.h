@@ -49,7 +49,6 @@ struct Torch {
   std::vector<Question> of_keys, others;
   PyObject *Tensor, *Parameter;
   PyObject *autocasts, *is_inference_mode_enabled; // functions
-  PyObject *is_neg, *requires_grad, *data;         // names
 };
 
 inline Torch& torch() {
@@ -112,7 +111,7 @@ inline bool autocasts() {
   return !is_at_rest() && Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False;
 }
 
-// Is nothing recorded, whatever requires grad? Inference mode excludes the keys of autograd, also where grad mode is on.
+// Is nothing recorded, whatever requires grad? Inference mode excludes the keys of autograd, and grad mode may be on.
 inline bool is_below_autograd() {
   if (!torch().dispatch_keys.empty()) return (dispatch_keys().excluded & torch().inference_mode.excluded) != 0;
   return Object(PyObject_CallNoArgs(torch().is_inference_mode_enabled)).get() != Py_False;
@@ -152,7 +151,7 @@ inline Object object_of(OwnTensor tensor) {
 
 // Returns whether it worked, and if not, Python has set an error.
 inline bool set_data(PyObject* object, OwnTensor value) {
-  if (!torch().in_c.set_data) return PyObject_SetAttr(object, torch().data, object_of(std::move(value)).get()) == 0;
+  if (!torch().in_c.set_data) return PyObject_SetAttrString(object, "data", object_of(std::move(value)).get()) == 0;
   OwnTensor own;
   torch().in_c.set_data(tensor_of(object, own).get(), value.get());
   return true;
@@ -160,30 +159,25 @@ inline bool set_data(PyObject* object, OwnTensor value) {
 
 inline bool requires_grad(PyObject* object, Tensor tensor) {
   if (torch().in_c.requires_grad) return torch().in_c.requires_grad(*reinterpret_cast<void* const*>(tensor.get()));
-  return Object(PyObject_GetAttr(object, torch().requires_grad)).get() != Py_False;
+  return Object(PyObject_GetAttrString(object, "requires_grad")).get() != Py_False;
 }
 
 inline bool is_negated(PyObject* object, Tensor tensor) {
   if (torch().in_c.is_neg) return torch().in_c.is_neg(tensor.get());
-  return Object(PyObject_CallMethodObjArgs(object, torch().is_neg, nullptr)).get() != Py_False;
+  return Object(PyObject_CallMethod(object, "is_neg", nullptr)).get() != Py_False;
 }
 
 inline PyObject* kept(nanobind::handle object) {
   return object.is_none() ? nullptr : object.inc_ref().ptr();
 }
 
-// Looks into some tensors for the address of the implementation, which they tell as `_cdata`.
-inline size_t find_implementation(const nanobind::list& tensors) {
-  namespace nb = nanobind;
-  const size_t size = tensors.size() ? nb::cast<size_t>(tensors[0].type().attr("__basicsize__")) : 0;
-  for (size_t at = sizeof(void*); at + sizeof(void*) <= size; at += sizeof(void*)) {
-    const bool has_all = std::all_of(tensors.begin(), tensors.end(), [at](const nb::handle tensor) {
-      const auto* const word = reinterpret_cast<const uintptr_t*>(reinterpret_cast<const char*>(tensor.ptr()) + at);
-      return *word == nb::cast<uintptr_t>(tensor.attr("_cdata"));
-    });
-    if (has_all) return at;
-  }
-  return 0;
+// Looks into a tensor for the address of the implementation, which it tells as `_cdata`.
+inline size_t find_implementation(const nanobind::handle tensor) {
+  const auto* const words = reinterpret_cast<const uintptr_t*>(tensor.ptr());
+  const auto size = nanobind::cast<size_t>(tensor.type().attr("__basicsize__"));
+  const auto* const end = words + size / sizeof(*words);
+  const auto* const found = std::find(words, end, nanobind::cast<uintptr_t>(tensor.attr("_cdata")));
+  return found == end ? 0 : (found - words) * sizeof(*words);
 }
 
 inline void define_questions(nanobind::module_& m) {
@@ -205,7 +199,8 @@ inline void define_questions(nanobind::module_& m) {
     address(set.in_c.to_object, "to_object");
     if (set.in_c.bump_version) bumps_version = bump_version;
     set.dispatch_keys = nb::cast<std::string>(known.attr("dispatch_keys"));
-    set.implementation = find_implementation(known.attr("examples"));
+    if (const nb::object example = known.attr("example"); !example.is_none())
+      set.implementation = find_implementation(example);
     const auto ask = [&known](std::vector<Torch::Question>& questions, const char* name) {
       for (const nb::handle question : known.attr(name)) {
         const nb::object object = question[0], key = question[1];
@@ -219,9 +214,6 @@ inline void define_questions(nanobind::module_& m) {
     set.Parameter = kept(parameter);
     set.autocasts = kept(known.attr("autocasts"));
     set.is_inference_mode_enabled = kept(known.attr("is_inference_mode_enabled"));
-    set.is_neg = PyUnicode_InternFromString("is_neg");
-    set.requires_grad = PyUnicode_InternFromString("requires_grad");
-    set.data = PyUnicode_InternFromString("data");
     return (set.implementation || set.in_c.from_object) && (set.in_c.wrap || set.in_c.to_object);
   });
   // Called before inference mode, and in it: notes what that changes, whatever else is on.

@@ -123,7 +123,7 @@ class Stack {
     }
   }
 
-  static constexpr int64_t kLong = 1 << 12; // elements that take longer than to release the lock
+  static constexpr int64_t kLong = 1 << 13; // elements that take longer than to release the lock
 
   StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
   StableIValue* of_tensors_[kMaxOperands]; // where among these
