@@ -89,3 +89,29 @@ def test_cuda_kernels_are_for_the_gpu_that_is_there_or_else_for_all(tmp_path, sa
     assert done.returncode == 0, done.stdout
     found = re.findall(r"\d+", done.stdout.partition("architectures:")[2].partition("\n\n")[0])
     assert found[:3] == architectures
+
+
+FUNCTOR = """
+#include "elementwise/operator.h"
+using elementwise::List, elementwise::Optional, elementwise::Results;
+struct Clip {
+  template <class C>
+  ELEMENTWISE_FUNCTION Results<C, bool> operator()(int8_t q, C x, Optional<C> by, C limit) const {
+    return {by.value_or(x) * C(q), x > limit};
+  }
+};
+using Kernel = elementwise::Operator<
+    "clip(Tensor q, Tensor x, Tensor? by, float limit)", Clip, elementwise::functional>::Kernel;
+static_assert(std::is_same_v<Kernel::Inputs<float>, List<int8_t, float, float>>);
+static_assert(std::is_same_v<Kernel::Results<float>, List<float, bool>>);
+"""
+
+
+@pytest.mark.slow
+@needs("nvcc")
+def test_nvcc_reads_the_dtypes_of_a_functor_as_the_host_compiler_does(tmp_path):
+    source = tmp_path / "functor.cu"
+    source.write_text(FUNCTOR)
+    command = ["nvcc", "-std=c++20", "-arch=sm_90", f"-I{ROOT / 'src'}", "-c", source, "-o", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -55,14 +55,15 @@ struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
 
-// A functor that is no template of C alone has one result, and all its arguments are C.
+// A functor that is no template of C alone has one result, and all its arguments are C. nvcc 13 takes the address
+// alone, without decltype, for an error.
 template <class F, size_t kArguments>
 struct Of {
   using Results = List<AnyC>;
   using Arguments = Repeated<AnyC, kArguments>;
 };
 template <class F, size_t kArguments>
-  requires requires { &F::template operator()<AnyC>; }
+  requires requires { typename Read<decltype(&F::template operator()<AnyC>)>; }
 struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {};
 
 template <size_t place, class... P>
