@@ -88,6 +88,7 @@ def elementwise(
     kernels: Mapping[str, Partial] | None = None,
     short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
     at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
+    value_and_tangent: tuple[Any, Sequence[str], Sequence[torch.dtype]] | None = None,
     formula: Callable[..., Any] | None = None,
     compiled: bool = False,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
@@ -118,6 +119,9 @@ def elementwise(
     at_once
         What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
         and all arguments. On the CPU it sums what was broadcast.
+    value_and_tangent
+        An operator that returns the result and its tangent, from all arguments and a tangent of each of these tensors;
+        and the dtypes that it is for.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
@@ -422,6 +426,7 @@ def elementwise(
         order=order,
         save_for_jvp=save_for_jvp if typed else save,
         vjp_by_short_way=vjp_by_short_way if short else None,
+        forward_mode_at_once=_dual_of(op, *value_and_tangent) if value_and_tangent else None,
         shortened=shortened,
     )
 
@@ -788,6 +793,39 @@ def _push(
     ]
 
 
+def _dual_of(
+    op: Any, value_and_tangent: Any, by: Sequence[str], dtypes: Sequence[torch.dtype]
+) -> Callable[..., Tensor | None]:
+    """Return what computes a dual result below Autograd in one call, or returns None where that cannot."""
+    arguments = private.arguments(op)
+    tensors = [place for place, x in enumerate(arguments) if str(x.type) in _TENSOR]
+    places = [place for place in tensors if arguments[place].name in by]
+    redispatch = private.redispatch(value_and_tangent)
+
+    def dual_of(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
+        # What is recorded in reverse mode at this level needs the tangents one by one.
+        if args[places[0]].dtype not in dtypes or private.is_recorded(args):
+            return None
+        if any(args[place].layout is not torch.strided or args[place].is_inference() for place in tensors):
+            return None
+        duals = {place: forward_ad.unpack_dual(args[place], level=0) for place in tensors}
+        given = [place for place, dual in duals.items() if dual.tangent is not None]
+        if not given or not {*given} <= {*places}:
+            return None
+        tangents: list[Any] = [
+            duals[place].primal.new_zeros(()).expand(args[place].shape) if tangent is None else tangent
+            for place in places
+            for tangent in [duals[place].tangent]
+        ]
+        if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((duals[places[0]].primal, *tangents)):
+            return None
+        primals = [duals[place].primal if place in duals else x for place, x in enumerate(args)]
+        made: Tensor = forward_ad.make_dual(*redispatch(private.below_autograd(keyset), *primals, *tangents), level=0)
+        return made
+
+    return dual_of
+
+
 def _register(
     op: Any,
     save: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]],
@@ -802,6 +840,7 @@ def _register(
     check_tangent: Callable[..., None] | None = None,
     save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None,
     vjp_by_short_way: Callable[..., tuple[Tensor | None, ...] | None] | None = None,
+    forward_mode_at_once: Callable[..., Tensor | None] | None = None,
     shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
 ) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
@@ -884,6 +923,8 @@ def _register(
         if refuse_tangents and dual and any(map(_has_tangent, args)):
             refuse_tangents()
         refuse(args)
+        if dual and forward_mode_at_once and (made := forward_mode_at_once(keyset, args)) is not None:
+            return made
         below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region that the forward one did not.
