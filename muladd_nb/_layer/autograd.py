@@ -56,7 +56,7 @@ def register(form: Form) -> None:
         kernels=kernels,
         short=_short(form),
         at_once=at_once,
-        value_and_tangent=None if compiled or promises.partials else _value_and_tangent(form),
+        value_and_tangent=_value_and_tangent(form),
         formula=_made_of_family(form) if form.is_jvp else promises.formula if compiled or lacks_some else None,
         compiled=compiled,
         times=times,
@@ -175,10 +175,12 @@ def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Te
     return at_once, all_gradients.by
 
 
-def _value_and_tangent(form: Form) -> tuple[Any, Sequence[str], Sequence[torch.dtype]] | None:
-    """Return what computes an operator's result and tangent in one pass, the tensors that have one, and its dtypes."""
-    one = None if form.by else form.family.get(("",))
-    return None if one is None else (one.op, [x for x in form.inputs if (x,) in form.family], one.dtypes)
+def _value_and_tangent(form: Form) -> tuple[Any, Sequence[str], Sequence[torch.dtype], bool] | None:
+    """Return what computes an operator's result and tangent in one pass, and when: see ``derivative.elementwise``."""
+    promises, one = form.promises, None if form.by else form.family.get(("",))
+    if one is None or promises.fused == "formula" or (promises.partials and not promises.one_pass):
+        return None
+    return one.op, [x for x in form.inputs if (x,) in form.family], one.dtypes, not promises.partials
 
 
 def _made_of_family(form: Form) -> Callable[..., Any]:

@@ -88,7 +88,7 @@ def elementwise(
     kernels: Mapping[str, Partial] | None = None,
     short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
     at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
-    value_and_tangent: tuple[Any, Sequence[str], Sequence[torch.dtype]] | None = None,
+    value_and_tangent: tuple[Any, Sequence[str], Sequence[torch.dtype], bool] | None = None,
     formula: Callable[..., Any] | None = None,
     compiled: bool = False,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
@@ -121,7 +121,7 @@ def elementwise(
         and all arguments. On the CPU it sums what was broadcast.
     value_and_tangent
         An operator that returns the result and its tangent, from all arguments and a tangent of each of these tensors;
-        and the dtypes that it is for.
+        the dtypes that it is for; and whether it is for compiled programs, too.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
@@ -794,7 +794,7 @@ def _push(
 
 
 def _dual_of(
-    op: Any, value_and_tangent: Any, by: Sequence[str], dtypes: Sequence[torch.dtype]
+    op: Any, value_and_tangent: Any, by: Sequence[str], dtypes: Sequence[torch.dtype], compiled: bool
 ) -> Callable[..., Tensor | None]:
     """Return what computes a dual result below Autograd in one call, or returns None where that cannot."""
     arguments = private.arguments(op)
@@ -804,7 +804,7 @@ def _dual_of(
 
     def dual_of(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
         # What is recorded in reverse mode at this level needs the tangents one by one.
-        if args[places[0]].dtype not in dtypes or private.is_recorded(args):
+        if args[places[0]].dtype not in dtypes or private.is_recorded(args) or (private.traces() and not compiled):
             return None
         if any(args[place].layout is not torch.strided or args[place].is_inference() for place in tensors):
             return None
