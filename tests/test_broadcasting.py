@@ -5,7 +5,9 @@ import itertools
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, vjp, vmap
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -130,6 +132,37 @@ class Called(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names = [*getattr(self, "names", []), func.name()]
         return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("shapes", [((5, 3), (5, 3), (5, 3)), *SHAPES], ids=str)
+def test_in_forward_mode_value_and_tangent_come_of_one_kernel(device, shapes):
+    args, tangents = tensors(shapes, device), tensors(shapes, device)
+    for with_tangent in itertools.product((False, True), repeat=3):
+        if not any(with_tangent):
+            continue
+        with forward_ad.dual_level():
+            pairs = zip(args, tangents, with_tangent, strict=True)
+            duals = [forward_ad.make_dual(x, t) if has else x for x, t, has in pairs]
+            with Called() as called:
+                made = ops.mymuladd.Tensor(*duals)
+            ours, right = (forward_ad.unpack_dual(y) for y in (made, reference(*duals)))
+        assert [name for name in called.names if "muladd_nb" in name] == ["muladd_nb::_mymuladd_jvp.Tensor"]
+        assert torch.equal(ours.primal, ops.mymuladd.Tensor(*args))
+        torch.testing.assert_close(ours.tangent, right.tangent)
+
+
+def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(device):
+    """16 bits, what is recorded in reverse mode as well, and tangents that are of a subclass of their own."""
+    a, b, c, t = tensors([(5, 3)] * 4, device)
+    leaf, leaf_tangent = a.clone().requires_grad_(), t.clone().requires_grad_()
+    for x, tangent in (a.half(), t.half()), (leaf, t), (a, leaf_tangent), (a, TwoTensor(t, t)):
+        other, third = b.to(x.dtype), c.to(x.dtype)
+        with forward_ad.dual_level(), Called() as called:
+            made = forward_ad.unpack_dual(ops.mymuladd.Tensor(forward_ad.make_dual(x, tangent), other, third)).tangent
+        assert not any("jvp" in name for name in getattr(called, "names", []))
+        assert type(made) is type(tangent) and made.requires_grad == tangent.requires_grad
+        whole, expected = (y.a if isinstance(y, TwoTensor) else y for y in (made, tangent * other))
+        torch.testing.assert_close(whole, expected)
 
 
 SUMMED = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from inspect import Parameter, Signature
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from . import contract, derivative
 from ._library import implement, namespace
 from .formula import checked_formula
-from .operator import TABLE, Form
+from .forward_mode import dual_of
+from .operator import TABLE, Form, by_position
 from .partials import Kernel, Partial, elementwise
 from .short_way import before, caller
 
@@ -56,7 +58,8 @@ def register(form: Form) -> None:
         kernels=kernels,
         short=_short(form),
         at_once=at_once,
-        formula=promises.formula if compiled or lacks_some else None,
+        in_forward_mode=_value_and_tangent(form),
+        formula=_made_of_family(form) if form.is_jvp else promises.formula if compiled or lacks_some else None,
         compiled=compiled,
         times=times,
         node=promises.node,
@@ -82,7 +85,7 @@ def _always(constant: float) -> Callable[[], float]:
 
 def _kernels(form: Form) -> dict[str, Partial]:
     """Return what the derivatives by each input read, and what computes them: operators of the form's family."""
-    if len(form.family) < 2:
+    if len(form.family) < 2 or form.is_jvp:
         return {}
     order, of = len(form.by), form.family[()]
     arguments = [*form.kinds]
@@ -172,6 +175,31 @@ def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Te
         return call(*arguments, *(gradients if form.of_c == [0] else _with_zeros(gradients, form.of_c)))
 
     return at_once, all_gradients.by
+
+
+def _value_and_tangent(form: Form) -> Callable[..., Tensor | None] | None:
+    """Return what computes the operator's result and its tangent by one kernel, where there is one and it is faster."""
+    promises, one = form.promises, None if form.by else form.family.get(("",))
+    if one is None or promises.fused == "formula" or (promises.partials and not promises.one_pass):
+        return None
+    by = [x for x in form.inputs if (x,) in form.family]
+    return dual_of(form.op, one.op, by, one.dtypes, compiled=not promises.partials)
+
+
+def _made_of_family(form: Form) -> Callable[..., Any]:
+    """Return that, made of the operator and the derivatives by each tensor."""
+    operator = form.family[()]
+    call, n = by_position(operator.op, operator.op), len(operator.kinds)
+    by_each = [form.family[x,].op for x in operator.inputs if (x,) in form.family]
+
+    def formula(*args: Any) -> tuple[Tensor, Tensor]:
+        inputs, tangents = args[:n], args[n:]
+        terms = [times(*inputs, tangent) for times, tangent in zip(by_each, tangents, strict=True)]
+        tangent = reduce(torch.add, terms)
+        return call(*inputs).expand(tangent.shape), tangent  # under vmap the tangents may be more than the inputs
+
+    formula.__signature__ = Signature([Parameter(x, Parameter.POSITIONAL_OR_KEYWORD) for x in form.kinds])  # type: ignore[attr-defined]
+    return formula
 
 
 def _times_product(higher: Form, n: int, first_by: int, before: list[int], place: int) -> Kernel:

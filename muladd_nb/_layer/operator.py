@@ -98,7 +98,8 @@ class Form:
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
     shape. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
     are made of the functor: the partial derivatives times the gradients, by the arguments that they are by, an empty
-    name where a call says it, and by several names all gradients in one pass; by none the operator itself. Of these
+    name where a call says it, and by several names all gradients in one pass; by none the operator itself, and by one
+    empty name it and its tangent. Of these
     ``by`` has the arguments, ``reads`` those that it reads beside the gradient, and ``constant`` the partial
     derivative, where it is the same everywhere.
     """
@@ -122,6 +123,11 @@ class Form:
     def has_all_gradients(self) -> bool:
         """Whether its results are the gradients by several arguments, each of the shape of its own."""
         return len(self.by) > 1 and "" not in self.by
+
+    @cached_property
+    def is_jvp(self) -> bool:
+        """Whether its results are the operator's and its tangent."""
+        return self.by == ("",)
 
     @cached_property
     def name(self) -> str:

@@ -64,6 +64,7 @@ def elementwise(
     kernels: Mapping[str, Partial] | None = None,
     short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
     at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
+    in_forward_mode: Callable[..., Tensor | None] | None = None,
     formula: Callable[..., Any] | None = None,
     compiled: bool = False,
     times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
@@ -94,6 +95,8 @@ def elementwise(
     at_once
         What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
         and all arguments. On the CPU it sums what was broadcast.
+    in_forward_mode
+        What computes a dual result by one kernel: see ``forward_mode.py``.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that are among neither.
@@ -150,6 +153,7 @@ def elementwise(
             rule.jvp,
             save_for_jvp=rule.save_for_jvp if rule.typed else None,
             vjp_by_short_way=rule.vjp_by_short_way if short else None,
+            in_forward_mode=in_forward_mode,
             node=node,
             without=rule.without,
             instead=instead,

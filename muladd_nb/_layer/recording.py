@@ -45,6 +45,7 @@ class Rule:
     jvp: Callable[..., Any]
     save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None  # by default the same
     vjp_by_short_way: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
+    in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
     check_tangent: Callable[..., None] | None = None  # given an argument's place, all arguments and the results
     node: str | None = None  # what grad_fn is called, without Backward
     without: Sequence[str] = ()  # arguments that have no gradient: to ask for one is an error
@@ -73,6 +74,8 @@ def register(
         dual = private.may_be_dual()
         if refuse_tangents and dual and any(map(has_tangent, args)):
             refuse_tangents()
+        if dual and rule.in_forward_mode and (made := rule.in_forward_mode(keyset, args)) is not None:
+            return made
         below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region that the forward one did not.

@@ -12,7 +12,7 @@ import pkgutil
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
@@ -153,6 +153,7 @@ SingleLevelFunction = _find(
 _node_of = _getter("torch.autograd.function:Function", "_backward_cls", CALLS)
 record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
+_dispatch_keys = _find("torch._C:_dispatch_keys", FORWARD_MODE)
 _set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
 
 # What compiled autograd asks of every function, which those for a single level do not answer.
@@ -328,6 +329,11 @@ def has_tangent(tensor: Tensor) -> bool:
     """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
     # torch takes no jagged tensor apart, and makes no dual one.
     return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
+
+
+def dispatch_alike(tensors: Iterable[Tensor]) -> bool:
+    """Return whether a call on one of these tensors goes to the kernels that it would go to on the others."""
+    return transforms_active() or len({_dispatch_keys(x).raw_repr() for x in tensors}) == 1
 
 
 def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,11 @@
 // The gradients have the shapes of x and y: where one was broadcast, they are summed in the same pass. Where f has
 // several results, there is a gradient for each that is of C, grad0, grad1 and so on, and what they make is added up.
 //
-// These are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by y is
+// In forward mode one gives the value and its tangent, if f has one result and no tensor that may be absent:
+//
+//   _f_jvp(Tensor x, Tensor y, Tensor tangent0, Tensor tangent1)
+//
+// The others are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by y is
 // grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
 #pragma once
 
@@ -168,9 +172,40 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
   }
 };
 
+// The functor of value and tangent, by the arguments in these places.
+template <class F, class Arguments, class Index, class MoreTangents, int... places>
+struct Forward;
+template <class F, class... P, size_t... I, size_t... more, int... places>
+struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<more...>, places...> {
+  using dtypes = typename Floats<typename DtypesOf<F>::type, 2>::type;
+
+  template <class C>
+  ELEMENTWISE_FUNCTION Results<C, C> operator()(
+      With<P, C>... arguments, C tangent, std::enable_if_t<(more + 1 > 0), C>... tangents) const {
+    const auto result = F{}(dual<P, I>(arguments, OfEach<C, 1 + sizeof...(more)>{{tangent, tangents...}})...);
+    return {result.value, {result.derivative}};
+  }
+
+ private:
+  template <class Parameter, int place, class C>
+  ELEMENTWISE_FUNCTION static auto dual(With<Parameter, C> x, const OfEach<C, sizeof...(places)>& tangents) {
+    if constexpr (std::is_same_v<Parameter, parameters::AnyC>) {
+      constexpr int before = (0 + ... + (places < place)); // of the arguments that have a tangent
+      if constexpr (((place == places) || ...))
+        return Dual<C>{x, tangents.grad[before]};
+      else
+        return Dual<C>{x, 0};
+    } else {
+      return x;
+    }
+  }
+};
+
 // 0 of what is no derivative.
 template <class F>
 constexpr int order = 0;
+template <class F, class Arguments, class Index, class MoreTangents, int... places>
+constexpr int order<Forward<F, Arguments, Index, MoreTangents, places...>> = 2;
 template <class F, class Arguments, class MoreGrads, int... places>
 constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
@@ -179,6 +214,7 @@ constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...
 // Writes the declaration of a derivative of f: its arguments, without defaults, and the gradients.
 constexpr size_t write(
     char* to, const Signature& of, std::string_view what, std::string_view by, int grads, int order) {
+  const std::string_view given = order < 0 ? "tangent" : "grad";
   size_t size = 0;
   const auto append = [&](std::string_view text) {
     for (const char character : text) {
@@ -210,7 +246,7 @@ constexpr size_t write(
   constexpr std::string_view numbers = "012345678";
   for (int i = 0; i < grads; i++) {
     append(i ? ", Tensor " : "Tensor ");
-    append_name("grad", grads > 1 ? numbers.substr(i, 1) : "");
+    append_name(given, grads > 1 ? numbers.substr(i, 1) : "");
   }
   for (int i = 0; order > 1 && i < order; i++) {
     append(", int ");
@@ -221,7 +257,7 @@ constexpr size_t write(
 }
 template <const Signature& of, int grads, int order, int by = -1>
 constexpr auto declaration() {
-  constexpr std::string_view whats[] = {"_gradients", "_by_", "_second", "_third"}, what = whats[order];
+  constexpr std::string_view whats[] = {"_jvp", "_gradients", "_by_", "_second", "_third"}, what = whats[order + 1];
   constexpr std::string_view name = by < 0 ? std::string_view() : of.arguments[by < 0 ? 0 : by].name;
   Literal<write(nullptr, of, what, name, grads, order) + 1> to;
   write(to.text, of, what, name, grads, order);
@@ -275,6 +311,18 @@ struct AllGradients : Operator<
   static constexpr int like[] = {Op::signature.tensors_before(places)...};
 };
 
+template <class Op, int... places>
+struct ForwardMode
+    : Operator<
+          declaration<Op::signature, sizeof...(places), -1>(),
+          Forward<
+              typename Op::Functor, ArgumentsOf<Op>, std::make_index_sequence<Op::signature.count>,
+              std::make_index_sequence<sizeof...(places) - 1>, places...>,
+          kForms<Op>> {
+  using Of = Op;
+  static constexpr std::array<int, 1> by{-1};
+};
+
 // Whether an operator is differentiated by an argument: a tensor of C.
 template <class Op, size_t place>
 constexpr bool has_derivative() {
@@ -287,6 +335,15 @@ constexpr bool has_derivative() {
 template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
   return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
+}
+template <class Op, int... place>
+auto forward_mode(List<FirstDerivative<Op, place>...>) {
+  constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;
+  constexpr bool fits = count > 0 && inputs <= kMaxInputs && inputs + 2 <= kMaxOperands;
+  if constexpr (fits && Op::signature.optional == 0 && Op::Kernel::kResults == 1)
+    return List<ForwardMode<Op, place...>>{};
+  else
+    return List<>{};
 }
 template <class Op, int... place>
 auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
@@ -318,7 +375,7 @@ auto family() {
         "leave that out of its row in src/operators.h");
     const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
     using First = decltype(with_gradients<Op>(by_each));
-    return Joined<First, List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
+    return Joined<First, decltype(forward_mode<Op>(by_each)), List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
   } else {
     return List<>{};
   }

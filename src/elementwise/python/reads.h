@@ -213,10 +213,10 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
 
 } // namespace reads
 
-// Those of a derivative of the first order; others are said to read everything.
+// Those of a partial derivative of the first order; others are said to read everything.
 template <class Op, size_t order>
 Reads reads_of(const std::array<int, order>& by) {
-  if (order > 1) return {};
+  if (order > 1 || by[0] < 0) return {};
   return reads::of<typename Op::Functor>(
       typename Op::Kernel::Parameters::Arguments{}, std::make_index_sequence<Op::signature.count>{}, by[0]);
 }

@@ -1,0 +1,48 @@
+"""Forward mode in one call: an operator's result and its tangent, of one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import torch_private as private
+
+
+def dual_of(
+    op: Any, value_and_tangent: Any, by: Sequence[str], dtypes: Sequence[torch.dtype], *, compiled: bool
+) -> Callable[..., Tensor | None]:
+    """Return what computes a dual result below Autograd, given its keys and all arguments, or returns None.
+
+    That is by an operator that takes the arguments, and a tangent of each in ``by``, if they are of these dtypes, and
+    nothing is recorded in reverse mode, which needs the tangents one by one; in compiled programs if ``compiled``.
+    """
+    arguments = private.arguments(op)
+    tensors = [place for place, x in enumerate(arguments) if "Tensor" in str(x.type)]
+    places = [place for place in tensors if arguments[place].name in by]
+    redispatch = private.redispatch(value_and_tangent)
+
+    def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
+        if args[places[0]].dtype not in dtypes or private.is_recorded(args) or (private.traces() and not compiled):
+            return None
+        if any(args[place].layout is not torch.strided or args[place].is_inference() for place in tensors):
+            return None
+        pairs = {place: forward_ad.unpack_dual(args[place], level=0) for place in tensors}
+        given = {place for place, pair in pairs.items() if pair.tangent is not None}
+        if not given or not given <= {*places}:
+            return None
+        tangents: list[Any] = [
+            pairs[place].tangent if place in given else pairs[place].primal.new_zeros(()).expand(args[place].shape)
+            for place in places
+        ]
+        if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
+            return None
+        primals = [pairs[place].primal if place in pairs else x for place, x in enumerate(args)]
+        made = redispatch(private.below_autograd(keyset), *primals, *tangents)
+        result: Tensor = forward_ad.make_dual(*made, level=0)
+        return result
+
+    return dual
