@@ -63,8 +63,9 @@ def register(
     """
     several = len(private.results(op)) > 1
     apply = recorders[op] = _function(op, rule)
-    at_this_level = private.TRANSFORMS.refusal(name(op)) or private.record_at_this_level
-    refuse_tangents = private.FORWARD_MODE.refusal(name(op))
+    refuse_transforms, refuse_tangents = private.TRANSFORMS.refusal(name(op)), private.FORWARD_MODE.refusal(name(op))
+    at_this_level = refuse_transforms or private.record_at_this_level
+    in_forward_mode = None if refuse_transforms or refuse_tangents else rule.in_forward_mode
     uncast = by_position(autocast.define_uncast(op), op)
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
@@ -74,7 +75,7 @@ def register(
         dual = private.may_be_dual()
         if refuse_tangents and dual and any(map(has_tangent, args)):
             refuse_tangents()
-        if dual and rule.in_forward_mode and (made := rule.in_forward_mode(keyset, args)) is not None:
+        if dual and in_forward_mode and (made := in_forward_mode(keyset, args)) is not None:
             return made
         below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
