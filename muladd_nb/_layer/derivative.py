@@ -415,6 +415,9 @@ def elementwise(
         return typed_tangents if n > 1 else typed_tangents[0]
 
     without = [argument for argument in tensors if argument not in reads]
+    forward_mode_at_once = None
+    if value_and_tangent and not private.TRANSFORMS.lacking():
+        forward_mode_at_once = _dual_of(op, *value_and_tangent)
     _register(
         op,
         save,
@@ -426,7 +429,7 @@ def elementwise(
         order=order,
         save_for_jvp=save_for_jvp if typed else save,
         vjp_by_short_way=vjp_by_short_way if short else None,
-        forward_mode_at_once=_dual_of(op, *value_and_tangent) if value_and_tangent else None,
+        forward_mode_at_once=forward_mode_at_once,
         shortened=shortened,
     )
 
