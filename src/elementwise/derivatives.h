@@ -12,8 +12,8 @@
 //
 //   _f_jvp(Tensor x, Tensor y, Tensor tangent0, Tensor tangent1)
 //
-// The others are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by y is
-// grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
+// The others are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by
+// y is grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
 #pragma once
 
 #include <array>
@@ -205,7 +205,7 @@ struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<mor
 template <class F>
 constexpr int order = 0;
 template <class F, class Arguments, class Index, class MoreTangents, int... places>
-constexpr int order<Forward<F, Arguments, Index, MoreTangents, places...>> = 2;
+constexpr int order<Forward<F, Arguments, Index, MoreTangents, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, int... places>
 constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
@@ -312,13 +312,12 @@ struct AllGradients : Operator<
 };
 
 template <class Op, int... places>
-struct ForwardMode
-    : Operator<
-          declaration<Op::signature, sizeof...(places), -1>(),
-          Forward<
-              typename Op::Functor, ArgumentsOf<Op>, std::make_index_sequence<Op::signature.count>,
-              std::make_index_sequence<sizeof...(places) - 1>, places...>,
-          kForms<Op>> {
+struct ForwardMode : Operator<
+                         declaration<Op::signature, sizeof...(places), -1>(),
+                         Forward<
+                             typename Op::Functor, ArgumentsOf<Op>, std::make_index_sequence<Op::signature.count>,
+                             std::make_index_sequence<sizeof...(places) - 1>, places...>,
+                         kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, 1> by{-1};
 };
