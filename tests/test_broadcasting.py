@@ -151,6 +151,13 @@ def test_in_forward_mode_value_and_tangent_come_of_one_kernel(device, shapes):
         torch.testing.assert_close(ours.tangent, right.tangent)
 
 
+def test_in_forward_mode_a_mistake_is_told_in_the_words_of_the_operator(device):
+    a, b = tensors([(3, 4), (2, 4)], device)
+    shapes = r"^mymuladd: a, b and c must have shapes that broadcast, got \[3, 4\], \[2, 4\] and \[3, 4\]$"
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match=shapes):
+        ops.mymuladd.Tensor(forward_ad.make_dual(a, a), b, a)
+
+
 def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(device):
     """16 bits, what is recorded in reverse mode as well, and tangents that are of a subclass of their own."""
     a, b, c, t = tensors([(5, 3)] * 4, device)

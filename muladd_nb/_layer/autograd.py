@@ -182,8 +182,7 @@ def _value_and_tangent(form: Form) -> Callable[..., Tensor | None] | None:
     promises, one = form.promises, None if form.by else form.family.get(("",))
     if one is None or promises.fused == "formula" or (promises.partials and not promises.one_pass):
         return None
-    by = [x for x in form.inputs if (x,) in form.family]
-    return dual_of(form.op, one.op, by, one.dtypes, compiled=not promises.partials)
+    return dual_of(form, one, compiled=not promises.partials)
 
 
 def _made_of_family(form: Form) -> Callable[..., Any]:

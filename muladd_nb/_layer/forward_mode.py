@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from . import contract
 from . import torch_private as private
+from .operator import Form
 
 
-def dual_of(
-    op: Any, value_and_tangent: Any, by: Sequence[str], dtypes: Sequence[torch.dtype], *, compiled: bool
-) -> Callable[..., Tensor | None]:
+def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
     """Return what computes a dual result below Autograd, given its keys and all arguments, or returns None.
 
-    That is by an operator that takes the arguments, and a tangent of each in ``by``, if they are of these dtypes, and
-    nothing is recorded in reverse mode, which needs the tangents one by one; in compiled programs if ``compiled``.
+    That is by an operator that takes a tangent of each tensor that can have one, too: if there are kernels for the
+    dtype, and nothing is recorded in reverse mode, which needs the tangents one by one; in compiled programs if
+    ``compiled``.
     """
-    arguments = private.arguments(op)
-    tensors = [place for place, x in enumerate(arguments) if "Tensor" in str(x.type)]
-    places = [place for place in tensors if arguments[place].name in by]
-    redispatch = private.redispatch(value_and_tangent)
+    tensors, dtypes = [*form.inputs.values()], value_and_tangent.dtypes
+    places = [place for x, place in form.inputs.items() if (x,) in form.family]
+    redispatch = private.redispatch(value_and_tangent.op)
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
         if args[places[0]].dtype not in dtypes or private.is_recorded(args) or (private.traces() and not compiled):
@@ -40,6 +40,7 @@ def dual_of(
         ]
         if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
             return None
+        contract.check(form, args)  # whose words are of this operator and its arguments alone
         primals = [pairs[place].primal if place in pairs else x for place, x in enumerate(args)]
         made = redispatch(private.below_autograd(keyset), *primals, *tangents)
         result: Tensor = forward_ad.make_dual(*made, level=0)
