@@ -156,6 +156,8 @@ def test_in_forward_mode_a_mistake_is_told_in_the_words_of_the_operator(device):
     shapes = r"^mymuladd: a, b and c must have shapes that broadcast, got \[3, 4\], \[2, 4\] and \[3, 4\]$"
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match=shapes):
         ops.mymuladd.Tensor(forward_ad.make_dual(a, a), b, a)
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="^mymuladd: b must be a tensor, got None$"):
+        ops.mymuladd.Tensor(forward_ad.make_dual(a, a), None, a)
 
 
 def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(device):

@@ -26,9 +26,10 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
     redispatch = private.redispatch(value_and_tangent.op)
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
-        if args[places[0]].dtype not in dtypes or private.is_recorded(args) or (private.traces() and not compiled):
+        inputs = [args[place] for place in tensors]
+        if any(x is None or x.layout is not torch.strided or x.is_inference() for x in inputs):
             return None
-        if any(args[place].layout is not torch.strided or args[place].is_inference() for place in tensors):
+        if args[places[0]].dtype not in dtypes or private.is_recorded(args) or (private.traces() and not compiled):
             return None
         pairs = {place: forward_ad.unpack_dual(args[place], level=0) for place in tensors}
         given = {place for place, pair in pairs.items() if pair.tangent is not None}
