@@ -81,6 +81,13 @@ struct SumDifference {
   }
 };
 
+struct ProductAbove { // one of two results has a derivative, of the functor
+  template <class C>
+  ELEMENTWISE_FUNCTION elementwise::Results<C, bool> operator()(C x, C y) const {
+    return {x * y, x > y};
+  }
+};
+
 struct Clip {
   template <class C>
   ELEMENTWISE_FUNCTION elementwise::Results<C, bool, float> operator()(C x, C limit) const {
@@ -195,6 +202,7 @@ struct Popcount {
     Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional | writing | out>,
     Operator<"sum_difference(Tensor x, Tensor y)", SumDifference, functional>,
+    Operator<"product_above(Tensor x, Tensor y)", ProductAbove, functional | elementwise::differentiable>,
     Operator<"clip(Tensor x, float limit)", Clip, functional>,
     Operator<"product(Tensor x, Tensor y)", Product, functional | writing | out>,
     Operator<"sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)", Sum8, functional>,
@@ -256,6 +264,7 @@ struct Popcount {
         fused=lambda ops, x, y: (x + y, x - y),
         linear=({"x", "y"},),
     ),
+    "product_above(Tensor x, Tensor y)": Elementwise(),
     "clip(Tensor x, float limit)": Elementwise(
         formula=lambda x, limit: (
             torch.where(x > limit, limit, x).to(x.dtype), x > limit, torch.where(x > limit, x.double() ** 2, 0).float()

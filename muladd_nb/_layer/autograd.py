@@ -131,7 +131,7 @@ def _times(
     call = caller(derivative)
 
     def times(gradients: Sequence[Tensor | None], *values: Any) -> Tensor:
-        given = gradients if sources == [0] else _with_zeros(gradients, sources)
+        given = gradients[:1] if sources == [0] else _with_zeros(gradients, sources)
         values_of = *values, given[0]
         return call(*(values_of[place] for place in places), *given, *values[len(read) :])
 
@@ -172,7 +172,7 @@ def _at_once(form: Form, all_gradients: Form) -> tuple[Callable[..., Sequence[Te
     call = caller(all_gradients)
 
     def at_once(gradients: Sequence[Tensor | None], *arguments: Any) -> Sequence[Tensor]:
-        return call(*arguments, *(gradients if form.of_c == [0] else _with_zeros(gradients, form.of_c)))
+        return call(*arguments, *(gradients[:1] if form.of_c == [0] else _with_zeros(gradients, form.of_c)))
 
     return at_once, all_gradients.by
 

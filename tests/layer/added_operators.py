@@ -265,6 +265,7 @@ def clipped(x, limit):
 
 SEVERAL = {
     "sum_difference": (lambda x: (x, x.cos()), lambda x, y: (x + y, x - y)),
+    "product_above": (lambda x: (x, x.cos()), lambda x, y: (x * y, x > y)),
     "clip": (lambda x: (x, 0.25), clipped),
 }
 several = pytest.mark.parametrize("name", SEVERAL)
@@ -339,7 +340,8 @@ def test_several_results_compiled(name, backend):
     torch.library.opcheck(getattr(ops, name).default, args)
     with torch.autocast("cpu", torch.bfloat16):
         dtypes = [y.dtype for y in getattr(ops, name)(*args)]
-    assert dtypes == {"sum_difference": [torch.bfloat16] * 2, "clip": [torch.bfloat16, torch.bool, torch.float32]}[name]
+    others = {"sum_difference": [torch.bfloat16], "product_above": [torch.bool], "clip": [torch.bool, torch.float32]}
+    assert dtypes == [torch.bfloat16, *others[name]]
 
 
 REFUSED = {
