@@ -2,6 +2,7 @@
 // elements: the same bytes in all memory of the results, in many layouts, whole and in parts.
 #include "mixed.h"
 
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -66,6 +67,21 @@ void plain_store(const Results<C...>& results, V* to, Rest*... rest) {
   if constexpr (sizeof...(Rest) > 0) plain_store(results.rest, rest...);
 }
 
+// A scale of 0.7, and the arguments that a derivative is by: every choice of the first two, from one case to the next.
+template <class F, Kind... kKind>
+std::array<Number, 4> numbers_of(Kernel<F, kKind...>) {
+  std::array<Number, 4> numbers{};
+  int n = 0;
+  for (const Kind kind : {kKind...}) {
+    if (kind == Kind::real) numbers.at(n++).real = 0.7;
+    if (kind == Kind::integer) {
+      numbers.at(n).integer = cases >> n & 1;
+      n++;
+    }
+  }
+  return numbers;
+}
+
 template <class Kernel, class T, class... R, class... X, size_t... J, size_t... K>
 void run(
     size_t place, const Layout& layout, bool in_parts, [[maybe_unused]] bool stream, List<R...>, List<X...>,
@@ -98,8 +114,8 @@ void run(
     expected[k] = memory[k];
     want[k] = expected[k].data() + layout.offset[k] * bytes[k];
   }
-  const Number number{.real = 0.7};
-  const Bound<compute_t<T>, Kernel> f(&number);
+  const std::array<Number, 4> numbers = numbers_of(Kernel{});
+  const Bound<compute_t<T>, Kernel> f(numbers.data());
   for (int64_t j = 0; j < layout.size[1]; j++)
     for (int64_t i = 0; i < layout.size[0]; i++) {
       const auto at = [&](size_t k) { return i * layout.stride[k][0] + j * layout.stride[k][1]; };
@@ -109,7 +125,7 @@ void run(
     }
 
   const Plan plan = make_plan(kOperands, 2, sizes, stride_of);
-  const Task task{place, kOrdinal<T>, &number, plan, data};
+  const Task task{place, kOrdinal<T>, numbers.data(), plan, data};
 #ifdef ELEMENTWISE_CUDA_ON_HOST
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
   cuda::kernels[place](task, nullptr);
