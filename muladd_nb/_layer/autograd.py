@@ -186,7 +186,7 @@ def _value_and_tangent(form: Form) -> Callable[..., Tensor | None] | None:
 
 
 def _made_of_family(form: Form) -> Callable[..., Any]:
-    """Return that, made of the operator and the derivatives by each tensor."""
+    """Return the formula of value and tangent: the operator, and the sum of its derivatives times the tangents."""
     operator = form.family[()]
     call, n = by_position(operator.op, operator.op), len(operator.kinds)
     by_each = [form.family[x,].op for x in operator.inputs if (x,) in form.family]

@@ -99,9 +99,8 @@ class Form:
     shape. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
     are made of the functor: the partial derivatives times the gradients, by the arguments that they are by, an empty
     name where a call says it, and by several names all gradients in one pass; by none the operator itself, and by one
-    empty name it and its tangent. Of these
-    ``by`` has the arguments, ``reads`` those that it reads beside the gradient, and ``constant`` the partial
-    derivative, where it is the same everywhere.
+    empty name the operator's result and its tangent. Of these ``by`` has the arguments, ``reads`` those that it reads
+    beside the gradient, and ``constant`` the partial derivative, where it is the same everywhere.
     """
 
     declaration: str
