@@ -26,13 +26,14 @@ class Run {
   void operator()(int64_t begin, int64_t end) {
     Walk walk(task_.plan, tiles_, begin, end);
     for (Box box; walk.next(box);) {
-      std::byte* at[kMaxOperands];
-      for (int k = 0; k < operands_; k++)
-        at[k] = static_cast<std::byte*>(task_.data[k]) + box.offset[k] * computer_.bytes[k];
+      void* at[kMaxOperands];
+      for (int k = 0; k < operands_; k++) at[k] = beyond(task_.data[k], k, box.offset[k]);
       if (tiles_.moves == Moves::pieces) {
+        int64_t step[kMaxOperands];
+        for (int k = 0; k < operands_; k++) step[k] = tiles_.stride[k][0];
         for (int64_t j = 0; j < box.n[1]; j++) {
-          row_in_pieces(box.n[0], at);
-          for (int k = 0; k < operands_; k++) at[k] += tiles_.stride[k][1] * computer_.bytes[k];
+          row_in_pieces(box.n[0], at, step);
+          for (int k = 0; k < operands_; k++) at[k] = beyond(at[k], k, tiles_.stride[k][1]);
         }
       } else {
         tile(box.n, at);
@@ -45,7 +46,7 @@ class Run {
 
  private:
   // What is moved of a tile is packed as a whole.
-  void tile(const int64_t n[2], std::byte* const* at) {
+  void tile(const int64_t n[2], void* const* at) {
     Rows rows{n[1], n[0], {}, {}};
     bool one_row = tiles_.moves == Moves::tiles;
     for (int k = 0; k < operands_; k++) {
@@ -66,8 +67,7 @@ class Run {
       computer_.short_rows(rows, task_.numbers);
     } else {
       for (int64_t j = 0; j < n[1]; j++) {
-        for (int k = 0; k < operands_; k++)
-          data[k] = static_cast<std::byte*>(rows.data[k]) + j * rows.pitch[k] * computer_.bytes[k];
+        for (int k = 0; k < operands_; k++) data[k] = beyond(rows.data[k], k, j * rows.pitch[k]);
         row(n[0], data);
       }
     }
@@ -75,58 +75,51 @@ class Run {
       if (tiles_.moved[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
   }
 
-  // Adjacent elements. Where results are written past the cache, they are computed a piece at a time.
-  void row(int64_t n, void** data) {
+  // Adjacent elements.
+  void row(int64_t n, void* const* data) {
     if (!stream_) return computer_.row(n, data, task_.numbers);
-    const int64_t before = Tiles::before_line(data[0], computer_.bytes[0]);
-    void* at[kMaxOperands];
-    for (int k = 0; k < operands_; k++)
-      at[k] = k < computer_.results ? packed(k, Tiles::kStreamedPiece * sizeof(double)) : data[k];
-    for (int64_t piece = before > 0 ? before : Tiles::kStreamedPiece; n > 0; piece = Tiles::kStreamedPiece) {
-      piece = std::min(n, piece);
-      computer_.row(piece, at, task_.numbers);
-      for (int k = 0; k < computer_.results; k++) mover_[k]->stream(at[k], 0, piece, data[k]);
-      for (int k = 0; k < operands_; k++) {
-        void*& next = k < computer_.results ? data[k] : at[k];
-        next = static_cast<std::byte*>(next) + piece * computer_.bytes[k];
-      }
-      n -= piece;
-    }
+    int64_t step[kMaxOperands];
+    std::fill_n(step, operands_, 1);
+    row_in_pieces(n, data, step);
   }
 
   // Pieces are so short that what is moved is still in the nearest cache when it is computed. Where results are written
   // past the cache, all pieces but the first begin with a line of it.
-  void row_in_pieces(int64_t left, std::byte* const* begin) {
+  void row_in_pieces(int64_t left, void* const* begin, const int64_t* step) {
     const int64_t most = stream_ ? Tiles::kStreamedPiece : Tiles::kPiece;
     const int64_t before = stream_ ? Tiles::before_line(begin[0], computer_.bytes[0]) : 0;
-    std::byte* at[kMaxOperands];
+    void* at[kMaxOperands];
     void* data[kMaxOperands];
     Mover::Row move[kMaxOperands]; // null where an operand is not moved, or is the same for all pieces
     for (int k = 0; k < operands_; k++) {
-      const int64_t step = tiles_.stride[k][0];
       const Mover& mover = *mover_[k];
-      const bool is_result = k < computer_.results, moves = tiles_.moved[k] || (is_result && stream_);
+      const bool is_result = k < computer_.results, moves = step[k] != 1 || (is_result && stream_);
       at[k] = begin[k];
       data[k] = moves ? packed(k, most * sizeof(double)) : at[k];
-      move[k] = !moves      ? nullptr
-                : is_result ? (stream_ ? mover.stream : mover.scatter)
-                : step == 0 ? nullptr // repeated once, below
-                : step == 2 ? mover.even
-                            : mover.gather;
-      if (step == 0) mover.repeat(at[k], 0, std::min(left, most), data[k]);
+      move[k] = !moves         ? nullptr
+                : is_result    ? (stream_ ? mover.stream : mover.scatter)
+                : step[k] == 0 ? nullptr // repeated once, below
+                : step[k] == 2 ? mover.even
+                               : mover.gather;
+      if (step[k] == 0) mover.repeat(at[k], 0, std::min(left, most), data[k]);
     }
     for (int64_t n = std::min(left, before > 0 ? before : most); n > 0; n = std::min(left, most)) {
       for (int k = computer_.results; k < operands_; k++)
-        if (move[k]) move[k](at[k], tiles_.stride[k][0], n, data[k]);
+        if (move[k]) move[k](at[k], step[k], n, data[k]);
       computer_.row(n, data, task_.numbers);
       for (int k = 0; k < computer_.results; k++)
-        if (move[k]) move[k](data[k], tiles_.stride[k][0], n, at[k]);
+        if (move[k]) move[k](data[k], step[k], n, at[k]);
       for (int k = 0; k < operands_; k++) {
-        at[k] += n * tiles_.stride[k][0] * computer_.bytes[k];
-        if (!tiles_.moved[k] && !move[k]) data[k] = at[k];
+        at[k] = beyond(at[k], k, n * step[k]);
+        if (step[k] == 1 && !move[k]) data[k] = at[k];
       }
       left -= n;
     }
+  }
+
+  // So many elements beyond.
+  void* beyond(void* at, int operand, int64_t elements) const {
+    return static_cast<std::byte*>(at) + elements * computer_.bytes[operand];
   }
 
   // Where an operand is packed, `bytes` of it: apart from the others, so that they do not share sets of the cache.
