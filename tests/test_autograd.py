@@ -1,6 +1,7 @@
 """Derivatives: reverse and forward mode, any number of times, saving no more than they need."""
 
 import itertools
+from functools import partial
 
 import torch
 from calls import RETURNING
@@ -50,6 +51,22 @@ def test_third_derivative(device, call):
         return y
 
     torch.testing.assert_close(third(call), third(call.expected))
+
+
+@each(RETURNING)
+def test_fourth_derivative_in_forward_mode(device, call):
+    x = torch.full((3,), 0.7, dtype=torch.float64, device=device)
+
+    def fourth(f):
+        def g(x):
+            return f(f(x, x), x).pow(2)
+
+        for level in range(4):
+            inner = torch.func.grad(lambda x, g=g: g(x).sum()) if level == 1 else g
+            g = partial(lambda inner, x: torch.func.jvp(inner, (x,), (torch.ones_like(x),))[1], inner)
+        return g(x)
+
+    torch.testing.assert_close(fourth(call), fourth(call.expected))
 
 
 def test_only_what_a_needed_gradient_reads_is_saved(device):

@@ -107,11 +107,13 @@ def _kernels(form: Form) -> dict[str, Partial]:
             kernels[x] = Partial([], None)
         elif higher := form.family.get(("",) * (order + 1)):
             before = [inputs.index(form.by[0])] if order == 1 else []
-            kernels[x] = Partial(arguments, _times_product(higher, n, first_by, before, place))
+            product = _times_product(higher, n, first_by, before, place)
+            kernels[x] = Partial(arguments, product if order == 1 else _unless_zero(form, first_by, x, product))
         else:
             # torch.func differentiates no formula while an operator runs.
-            in_forward_mode = _refuse(form, "take reverse mode, or give the operator")
-            kernels[x] = Partial(arguments, _by_formula(form, n, first_by, place), in_forward_mode)
+            refused = _refuse(form, "take reverse mode, or give the operator")
+            made = _by_formula(form, n, first_by, place), refused
+            kernels[x] = Partial(arguments, *(_unless_zero(form, first_by, x, kernel) for kernel in made))
     if order > 0:
         for x in grads:
             kernels[x] = _times(form, form, inputs, [0 if x == other else None for other in grads], by)
@@ -214,6 +216,20 @@ def _times_product(higher: Form, n: int, first_by: int, before: list[int], place
         return call(*inputs, *(gradient * grad for grad in grads), *by)
 
     return product
+
+
+def _unless_zero(form: Form, first_by: int, x: str, kernel: Kernel) -> Kernel:
+    """Return a kernel of a higher order that knows where it is zero: of ``x * y``, all derivatives by ``x`` and again.
+
+    A derivative by several arguments depends on no more than what those by each of them alone read.
+    """
+    inputs = [*form.kinds][: len(form.family[()].kinds)]
+    is_read = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
+
+    def unless_zero(gradients: Sequence[Any], *read: Any) -> Tensor | None:
+        return kernel(gradients, *read) if all(is_read[by] for by in read[first_by:]) else None
+
+    return unless_zero
 
 
 def _by_formula(form: Form, n: int, first_by: int, place: int) -> Kernel:

@@ -417,7 +417,8 @@ class _Elementwise:
         if self.n > 1:
             return kernel([x if x is None or x.layout in _DENSE else x.to_dense() for x in grads], *values)
         x: Any = grads[0]
-        return x * kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
+        factor = kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
+        return None if factor is None else x * factor
 
     def pulled(self, saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> Iterable[tuple[str, Tensor]]:
         """Return the gradients that the formula gives."""
