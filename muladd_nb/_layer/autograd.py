@@ -108,11 +108,11 @@ def _kernels(form: Form) -> dict[str, Partial]:
         elif higher := form.family.get(("",) * (order + 1)):
             before = [inputs.index(form.by[0])] if order == 1 else []
             product = _times_product(higher, n, first_by, before, place)
-            kernels[x] = Partial(arguments, product if order == 1 else _unless_zero(form, first_by, x, product))
+            kernels[x] = Partial(arguments, _unless_zero(form, first_by, x, product))
         else:
             # torch.func differentiates no formula while an operator runs.
-            refused = _refuse(form, "take reverse mode, or give the operator")
-            made = _by_formula(form, n, first_by, place), refused
+            in_forward_mode = _refuse(form, "take reverse mode, or give the operator")
+            made = _by_formula(form, n, first_by, place), in_forward_mode
             kernels[x] = Partial(arguments, *(_unless_zero(form, first_by, x, kernel) for kernel in made))
     if order > 0:
         for x in grads:
@@ -219,9 +219,9 @@ def _times_product(higher: Form, n: int, first_by: int, before: list[int], place
 
 
 def _unless_zero(form: Form, first_by: int, x: str, kernel: Kernel) -> Kernel:
-    """Return a kernel of a higher order that knows where it is zero: of ``x * y``, all derivatives by ``x`` and again.
+    """Return a kernel of one more order, by ``x``, too, that computes nothing where that is zero: ``x * y`` by x twice.
 
-    A derivative by several arguments depends on no more than what those by each of them alone read.
+    A derivative by several arguments depends on nothing but what those by each of them alone read, all of these.
     """
     inputs = [*form.kinds][: len(form.family[()].kinds)]
     is_read = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
