@@ -150,18 +150,47 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert sentence in printed
 
 
-@pytest.mark.slow
-@needs("meson", "ninja")
-def test_a_functor_that_does_not_compile_is_one_error_at_its_line(folder):
+def printed(folder, right, wrong, target, *options):
+    """Return what is printed, and the errors in it, where the functor has something wrong in place of what is right."""
     assert main(["new", "my_ops", SOFTCLIP]) == 0
     functors = folder / "my_ops/src/functors.h"
-    functors.write_text(functors.read_text().replace("return x * limit", "return x * limitt"))
-    line = functors.read_text().partition("limitt")[0].count("\n") + 1
-    run("meson", "setup", "build", "-Dcuda=disabled", cwd=folder / "my_ops")
-    done = subprocess.run(["ninja", "-C", "build"], cwd=folder / "my_ops", capture_output=True, text=True, check=False)
-    (error,) = re.findall(".*error: .*", done.stdout)
-    assert error.startswith(f"../src/functors.h:{line}:") and "limitt" in error
-    assert len(done.stdout.partition("FAILED: ")[2].splitlines()) <= 15
+    functors.write_text(functors.read_text().replace(right, wrong))
+    run("meson", "setup", "build", *options, cwd=folder / "my_ops")
+    command = ["ninja", "-C", "build", *target]
+    done = subprocess.run(command, cwd=folder / "my_ops", capture_output=True, text=True, check=False)
+    lines = done.stdout.partition("FAILED: ")[2].splitlines()
+    return lines, [line for line in lines if "error: " in line]
+
+
+@pytest.mark.slow
+@needs("meson", "ninja")
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        ("return x * limit", "return x * limitt", "../src/functors.h:16:16: error: .*limitt"),
+        ("return x * limit", "return std::exp(x)", "std::exp has no derivative: write elementwise::exp"),
+        # A number of float64 that is rounded to float32, and one that is rounded to an integer.
+        ("C limit", "float limit", "the functor must take what its declaration says, in its order: a C for each Tensor"),
+        ("C limit", "int64_t limit", "the functor must take what its declaration says"),
+        ("C limit", "C limit, C more", "the functor must take what its declaration says"),
+    ],
+)
+def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sentence):
+    """That is short, however many operators there are."""
+    lines, (error,) = printed(folder, right, wrong, [], "-Dcuda=disabled")
+    assert re.search(sentence, error)
+    assert len(lines) <= 20
+    assert not any("by_x" in line or len(line) > 700 for line in lines)
+
+
+@pytest.mark.slow
+@needs("meson", "ninja", "nvcc")
+def test_a_functor_that_is_for_the_host_alone_is_one_error_of_nvcc(folder):
+    """It was a warning, which pip does not show, and no kernel."""
+    target = ["src/elementwise/cuda/libcuda_kernels.a"]
+    lines, (error,) = printed(folder, "x * limit", "std::max(x, limit)", target, "-Dcuda=enabled", "-Dgpu_archs=90")
+    assert "functors.h(16): error: " in error and "max" in error
+    assert len(lines) <= 20
 
 
 CALLS = """

@@ -31,8 +31,7 @@ struct Bound<C, Kernel<F, kKind...>> {
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     static_assert(
         std::is_invocable_v<F, decltype(argument<I>(elements...))...>,
-        "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
-        "elementwise::Optional<C> for each Tensor?, an int64_t for each int");
+        "the functor must take what its declaration says; where C is an integer or bool, a double for each float");
     return F{}(argument<I>(elements...)...);
   }
 

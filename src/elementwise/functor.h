@@ -30,7 +30,8 @@
 // The loop is compiled once with the tensor and once without, so that where it is absent it costs nothing.
 //
 // One tensor at least is C and always there, and the type of the result is written out. A number that the type of the
-// result does not hold is undefined in C++: round and clamp it first.
+// result does not hold is undefined in C++: round and clamp it first. It throws nothing, which a device cannot: NaN is
+// what it returns where there is no value.
 //
 // What a functor computes is the same for every instruction set as long as it calls nothing whose result is not
 // specified to the last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign.

@@ -177,6 +177,19 @@ struct Literal {
   char text[N] = {};
 };
 
+// Whether arguments of these kinds are what parameters take. A number of another type would be converted, and a tensor
+// would be of its dtype.
+template <Kind kind, class P>
+constexpr bool kTakes = is_tensor(kind) ? parameters::is_optional<P> == (kind != Kind::tensor)
+    : kind == Kind::real                ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
+    : kind == Kind::integer             ? std::is_same_v<P, int64_t>
+                                        : std::is_same_v<P, bool>;
+template <Kind... kKind, class... P>
+constexpr bool takes(List<P...>) {
+  if constexpr (sizeof...(kKind) == sizeof...(P)) return (kTakes<kKind, P> && ...);
+  return false;
+}
+
 // What a kernel is made of: a functor, and what its arguments are. The kernels take from it the dtypes of
 // the results and of the inputs where the operator is called with T. The inputs are the tensors that are there.
 template <class F, Kind... kKind>
@@ -184,7 +197,10 @@ struct Kernel {
   using Functor = F;
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
-  static_assert(Parameters::Arguments::size == sizeof...(kKind), "the functor must take what its declaration says");
+  static_assert(
+      !Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{}),
+      "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
+      "elementwise::Optional<C> for each Tensor?, an int64_t for each int, a bool for each bool");
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
       typename Parameters::Arguments{}))>;

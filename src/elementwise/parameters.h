@@ -24,6 +24,9 @@ struct ElementOf<Optional<P>> {
   using type = P;
 };
 
+template <class P>
+constexpr bool is_optional = !std::is_same_v<typename ElementOf<P>::type, P>;
+
 template <class P, class T>
 using With = std::conditional_t<std::is_same_v<typename ElementOf<P>::type, AnyC>, T, typename ElementOf<P>::type>;
 
@@ -59,12 +62,15 @@ struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
 // alone, without decltype, for an error.
 template <class F, size_t kArguments>
 struct Of {
+  static constexpr bool kAreRead = false;
   using Results = List<AnyC>;
   using Arguments = Repeated<AnyC, kArguments>;
 };
 template <class F, size_t kArguments>
   requires requires { typename Read<decltype(&F::template operator()<AnyC>)>; }
-struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {};
+struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {
+  static constexpr bool kAreRead = true;
+};
 
 template <size_t place, class... P>
 std::tuple_element_t<place, std::tuple<P...>> at(List<P...>);

@@ -249,9 +249,20 @@ struct All<List<Kernel...>> {
   static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // + 1: an empty array is ill-formed
 };
 
+// By a short name, for the compiler prints that of a list as all that is in it, above each error in a functor.
+template <class Library>
+struct Named {
+  static constexpr const Choose* computers = All<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers;
+};
+
 } // namespace
 } // namespace elementwise::cpu::ELEMENTWISE_ISA
 
-#define ELEMENTWISE_OPERATORS(library, Operators)                                      \
+#define ELEMENTWISE_OPERATORS(library, List)                                           \
+  namespace {                                                                          \
+  struct library##_operators {                                                         \
+    using Operators = List;                                                            \
+  };                                                                                   \
+  }                                                                                    \
   const elementwise::cpu::Choose* const elementwise::cpu::ELEMENTWISE_ISA::computers = \
-      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::computers;
+      Named<library##_operators>::computers;
