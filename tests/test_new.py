@@ -20,7 +20,7 @@ from muladd_nb._new._schema import check_identifier
 PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
 AFFINE = "affine(Tensor? weight, Tensor x, Tensor? the_bias_of_it=None, float factor=2.0, Tensor? other=None) -> Tensor"
 FADE = "fade_(Tensor! x, Tensor? keep, float by=0.5) -> ()"
-RAMP = "ramp(Tensor grad, float slope=2.0, *, int by0=-3, float bias=0.001, bool twice=False) -> Tensor"
+RAMP = "ramp(Tensor grad, float op=2.0, *, int by0=-3, float info=0.001, bool in_dims=False) -> Tensor"
 OTHERS = [POPCOUNT, BLEND, REFLECT]
 
 
@@ -170,7 +170,7 @@ def printed(folder, right, wrong, target, *options):
         ("return x * limit", "return x * limitt", "../src/functors.h:16:16: error: .*limitt"),
         ("return x * limit", "return std::exp(x)", "std::exp has no derivative: write elementwise::exp"),
         # A number of float64 that is rounded to float32, and one that is rounded to an integer.
-        ("C limit", "float limit", "the functor must take what its declaration says, in its order: a C for each Tensor"),
+        ("C limit", "float limit", "the functor must take what its declaration says, in its order: a C for each"),
         ("C limit", "int64_t limit", "the functor must take what its declaration says"),
         ("C limit", "C limit, C more", "the functor must take what its declaration says"),
     ],
@@ -422,7 +422,7 @@ def test_a_name_may_have_that_of_the_template_in_it(folder):
     assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
 
-@pytest.mark.parametrize("name", ["name", "_ops", "lambda", "double", "layer", "ops", "torch"])
+@pytest.mark.parametrize("name", ["name", "_ops", "lambda", "double", "layer", "ops", "t", "torch"])
 def test_bad_names_of_operators_are_refused(folder, capsys, name):
     assert refused(["new", "signal_ops", f"{name}(Tensor x) -> Tensor"], capsys).endswith(f"got {name!r}")
     assert not list(folder.iterdir())
@@ -444,7 +444,7 @@ SCHEMAS = {
     "f(Tensor(a!) x, float c) -> Tensor": "it writes to x and must return nothing",
     "f(Tensor[] x) -> Tensor": "x is a list",
     "f(Tensor x) -> Tensor[]": "results must be tensors",
-    "f_out(Tensor x) -> (Tensor, Tensor)": "end in _out",
+    "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, str n) -> Tensor": "use --kernel",
     "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is always there",
@@ -458,7 +458,9 @@ SCHEMAS = {
     "f.tag(Tensor x) -> Tensor": "a name of its own",
     "signal_ops::f(Tensor x) -> Tensor": "leave the namespace out",
     "f(Tensor x, *, Tensor(a!) out) -> ()": "out must be positional",
-    "f_out(Tensor x) -> Tensor": "end in _out",
+    "f_out(Tensor x) -> Tensor": "its name ends in _out",
+    "f_(Tensor x) -> Tensor": "its name ends in _, by which torch knows what updates its arguments",
+    "f(Tensor x, float is_number) -> Tensor": "got 'is_number'",
     "f(Tensor out) -> Tensor": "got 'out'",
     f"f({', '.join(f'Tensor x{i}' for i in range(9))}) -> Tensor": "there may be 8 tensors",
 }

@@ -26,7 +26,7 @@ from .operator import Form
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
-def _shardings(form: Form, *args: Any, **_: Any) -> list[_Sharding]:
+def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
     inputs = form.given(args)
     # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]

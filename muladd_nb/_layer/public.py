@@ -283,7 +283,7 @@ def _said(x: Any) -> str:
     return "None" if x is None else f"{x!r}, of type {type(x).__name__}"
 
 
-def refuse_gradients(op: str, **tensors: Any) -> None:
+def refuse_gradients(op: str, /, **tensors: Any) -> None:
     """Raise ``RuntimeError`` if one of the tensors of an operator that writes into ``out`` requires grad."""
     if not torch.is_grad_enabled():
         return

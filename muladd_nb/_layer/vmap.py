@@ -20,7 +20,7 @@ def register(form: Form) -> None:
     written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     instead = "" if form.written else ", or use the operator that returns its result"
 
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any, **numbers: Any) -> tuple[Any, Any]:
+    def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         contract.check_defined(form, args, {x: args[place] for x, place in written.items()})
         for x, place in written.items():
             if in_dims[place] is None:  # every element of the batch would be written to the same place

@@ -30,10 +30,10 @@ _USED = {
         "cases", "conftest", "elementwise", "muladd_nb", "operators", "std", "test", "tests",
     },
     "operator": {
-        "C", "FORMS", "Operator", "Operators", "Tensor", "c", "dtensor", "executorch", "forms", "layer", "operators",
-        "ops", "public", "torch",
+        "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "forms", "layer",
+        "operators", "ops", "public", "t", "torch",
     },
-    "argument": {"C", "Tensor", "errno", "out", "result", "torch"},
+    "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
 }  # fmt: skip
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 
@@ -148,6 +148,10 @@ def read(text: str, *, kernel: bool) -> Schema:
             raise refuse(f"{x.name} is the name of something else in it, too")
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
+    if parsed.name.endswith("_") and not any(
+        x.alias_info for x in parsed.arguments
+    ):  # it would return a DTensor as it is
+        raise refuse("its name ends in _, by which torch knows what updates its arguments; choose another name")
     text = " ".join(text.split())
     if kernel:
         return _read_kernel(parsed, text, refuse)
@@ -253,7 +257,7 @@ def _check_results(parsed: Any, written: list[str], refuse: Any) -> None:
     if not results:
         raise refuse("it must return a tensor, or write to one, as 'Tensor(a!) x' says")
     if parsed.name.endswith("_out"):
-        raise refuse("the names of operators that write end in _out, and this one returns its result")
+        raise refuse("its name ends in _out, as that of an operator that writes into out; choose another name")
 
 
 def check_identifier(what: str, name: str, *, underscores: bool = False) -> None:

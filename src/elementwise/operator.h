@@ -180,10 +180,10 @@ struct Literal {
 // Whether arguments of these kinds are what parameters take. A number of another type would be converted, and a tensor
 // would be of its dtype.
 template <Kind kind, class P>
-constexpr bool kTakes = is_tensor(kind) ? parameters::is_optional<P> == (kind != Kind::tensor)
-    : kind == Kind::real                ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
-    : kind == Kind::integer             ? std::is_same_v<P, int64_t>
-                                        : std::is_same_v<P, bool>;
+constexpr bool kTakes = is_tensor(kind)         ? parameters::is_optional<P> == (kind != Kind::tensor)
+                        : kind == Kind::real    ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
+                        : kind == Kind::integer ? std::is_same_v<P, int64_t>
+                                                : std::is_same_v<P, bool>;
 template <Kind... kKind, class... P>
 constexpr bool takes(List<P...>) {
   if constexpr (sizeof...(kKind) == sizeof...(P)) return (kTakes<kKind, P> && ...);
