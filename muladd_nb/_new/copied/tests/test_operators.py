@@ -543,6 +543,11 @@ def test_compiled(case, device, backend):
             case.check(actual, expected, f"the compiled gradients of {' and '.join(case.differentiable)}")
 
 
+def test_fused(case, device):
+    """Not a slow test: Inductor alone sees what the table says it is."""
+    test_compiled(case, device, "inductor")
+
+
 def numbers(args):
     return [place for place, x in enumerate(args) if isinstance(x, float)]
 
