@@ -22,7 +22,7 @@ struct Converted : Storage {
   }
 };
 
-#if defined(__F16C__) // GCC 12 makes no vectors of its instructions
+#if !defined(__ARM_FP16_FORMAT_IEEE) // GCC 12 makes no vectors of F16C's instructions, and none of a call
 template <>
 inline Converted<float16>::Converted(float x) : float16(narrow_by_bits(x)) {}
 template <>
