@@ -79,8 +79,8 @@ void random_arguments(uint64_t seed, uint64_t i, const Function<T>& function, T*
   }
 }
 
-// Zeros, infinities, NaN, subnormals, the largest; integers and halves; and what lies beside where functions begin,
-// end or overflow.
+// Zeros, infinities, NaN, subnormals, the largest; integers and halves; 257 and 4097, whose cube and square are the
+// middle between two floats; and what lies beside where functions begin, end or overflow.
 template <class T>
 std::vector<T> special_arguments() {
   using Limits = std::numeric_limits<T>;
@@ -89,7 +89,8 @@ std::vector<T> special_arguments() {
     some.insert(some.end(), {std::nextafter(x, T(0)), x, std::nextafter(x, Limits::infinity())});
   };
   for (const T x : {Limits::denorm_min(), Limits::min(), Limits::max(), Limits::epsilon(), T(1), T(2), T(0.5)}) add(x);
-  for (const T x : {T(1.5), T(2.5), T(3), T(4), T(5), T(8), T(10), T(16), T(27), T(64), T(100), T(125), T(1000)})
+  for (const T x :
+       {T(1.5), T(2.5), T(3), T(4), T(5), T(8), T(10), T(16), T(27), T(64), T(100), T(125), T(257), T(1000), T(4097)})
     some.push_back(x);
   for (const int digits : {Limits::digits - 2, Limits::digits - 1, Limits::digits, Limits::digits + 1}) {
     add(std::ldexp(T(1), digits)); // from where on there are no fractions, and no odd integers

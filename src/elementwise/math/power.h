@@ -50,7 +50,10 @@ ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
   l.high = choose(a == 0, -kInfinity<double>, choose(a < kInfinity<double>, l.high, a));
   Words<double> exponent = {y * l.high, -0.0};
   if constexpr (!kFloat<C>) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
-  return C(exp_of(exponent));
+  const double power = exp_of(exponent);
+  // Of a float the power may lie in the middle between two floats, as 4097^2 does: it is rounded to 43 bits first,
+  // which takes the error off, and then to even.
+  return kFloat<C> ? C(number<double>((bits(power) + 0x100) & ~bits_t<double>{0x1ff})) : C(power);
 }
 
 // Whether x >= 0 is an integer.
