@@ -174,6 +174,17 @@ def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(devi
         torch.testing.assert_close(whole, expected)
 
 
+def test_where_torch_func_records_value_and_tangent_only_what_a_derivative_reads_is_saved(device):
+    a, b, c, t = tensors([(5, 3)] * 4, device)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x.data_ptr()) or x, lambda x: x):
+        made = torch.func.jvp(ops.mymuladd.Tensor, (a.requires_grad_(), b, c), (t, t, t + 1))
+    assert {*packed} == {x.data_ptr() for x in (a, b, t)}
+    c.zero_()
+    value, tangent = (torch.autograd.grad(x.sum(), a, retain_graph=True)[0] for x in made)
+    torch.testing.assert_close((value, tangent), (b, t))
+
+
 SUMMED = [
     ((700, 90), (90,), (90,)),  # along the first dimension
     ((90, 1), (90, 700), (90, 700)),  # the last

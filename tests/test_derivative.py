@@ -471,6 +471,17 @@ def test_sparse_gradients():
     torch.testing.assert_close(sparse.to_dense(), expected)
 
 
+def test_a_sparse_gradient_where_a_derivative_is_zero():
+    """That of a * b + c by a and b, which is 1, by a; it is itself a gradient times that."""
+    a, grad = (torch.randn(5, 3, requires_grad=True) for _ in range(2))
+    table = torch.ops.muladd_nb._mymuladd_second.Tensor(a, a.detach(), a.detach(), grad, 0, 1)
+    total = torch.nn.functional.embedding(torch.tensor([1, 3, 1]), table, sparse=True).sum()
+    by_a, by_grad = torch.autograd.grad(total, (a, grad), materialize_grads=True)
+    assert not by_a.any()
+    assert by_grad.is_sparse
+    assert by_grad.to_dense().tolist() == [[0] * 3, [2] * 3, [0] * 3, [1] * 3, [0] * 3]
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (0, 3, 4, 5), (1, 1, 1, 1)])
 def test_gradients_of_any_layout(shape):
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from inspect import Parameter, Signature
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from . import contract, derivative
 from ._library import implement, namespace
 from .formula import checked_formula
 from .forward_mode import dual_of
-from .operator import TABLE, Form, by_position
+from .operator import TABLE, Form
 from .partials import Kernel, Partial, elementwise
 from .short_way import before, caller
 
@@ -59,7 +58,7 @@ def register(form: Form) -> None:
         short=_short(form),
         at_once=at_once,
         in_forward_mode=_value_and_tangent(form),
-        formula=_made_of_family(form) if form.is_jvp else promises.formula if compiled or lacks_some else None,
+        formula=promises.formula if compiled or lacks_some else None,
         compiled=compiled,
         times=times,
         node=promises.node,
@@ -85,13 +84,16 @@ def _always(constant: float) -> Callable[[], float]:
 
 def _kernels(form: Form) -> dict[str, Partial]:
     """Return what the derivatives by each input read, and what computes them: operators of the form's family."""
-    if len(form.family) < 2 or form.is_jvp:
+    if form.by == ("",):
+        return _of_value_and_tangent(form)
+    if len(form.family) < 2:
         return {}
     order, of = len(form.by), form.family[()]
     arguments = [*form.kinds]
     if form.has_all_gradients:
         of_each = [_kernels(form.family[x,]) for x in form.by]
-        return {x: _of_each_result(of_each, x, arguments) for x in form.inputs if any(x in one for one in of_each)}
+        parts = {x: [(i, one[x]) for i, one in enumerate(of_each) if x in one] for x in form.inputs}
+        return {x: _sum_of(of_x, arguments) for x, of_x in parts.items() if of_x}
     # Those of a derivative are the operator's, the gradients, and from the second order on the places it is by.
     results = of.of_c
     n, first_by = len(of.kinds), len(of.kinds) + len(results)
@@ -140,20 +142,49 @@ def _times(
     return Partial([*read, *by], times)
 
 
-def _of_each_result(kernels: Sequence[Mapping[str, Partial]], x: str, arguments: list[str]) -> Partial:
-    """Return the same of what returns all gradients: the sum of what those of each make, by the same argument."""
-    of_x = [one.get(x) for one in kernels]
+def _of_value_and_tangent(form: Form) -> dict[str, Partial]:
+    """Return the same of an operator's result and its tangent: the sum of its derivatives times the tangents."""
+    n, arguments = len(form.family[()].kinds), [*form.kinds]
+    inputs = arguments[:n]
+    parts: dict[str, list[tuple[int, Partial]]] = {x: [] for x in arguments}
+    for x, tangent in zip((x for x in inputs if (x,) in form.family), arguments[n:], strict=True):
+        by_x = form.family[x,]
+        times = _times(form, by_x, inputs, [0])
+        parts[x].append((0, times))
+        parts[tangent].append((1, times))
+        # Where it reads no tensor the tangent stands in for it.
+        reads = [y if y in by_x.reads or form.kinds[y] != "Tensor" else tangent for y in inputs]
+        for y, partial in _kernels(by_x).items():
+            if y in inputs and partial.times:
+                parts[y].append((1, partial._replace(reads=[*reads, tangent])))
+    return {
+        x: _sum_of(of_x, [y for y in arguments if any(y in partial.reads for _, partial in of_x)])
+        for x, of_x in parts.items()
+        if of_x
+    }
 
-    def times(gradients: Sequence[Tensor | None], *read: Any) -> Tensor | None:
-        shape = read[-1].shape  # of what is computed, as the last argument, a gradient, has it; results may be summed
-        products: list[Any] = [
-            partial.times((gradient.expand(shape),), *(read[arguments.index(y)] for y in partial.reads))
-            for gradient, partial in zip(gradients, of_x, strict=True)
-            if gradient is not None and partial is not None and partial.times is not None
-        ]
-        return reduce(torch.add, products) if products else None
 
-    return Partial(arguments, times)
+def _sum_of(parts: Sequence[tuple[int, Partial]], reads: list[str]) -> Partial:
+    """Return the sum of what partial derivatives make of the gradients of the results in these places."""
+
+    def summed(kernel_of: Callable[[Partial], Kernel | None]) -> Kernel:
+        def times(gradients: Sequence[Tensor | None], *read: Any) -> Tensor | None:
+            values = dict(zip(reads, read, strict=True))
+            shapes = [x.shape for x in read if isinstance(x, Tensor)]  # results may be summed
+            products: list[Any] = [
+                kernel(
+                    (gradient.expand(torch.broadcast_shapes(gradient.shape, *shapes)),),
+                    *(values[x] for x in partial.reads),
+                )
+                for i, partial in parts
+                if (kernel := kernel_of(partial)) and (gradient := gradients[i]) is not None
+            ]
+            there = [x for x in products if x is not None]
+            return reduce(torch.add, there) if there else None
+
+        return times
+
+    return Partial(reads, summed(lambda one: one.times), summed(lambda one: one.in_forward_mode or one.times))
 
 
 def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None]) -> list[Tensor]:
@@ -185,22 +216,6 @@ def _value_and_tangent(form: Form) -> Callable[..., Tensor | None] | None:
     if one is None or promises.fused == "formula" or (promises.partials and not promises.one_pass):
         return None
     return dual_of(form, one, compiled=not promises.partials)
-
-
-def _made_of_family(form: Form) -> Callable[..., Any]:
-    """Return the formula of value and tangent: the operator, and the sum of its derivatives times the tangents."""
-    operator = form.family[()]
-    call, n = by_position(operator.op, operator.op), len(operator.kinds)
-    by_each = [form.family[x,].op for x in operator.inputs if (x,) in form.family]
-
-    def formula(*args: Any) -> tuple[Tensor, Tensor]:
-        inputs, tangents = args[:n], args[n:]
-        terms = [times(*inputs, tangent) for times, tangent in zip(by_each, tangents, strict=True)]
-        tangent = reduce(torch.add, terms)
-        return call(*inputs).expand(tangent.shape), tangent  # under vmap the tangents may be more than the inputs
-
-    formula.__signature__ = Signature([Parameter(x, Parameter.POSITIONAL_OR_KEYWORD) for x in form.kinds])  # type: ignore[attr-defined]
-    return formula
 
 
 def _times_product(higher: Form, n: int, first_by: int, before: list[int], place: int) -> Kernel:

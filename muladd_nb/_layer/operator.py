@@ -124,11 +124,6 @@ class Form:
         return len(self.by) > 1 and "" not in self.by
 
     @cached_property
-    def is_jvp(self) -> bool:
-        """Whether its results are the operator's and its tangent."""
-        return self.by == ("",)
-
-    @cached_property
     def name(self) -> str:
         """What its error messages begin with."""
         return name(self.op)

@@ -130,8 +130,13 @@ def right_when_compiled(program, how, dynamic, dtype):
             expected = [expected[0]] * 2
         else:
             compiled = torch.compile(program.run, fullgraph=True, backend=how, dynamic=dynamic or None)
-            # A backward pass is computed in the dtype of the forward one, whichever region it runs in.
-            got = [after(compiled, c, torch.autocast("cpu")) for c in (0.25, -1.5)]
+            try:
+                # A backward pass is computed in the dtype of the forward one, whichever region it runs in.
+                got = [after(compiled, c, torch.autocast("cpu")) for c in (0.25, -1.5)]
+            except torch._dynamo.exc.Unsupported as error:
+                assert "non-contiguous `out=`" in str(error), error  # of ATen's out variants, too
+                COUNTS["Dynamo refuses"] += 1
+                return
     for one, other in zip(got, expected, strict=True):
         # To the last bit, but for gradients, which Inductor adds up in another order.
         torch.testing.assert_close(one[:1] + one[-2:], other[:1] + other[-2:], rtol=0, atol=0, equal_nan=True)
