@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from muladd_nb._layer import autocast, autograd, recording
 from muladd_nb._layer import derivative as layer
 from muladd_nb._layer.operator import Elementwise, Form
-from muladd_nb._layer.partials import elementwise
+from muladd_nb._layer.partials import Derivative
 
 library = torch.library.Library("derivative_test", "DEF")
 counter = itertools.count()
@@ -124,15 +124,17 @@ def softmax(x, result):
 
 
 with in_library():
-    elementwise(softplus, {"x": lambda x, beta: (x * beta).sigmoid()})
-    elementwise(power, {"x": lambda x, exponent: exponent * x.pow(exponent - 1)})
-    elementwise(muladd, {"a": lambda b: b, "b": lambda a: a, "c": lambda: 1}, node="MyMulAdd")
-    elementwise(scaled, {"x": lambda scale, negate: -scale if negate else scale})
-    elementwise(shifted, {"x": lambda x, bits: torch.ldexp(torch.ones_like(x), bits)}, instead="shift by a number")
-    elementwise(exponential, {"x": lambda result: result})
-    elementwise(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x})
-    elementwise(clipped, {}, formula=Aten.clipped)
-    elementwise(mixed, {"y": lambda x: x * x}, formula=Aten.mixed)
+    Derivative(softplus, {"x": lambda x, beta: (x * beta).sigmoid()}).register()
+    Derivative(power, {"x": lambda x, exponent: exponent * x.pow(exponent - 1)}).register()
+    Derivative(muladd, {"a": lambda b: b, "b": lambda a: a, "c": lambda: 1}).register(node="MyMulAdd")
+    Derivative(scaled, {"x": lambda scale, negate: -scale if negate else scale}).register()
+    Derivative(shifted, {"x": lambda x, bits: torch.ldexp(torch.ones_like(x), bits)}).register(
+        instead="shift by a number"
+    )
+    Derivative(exponential, {"x": lambda result: result}).register()
+    Derivative(weighted, {"x": lambda weight: 1 if weight is None else weight, "weight": lambda x: x}).register()
+    Derivative(clipped, {}, formula=Aten.clipped).register()
+    Derivative(mixed, {"y": lambda x: x * x}, formula=Aten.mixed).register()
     layer.derivative(
         logsumexp,
         save=lambda needs, inputs, results: (*inputs, *results),
@@ -577,13 +579,13 @@ FORMULAS = {
 @pytest.mark.parametrize(("formula", "error", "sentence"), FORMULAS.values(), ids=FORMULAS)
 def test_a_formula_that_cannot_work_is_refused_when_registered(formula, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        elementwise(power, {}, formula=formula)
+        Derivative(power, {}, formula=formula).register()
 
 
 def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
     op = define("reads_one(Tensor x, Tensor y) -> Tensor", lambda x, y: x.clone())
     with in_library():
-        elementwise(op, {}, formula=lambda x: x)
+        Derivative(op, {}, formula=lambda x: x).register()
     with pytest.raises(RuntimeError, match="reads_one: y has no gradient, but requires one; detach y"):
         op(x3, y3.clone().requires_grad_())
 
@@ -614,7 +616,7 @@ def test_a_formula_has_no_derivative_on_jagged_tensors():
 @pytest.mark.parametrize(("op", "partials", "error", "sentence"), PARTIALS.values(), ids=PARTIALS)
 def test_what_cannot_work_is_refused_when_registered(op, partials, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        elementwise(op, partials)
+        Derivative(op, partials).register()
 
 
 def test_functions_of_other_parameters_are_refused():
@@ -659,20 +661,22 @@ def test_what_the_functions_return_is_checked(case, dtype):
         op(x, y).backward(torch.ones_like(x))
 
 
-@pytest.mark.parametrize("function", [elementwise, layer.derivative, layer.none])
+@pytest.mark.parametrize("function", [Derivative, layer.derivative, layer.none])
 def test_examples(function):
     schema = {
-        "elementwise": "clip_example(Tensor x, float limit) -> Tensor",
+        "Derivative": "clip_example(Tensor x, float limit) -> Tensor",
         "derivative": "row_example(Tensor x) -> Tensor",
         "none": "my_op(Tensor x) -> Tensor",
     }
     kernels = {
-        "elementwise": lambda x, limit: x / (1 + x.abs() / limit),
+        "Derivative": lambda x, limit: x / (1 + x.abs() / limit),
         "derivative": Aten.logsumexp,
         "none": torch.round,
     }
     op = define(schema[function.__name__], kernels[function.__name__])
-    (test,) = doctest.DocTestFinder().find(function, globs={"torch": torch, "op": op, function.__name__: function})
+    (test,) = doctest.DocTestFinder(recurse=False).find(
+        function, globs={"torch": torch, "op": op, function.__name__: function}
+    )
     with in_library():
         assert doctest.DocTestRunner().run(test).failed == 0
 
@@ -756,8 +760,8 @@ with in_library():
             define(f"{kind}_{_name.replace(' ', '_')}(Tensor x) -> Tensor", torch.sin)
             for kind in ("wrong", "vjp", "jvp", "formula")
         ]
-        elementwise(wrongs[_name][3], {}, formula=_function)
-        elementwise(wrongs[_name][0], {"x": _function})
+        Derivative(wrongs[_name][3], {}, formula=_function).register()
+        Derivative(wrongs[_name][0], {"x": _function}).register()
         layer.derivative(
             wrongs[_name][1],
             save=lambda needs, inputs, results: inputs,
@@ -824,7 +828,7 @@ def test_a_tangent_of_jvp_that_does_not_fit_is_refused(name):
 def test_a_node_of_aten_that_is_none_of_this_derivative_is_refused(aten, partials, says):
     op = define(f"unlike_{next(counter)}(Tensor a, Tensor b) -> Tensor", torch.mul)
     with pytest.raises(ValueError, match=f"^unlike_[0-9]+: .*{says}"):
-        elementwise(op, partials, aten=aten)
+        Derivative(op, partials, aten=aten).register()
 
 
 # ---- A derivative in an autocast region that the operator was not called in
@@ -843,7 +847,7 @@ torch.library.register_autocast("derivative_test::cube", "cpu", torch.bfloat16, 
 
 formed = define("formed(Tensor x) -> Tensor", lambda x: x * x * x)
 with in_library():
-    elementwise(formed, {}, formula=lambda x: (x[:, None] @ x[None]).diagonal() * x)
+    Derivative(formed, {}, formula=lambda x: (x[:, None] @ x[None]).diagonal() * x).register()
 torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16, lib=library)
 
 

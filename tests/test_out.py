@@ -8,9 +8,8 @@ import pytest
 import torch
 from calls import WRITES
 from conftest import each
-from torch.overrides import TorchFunctionMode
+from modes import DispatchMode, FunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import muladd_nb
@@ -160,16 +159,6 @@ def test_a_backward_through_an_overwritten_tensor_raises(call, device):
         call(y, out=y)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
-
-
-class DispatchMode(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-class FunctionMode(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 OBSERVERS = {

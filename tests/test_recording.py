@@ -11,8 +11,7 @@ import pytest
 import torch
 from calls import RETURNING
 from layouts import ALL
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from modes import DispatchMode, FunctionMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -86,16 +85,6 @@ def test_a_storage_that_was_shrunk_is_not_read(device, call, aten, own, count):
 
 class Subclass(torch.Tensor):
     pass
-
-
-class DispatchMode(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-class FunctionMode(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 @contextmanager

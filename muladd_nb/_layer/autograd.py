@@ -14,7 +14,7 @@ from ._library import implement, namespace
 from .formula import checked_formula
 from .forward_mode import dual_of
 from .operator import TABLE, Form
-from .partials import Kernel, Partial, elementwise
+from .partials import Derivative, Kernel, Partial
 from .short_way import before, caller
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
@@ -51,22 +51,23 @@ def register(form: Form) -> None:
     at_once = None
     if promises.one_pass or not (form.by or promises.partials or kernels.keys() <= partials.keys()):
         at_once = next((_at_once(form, one) for one in form.family.values() if one.has_all_gradients), None)
-    elementwise(
+    Derivative(
         form.op,
         partials,
         kernels=kernels,
         short=_short(form),
         at_once=at_once,
-        in_forward_mode=_value_and_tangent(form),
         formula=promises.formula if compiled or lacks_some else None,
         compiled=compiled,
         times=times,
-        node=promises.node,
-        instead=promises.instead or (None if form.tensor_numbers else _INSTEAD),
         aten=None if form.tensor_numbers else promises.aten,
-        shortened=lambda kernel: before(kernel, form),
         mixed=_mixed(form),
         broadcasts=form.broadcasts,
+    ).register(
+        in_forward_mode=_value_and_tangent(form),
+        node=promises.node,
+        instead=promises.instead or (None if form.tensor_numbers else _INSTEAD),
+        shortened=lambda kernel: before(kernel, form),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is
-from .recording import Rule, checked_arguments, has_tangent, no_gradient, register
+from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 
 def derivative(
@@ -169,11 +169,9 @@ def none(op: Any) -> None:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
         if any(x.is_floating_point() or x.is_complex() for x in results):
-            for argument, x in (*zip(arguments, args, strict=False), *kwargs.items()):
-                if isinstance(x, Tensor) and torch.is_grad_enabled() and x.requires_grad:
-                    raise no_gradient(op, argument, what="the operator has no derivative, but {} requires grad")
-                if private.may_be_dual() and has_tangent(x):
-                    raise no_gradient(op, argument, what="the operator has no derivative, but {} has a tangent")
+            given = (*zip(arguments, args, strict=False), *kwargs.items())
+            tensors = {argument: x for argument, x in given if isinstance(x, Tensor)}
+            refuse_gradients(op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
 
     implement(op, kernel, "Autograd", with_keyset=True)

@@ -22,8 +22,9 @@ from . import contract, negative, unsupported
 from . import torch_private as private
 from ._library import implement
 from .autocast import WithoutAutocast, casts, dtype_of
-from .mutation import count_writes, refuse_gradients, refuse_gradients_of_updates
+from .mutation import count_writes, refuse_gradients_of_updates
 from .operator import Elementwise, Form, by_position, complete
+from .recording import refuse_gradients
 from .vmap import implement_rule
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}

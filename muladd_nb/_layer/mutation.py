@@ -14,7 +14,7 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .operator import Form, by_position, complete
-from .recording import no_gradient
+from .recording import no_gradient, refuse_gradients
 from .short_way import before
 
 _warned: set[str] = set()
@@ -91,17 +91,6 @@ def count_writes(
         return result
 
     implement(op, shortened(counted), "ADInplaceOrView", with_keyset=True)
-
-
-def refuse_gradients(
-    op: Any, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
-) -> None:
-    """Raise an error if a derivative by one of these tensors would be lost."""
-    for name, x in tensors.items():
-        if torch.is_grad_enabled() and x.requires_grad:
-            raise no_gradient(op, name, instead, f"{why}, but {{}} requires grad")
-        if may_be_dual and private.has_tangent(x):
-            raise no_gradient(op, name, instead, f"{why}, but {{}} has a tangent")
 
 
 def refuse_gradients_of_updates(op: Any, tensors: Mapping[str, Tensor]) -> None:

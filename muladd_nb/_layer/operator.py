@@ -29,7 +29,7 @@ class Elementwise:
     ----------
     partials
         The partial derivative of the result with respect to each tensor that has one, as
-        :func:`partials.elementwise` takes them: a tuple of them where there are several results. They win over those
+        :class:`partials.Derivative` takes them: a tuple of them where there are several results. They win over those
         that C++ makes of the functor of an operator whose row says `differentiable`.
     formula
         The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name

@@ -57,112 +57,6 @@ class _Made(dict[Any, Any]):
         return made
 
 
-def elementwise(
-    op: Any,
-    partials: Mapping[str, Any],
-    *,
-    kernels: Mapping[str, Partial] | None = None,
-    short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
-    at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
-    in_forward_mode: Callable[..., Tensor | None] | None = None,
-    formula: Callable[..., Any] | None = None,
-    compiled: bool = False,
-    times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
-    node: str | None = None,
-    instead: str | None = None,
-    aten: Callable[..., Tensor] | None = None,
-    shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
-    mixed: Mapping[str, torch.dtype] | None = None,
-    broadcasts: bool = False,
-) -> None:
-    """Give an element-wise operator its derivative.
-
-    Parameters
-    ----------
-    op
-        The overload of an operator that returns new tensors.
-    partials
-        The partial derivative of the result with respect to each input that has one. The parameters of such a
-        function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
-        returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
-        operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
-        depend on that input; they read ``result0``, ``result1`` and so on.
-    kernels
-        For inputs that are not among ``partials``.
-    short
-        By what is wanted: what returns the same gradients as ``kernels``, or ``at_once``, from all arguments and the
-        gradient of each result, in one call from C; or None, where that cannot.
-    at_once
-        What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
-        and all arguments. On the CPU it sums what was broadcast.
-    in_forward_mode
-        What computes a dual result by one kernel: see ``forward_mode.py``.
-    formula
-        The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
-        differentiated for the tensors among them that are among neither.
-    compiled
-        Whether Inductor compiles the formula in place of the operator. It is differentiated there also where there are
-        ``kernels``.
-    times
-        What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
-    node
-        What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
-    instead
-        What to do instead of asking for a gradient that is not among ``partials``, for the error message.
-    aten
-        The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
-        order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
-    shortened
-        Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
-    mixed
-        Where its floating-point tensors, and the result, are not all of one dtype: the dtypes that are an argument's
-        own. A partial derivative may then have any dtype, and each product is of the widest of what it is made of.
-    broadcasts
-        Whether its tensors need not have one shape. A gradient is summed to the shape of its tensor by torch.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the operator, or a partial derivative, is none that this can work with.
-
-    Examples
-    --------
-    >>> elementwise(op, {"x": lambda x, limit: (1 + x.abs() / limit) ** -2})
-    >>> x = torch.tensor([1.0, -1.0])
-    >>> torch.func.jvp(lambda x: op(x, limit=1.0), (x,), (torch.ones(2),))
-    (tensor([ 0.5000, -0.5000]), tensor([0.2500, 0.2500]))
-    """
-    rule = _Elementwise(
-        op,
-        partials,
-        kernels or {},
-        formula,
-        short=short or {},
-        at_once=at_once,
-        compiled=compiled,
-        times=times,
-        aten=aten,
-        mixed=mixed,
-        broadcasts=broadcasts,
-    )
-    register(
-        op,
-        Rule(
-            rule.save,
-            rule.vjp,
-            rule.jvp,
-            save_for_jvp=rule.save_for_jvp if rule.typed else None,
-            vjp_by_short_way=rule.vjp_by_short_way if short else None,
-            in_forward_mode=in_forward_mode,
-            node=node,
-            without=rule.without,
-            instead=instead,
-            order=[rule.place[x] for x in rule.order],
-        ),
-        shortened,
-    )
-
-
 class _Term(NamedTuple):
     """A partial derivative by hand, of one result: what it reads, and what returns it.
 
@@ -190,28 +84,75 @@ class _Plan(NamedTuple):
     if_sums: bool | None  # whether that is for what is summed, or small, alone, or for what is not; None if for both
 
 
-class _Elementwise:
-    """Where the derivatives of an operator come from, what is saved for them, and what computes them.
+class Derivative:
+    """The derivative of an element-wise operator: what is saved for it, and what computes it.
 
     Saved are the tensors that are read, in a fixed order with None for those that are not, then what else is read, the
     shapes of arguments that are not read but summed to, and the plan; for forward mode after it the results' shapes and
     dtypes.
+
+    Parameters
+    ----------
+    op
+        The overload of an operator that returns new tensors.
+    partials
+        The partial derivative of the result with respect to each input that has one. The parameters of such a
+        function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
+        returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
+        operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
+        depend on that input; they read ``result0``, ``result1`` and so on.
+    kernels
+        For inputs that are not among ``partials``.
+    short
+        By what is wanted: what returns the same gradients as ``kernels``, or ``at_once``, from all arguments and the
+        gradient of each result, in one call from C; or None, where that cannot.
+    at_once
+        What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
+        and all arguments. On the CPU it sums what was broadcast.
+    formula
+        The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
+        differentiated for the tensors among them that are among neither.
+    compiled
+        Whether Inductor compiles the formula in place of the operator. It is differentiated there also where there are
+        ``kernels``.
+    times
+        What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
+    aten
+        The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
+        order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
+    mixed
+        Where its floating-point tensors, and the result, are not all of one dtype: the dtypes that are an argument's
+        own. A partial derivative may then have any dtype, and each product is of the widest of what it is made of.
+    broadcasts
+        Whether its tensors need not have one shape. A gradient is summed to the shape of its tensor by torch.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the operator, or a partial derivative, is none that this can work with.
+
+    Examples
+    --------
+    >>> Derivative(op, {"x": lambda x, limit: (1 + x.abs() / limit) ** -2}).register()
+    >>> x = torch.tensor([1.0, -1.0])
+    >>> torch.func.jvp(lambda x: op(x, limit=1.0), (x,), (torch.ones(2),))
+    (tensor([ 0.5000, -0.5000]), tensor([0.2500, 0.2500]))
     """
 
     def __init__(
         self,
         op: Any,
         partials: Mapping[str, Any],
-        kernels: Mapping[str, Partial],
-        formula: Callable[..., Any] | None,
         *,
-        short: Mapping[tuple[str, ...], Callable[..., Any]],
-        at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None,
-        compiled: bool,
-        times: Callable[[Tensor, Tensor], Tensor],
-        aten: Callable[..., Tensor] | None,
-        mixed: Mapping[str, torch.dtype] | None,
-        broadcasts: bool,
+        kernels: Mapping[str, Partial] | None = None,
+        short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
+        at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
+        formula: Callable[..., Any] | None = None,
+        compiled: bool = False,
+        times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+        aten: Callable[..., Tensor] | None = None,
+        mixed: Mapping[str, torch.dtype] | None = None,
+        broadcasts: bool = False,
     ) -> None:
         self.op, self.times, self.mixed, self.broadcasts = op, times, mixed or {}, broadcasts
         self.arguments = checked_arguments(op)
@@ -238,7 +179,7 @@ class _Elementwise:
             ]
             for i in range(n)
         ]
-        kernels = {x: kernel for x, kernel in kernels.items() if x not in partials}
+        kernels = {x: kernel for x, kernel in (kernels or {}).items() if x not in partials}
         self.kernels = {x: kernel for x, kernel in kernels.items() if kernel.times is not None}
         self.compute: Any = None
         self.formula_reads: list[str] = []
@@ -270,7 +211,7 @@ class _Elementwise:
             self.order = inputs + [x for x in self.arguments if x not in inputs]
         self.slot = {x: slot for slot, x in enumerate(self.saved_tensors + self.saved_others)}
 
-        self.short = short
+        self.short = short or {}
         self.at_once: Any = at_once and at_once[0]
         self.at_once_by = at_once[1] if at_once else []
         self.may_sum = at_once is not None and broadcasts
@@ -278,6 +219,41 @@ class _Elementwise:
         self.typed = mixed is not None or n > 1 or broadcasts
         self.compiled = compiled
         self.plans = {in_formula: _Made(partial(self.plan, in_formula)) for in_formula in (False, True)}
+
+    def register(
+        self,
+        *,
+        in_forward_mode: Callable[..., Tensor | None] | None = None,
+        node: str | None = None,
+        instead: str | None = None,
+        shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
+    ) -> None:
+        """Give it to the operator.
+
+        Parameters
+        ----------
+        in_forward_mode
+            What computes a dual result by one kernel: see ``forward_mode.py``.
+        node
+            What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
+        instead
+            What to do instead of asking for a gradient that is not among ``partials``, for the error message.
+        shortened
+            Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
+        """
+        rule = Rule(
+            self.save,
+            self.vjp,
+            self.jvp,
+            save_for_jvp=self.save_for_jvp if self.typed else None,
+            vjp_by_short_way=self.vjp_by_short_way if self.short else None,
+            in_forward_mode=in_forward_mode,
+            node=node,
+            without=self.without,
+            instead=instead,
+            order=[self.place[x] for x in self.order],
+        )
+        register(self.op, rule, shortened)
 
     def plan(self, in_formula: bool, of_function: tuple[bool, ...]) -> _Plan:
         needs = dict(zip(("", *self.order), of_function, strict=True))

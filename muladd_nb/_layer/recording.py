@@ -10,7 +10,7 @@ backend's kernel, so the values under a transform are bit for bit those outside 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -191,3 +191,14 @@ def no_gradient(
 ) -> RuntimeError:
     alternative = f", or {instead}" if instead else ""
     return RuntimeError(f"{name(op)}: {what.format(argument)}; detach {argument}{alternative}")
+
+
+def refuse_gradients(
+    op: Any, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
+) -> None:
+    """Raise an error if a derivative by one of these tensors would be lost."""
+    for argument, x in tensors.items():
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise no_gradient(op, argument, instead, f"{why}, but {{}} requires grad")
+        if may_be_dual and private.has_tangent(x):
+            raise no_gradient(op, argument, instead, f"{why}, but {{}} has a tangent")

@@ -95,9 +95,7 @@ template <class C>
 using number_t = std::conditional_t<std::is_floating_point_v<C>, C, double>;
 
 template <class... T>
-struct List {
-  static constexpr size_t size = sizeof...(T);
-};
+struct List {};
 
 // A list of T, n times.
 template <class T, size_t... I>

@@ -13,10 +13,9 @@ import torch
 from calls import RETURNING, Call
 from hypothesis import given
 from hypothesis import strategies as st
+from modes import DispatchMode, FunctionMode
 from torch import func
 from torch.autograd import forward_ad, profiler
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 COUNTS = Counter()
@@ -53,16 +52,6 @@ MODES = {
     "profiler of another thread": lambda: profiler_of_another_thread(),
 }
 LISTENERS = ["dispatch mode", "function mode", "profiler of another thread"]
-
-
-class DispatchMode(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-class FunctionMode(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

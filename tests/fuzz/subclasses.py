@@ -7,9 +7,8 @@ import torch
 from calls import CALLS, MOST
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.overrides import TorchFunctionMode
+from modes import DispatchMode, FunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 COUNTS = Counter()
 
@@ -24,16 +23,6 @@ class Reluctant(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         return super().__torch_function__(function, types, args, kwargs)
-
-
-class DispatchMode(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-class FunctionMode(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 OFFSETS = torch.tensor([0, 2, 3])
