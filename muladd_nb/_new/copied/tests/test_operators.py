@@ -351,7 +351,7 @@ class Stops(torch.autograd.Function):
 
 
 def test_where_no_gradient_comes_back_none_is_passed_on(case, device):
-    sample = case.sample(torch.float64, device)
+    sample = case.sample(case.dtypes[-1], device)
     for subset in subsets(case.present(sample)):
         args = leaves(case, sample, subset)
         results = [Stops.apply(y) for y in as_tuple(case.call(*args)) if is_float(y)]
@@ -613,7 +613,7 @@ def test_who_observes_a_backward_pass_sees_its_bits(case, device):
     """Those of one that goes past the dispatcher."""
     if not case.differentiable:
         pytest.skip("it has no derivative")
-    sample = case.sample(torch.float64, device)
+    sample = case.sample(case.dtypes[-1], device)
     for subset in subsets(case.present(sample)):
         args = leaves(case, sample, subset)
         inputs = [args[case.names.index(name)] for name in subset]
