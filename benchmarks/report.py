@@ -205,7 +205,7 @@ def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
     yield draw(stem, bars, calls, what, 5.6) + "\n"
     yield numbers(calls)
     for row in rows[len(calls) :]:
-        yield "\nWhat each {ref}`question <the-short-way>` of such a call takes, from Python:\n\n| | ns |\n|---|--:|\n"
+        yield "\nWhat each {ref}`question <the-fast-path>` of such a call takes, from Python:\n\n| | ns |\n|---|--:|\n"
         yield from (f"| `{name}` | {seconds * 1e9:.0f} |\n" for name, seconds in row["seconds"].items())
 
 

@@ -37,14 +37,14 @@ def casts(x: Tensor, device_type: str) -> bool:
 
 
 def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:
-    """Return the dtype that the inputs of a call are cast to, if they are, in what it writes to if it does."""
+    """Return the dtype that the inputs of a call are cast to, or None: that of what it writes to, where it does."""
     for target, own in zip(targets, form.of_results, strict=False):
         if own is None:
             return target.dtype if casts(target, device_type) else None
     of_region = torch.get_autocast_dtype(device_type)
     if form.promises.autocast == "cast" and of_region in form.dtypes:
         return of_region
-    # float32 is the widest of what is cast; two 16-bit types have it in common, too. Some functors take no other.
+    # float32 is the widest dtype that is cast, the common one of float16 and bfloat16, and all that some functors take.
     dtypes = {x.dtype for x in inputs if casts(x, device_type)}
     in_float32 = form.promises.autocast == "float32" or len(dtypes) > 1 or not dtypes.issubset(form.dtypes)
     return torch.float32 if in_float32 else None
@@ -101,11 +101,11 @@ def in_backward() -> bool:
     return getattr(_backward, "is_running", False)
 
 
-uncast: dict[Any, Any] = {}  # what was defined, by the operator that it is the same as
+uncast: dict[Any, Any] = {}  # by operator: the one that define_uncast made of it
 
 
 def define_uncast(op: Any) -> Any:
-    """Define an operator that is the same, but is not cast, for backward passes that are compiled."""
+    """Define a copy of an operator that autocast leaves alone, for compiled backward passes."""
     packet, _, overload = op.name().partition("::")[2].partition(".")
     packet = packet.lstrip("_")
     qualified = f"_{packet}_uncast.{overload}".rstrip(".")

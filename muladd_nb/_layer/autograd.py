@@ -11,11 +11,11 @@ from torch import Tensor
 
 from . import contract, derivative
 from ._library import implement, namespace
+from .fast_path import caller
 from .formula import checked_formula
 from .forward_mode import dual_of
 from .operator import TABLE, Form
 from .partials import Derivative, Kernel, Partial
-from .short_way import before, caller
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -67,7 +67,7 @@ def register(form: Form) -> None:
         in_forward_mode=_value_and_tangent(form),
         node=promises.node,
         instead=promises.instead or (None if form.tensor_numbers else _INSTEAD),
-        shortened=lambda kernel: before(kernel, form),
+        form=form,
     )
 
 
@@ -126,7 +126,7 @@ def _kernels(form: Form) -> dict[str, Partial]:
 def _times(
     of: Form, derivative: Form, inputs: list[str], sources: Sequence[int | None], by: Sequence[str] = ()
 ) -> Partial:
-    """Return what the partial derivatives that an operator computes read, and gradients times these.
+    """Return what an operator of the family reads, and the function that multiplies gradients by its derivatives.
 
     Of the gradients of the results the operator is given those from the places in ``sources``, and zeros for None.
     Where it reads no tensor a gradient stands in for it: it has the dtype, and a shape that changes none.
@@ -196,7 +196,7 @@ def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None
 
 
 def _short(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
-    """Return the derivatives of an operator, all of whose results have one, as C calls them: by what they are by."""
+    """Return the fast path of each derivative, by the arguments that it is by; none unless all results have one."""
     if form.by or form.tensor_numbers or len(form.of_c) != len(form.of_results):
         return {}
     return {by: caller(one, otherwise=lambda *_: None) for by, one in form.family.items() if by and "" not in by}
@@ -220,7 +220,7 @@ def _value_and_tangent(form: Form) -> Callable[..., Tensor | None] | None:
 
 
 def _times_product(higher: Form, n: int, first_by: int, before: list[int], place: int) -> Kernel:
-    """Return the same of one more order: by the input in a place, too."""
+    """Return the kernel of one more order: it is by the input in ``place``, too."""
     call = caller(higher)
 
     def product(gradients: Sequence[Any], *read: Any) -> Tensor:
@@ -235,9 +235,9 @@ def _times_product(higher: Form, n: int, first_by: int, before: list[int], place
 
 
 def _unless_zero(form: Form, first_by: int, x: str, kernel: Kernel) -> Kernel:
-    """Return a kernel of one more order, by ``x``, too, that computes nothing where that is zero: ``x * y`` by x twice.
+    """Return a kernel, which is by ``x`` too, that computes nothing where it is zero: as ``x * y`` by x twice is.
 
-    A derivative by several arguments depends on nothing but what those by each of them alone read, all of these.
+    A derivative by several arguments depends only on what each of the first derivatives by one of them reads.
     """
     inputs = [*form.kinds][: len(form.family[()].kinds)]
     is_read = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
@@ -249,7 +249,7 @@ def _unless_zero(form: Form, first_by: int, x: str, kernel: Kernel) -> Kernel:
 
 
 def _by_formula(form: Form, n: int, first_by: int, place: int) -> Kernel:
-    """Return the same of an order for which there are no kernels, by the formula of the operator, if it has one."""
+    """Return what takes the place of a kernel of one more order, where there is none: the operator's formula."""
     operator = form.family[()]
     if operator.promises.formula is None:
         return _refuse(form)
@@ -285,7 +285,7 @@ def _refuse(form: Form, instead: str = "give the operator a formula, or") -> Ker
 
 
 def _floats(form: Form, own: torch.dtype | None) -> bool:
-    """Return whether an operand is of floating-point numbers, of which a dtype of its own is known, or None."""
+    """Return whether an operand has floating-point numbers. ``own`` is its dtype, or None if it is the shared one."""
     return any(dtype.is_floating_point for dtype in (form.dtypes if own is None else [own]))
 
 

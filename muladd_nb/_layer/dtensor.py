@@ -22,7 +22,7 @@ from . import torch_private as private
 from .kernel import Kernel
 from .operator import Form
 
-# For one mesh dimension: what the result is, if the arguments are what follows.
+# For one mesh dimension: the placements of the results, and of the arguments that give these.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 

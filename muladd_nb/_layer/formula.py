@@ -16,9 +16,9 @@ from ._library import name
 
 
 def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
-    """Return a formula that takes what each of its results is like first, and the names of what else it reads.
+    """Return a function that calls the formula and checks its results, and the names of what it reads.
 
-    It returns a tuple, and raises where a result is not like that, if it is not None.
+    The function takes first what each result must be like, or None, then what is read. It returns a tuple.
     """
     n = len(private.results(op))
 
@@ -43,7 +43,7 @@ def pull(
     grads: Sequence[Tensor | None],
 ) -> Iterable[tuple[str, Tensor]]:
     """Return the gradients of these tensors that a formula was given."""
-    # What was saved at a level that torch.func.vjp has left since is dead: only operators, as of a view, take it.
+    # A tensor that was saved in a torch.func.vjp that has ended is dead: only operators take it. A view of it is alive.
     alive = {argument: x.view_as(x) if isinstance(x, Tensor) else x for argument, x in given.items()}
 
     def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
@@ -82,7 +82,7 @@ def push(
 
 
 def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[str]:
-    """Return what a function of the author reads, which is among these names."""
+    """Return the parameters of a function of the author's, which must be among these names."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""An operator with a kernel of its own that takes whatever the dispatcher takes, each rule for what its schema says.
+"""An operator with a kernel of its own, which may take whatever the dispatcher takes.
 
-That is optional tensors, lists of tensors, tensors that it writes to, and what is no tensor. The author's functions are
-given all arguments one after the other, in the order of the schema: the dispatcher leaves out those that equal their
-defaults, and passes some by name.
+That is optional tensors, lists of tensors, tensors that it writes to, and what is no tensor: the rules here follow from
+the schema. The author's functions are given all arguments by position, although the dispatcher leaves out those that
+equal their defaults, and passes some by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
 
 class _Argument(NamedTuple):
     name: str
-    kind: str  # as a schema says it, but that a float may be an optional one
+    kind: str  # as in a schema; but `float` stands for `float?` too
     is_written: bool
 
 

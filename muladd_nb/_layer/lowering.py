@@ -58,8 +58,8 @@ def register_waiting() -> None:
     for form in _waiting:
         for op in {form.op, autocast.uncast.get(form.op, form.op)}:
             if form.promises.fused == "formula":
-                # The second is a copy, which Inductor made if it has compiled before. A program that it has already,
-                # as one that was exported elsewhere, calls the kernel.
+                # If Inductor has compiled before, it has copied the first table. A program that was compiled then, or
+                # exported elsewhere, calls the kernel.
                 for table in (inductor.decompositions, inductor.decompositions_in_use()):
                     table[op] = _decomposed(form)
                 inductor.lowerings[op] = inductor.kernel(op, add_to_fallback_set=False)

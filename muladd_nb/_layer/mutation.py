@@ -13,9 +13,9 @@ from torch.autograd.graph import increment_version
 from . import contract
 from . import torch_private as private
 from ._library import implement
+from .fast_path import with_fast_path
 from .operator import Form, by_position, complete
 from .recording import no_gradient, refuse_gradients
-from .short_way import before
 
 _warned: set[str] = set()
 
@@ -45,8 +45,8 @@ def register(form: Form) -> None:
         contract.check_defined(form, args, targets)
         return targets.values()
 
-    implement(op, before(autograd, form), "Autograd", with_keyset=True)
-    count_writes(op, written, shortened=lambda kernel: before(kernel, form))
+    implement(op, with_fast_path(autograd, form), "Autograd", with_keyset=True)
+    count_writes(op, written, form)
     if form.functional is not None and (form.kind == "out" or form.promises.fused == "formula"):
         _compile(form)
 
@@ -75,7 +75,7 @@ def _compile(form: Form) -> None:
 def count_writes(
     op: Any,
     written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]],
-    shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
+    form: Form | None = None,
 ) -> None:
     """Count each write of an operator into the tensors of a call that it writes to."""
 
@@ -90,7 +90,7 @@ def count_writes(
                 increment_version(x)
         return result
 
-    implement(op, shortened(counted), "ADInplaceOrView", with_keyset=True)
+    implement(op, with_fast_path(counted, form), "ADInplaceOrView", with_keyset=True)
 
 
 def refuse_gradients_of_updates(op: Any, tensors: Mapping[str, Tensor]) -> None:

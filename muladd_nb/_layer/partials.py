@@ -1,6 +1,6 @@
 """The derivative of an element-wise operator: gradients, and tangents, times its partial derivatives.
 
-Which come of kernels that are made of its functor, of functions by hand, or of its formula.
+These come from kernels made of its functor, from functions written by hand, or from its formula.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from . import torch_private as private
 from ._library import name
 from .aten_node import order_of
 from .formula import check_is, checked_formula, pull, push, reads_of
+from .operator import Form
 from .recording import TENSOR, Rule, checked_arguments, register
 
 _DENSE = (torch.strided, torch.jagged)
 
 
-# Returns gradients times a partial derivative: from that of each result, None where there is none, and what is read.
-# None is zero.
+# Multiplies gradients by a partial derivative: takes the gradient of each result, None where it has none, and then what
+# is read. Returns None for zero.
 Kernel = Callable[..., Tensor | None]
 
 
@@ -35,15 +36,11 @@ _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
 class Partial(NamedTuple):
-    """The arguments that are read, and what returns a gradient, or a tangent, times the partial derivative.
+    """A partial derivative that a kernel computes."""
 
-    That takes a tuple of the gradient of each result, None where it has none, and those arguments; it is None where the
-    partial derivative is zero. For a tangent another may take its place.
-    """
-
-    reads: Sequence[str]
-    times: Kernel | None
-    in_forward_mode: Kernel | None = None
+    reads: Sequence[str]  # the arguments that ``times`` takes
+    times: Kernel | None  # None where the derivative is zero
+    in_forward_mode: Kernel | None = None  # for tangents, if not the same
 
 
 class _Made(dict[Any, Any]):
@@ -58,30 +55,29 @@ class _Made(dict[Any, Any]):
 
 
 class _Term(NamedTuple):
-    """A partial derivative by hand, of one result: what it reads, and what returns it.
+    """A partial derivative of one result, written by hand."""
 
-    That takes what it is a factor of first.
-    """
-
-    argument: str
+    argument: str  # that it is by
     reads: Sequence[str]
-    factor: Callable[..., Any]
+    factor: Callable[..., Any]  # takes the gradient or tangent that it is multiplied with, then what is read
 
 
 class _Plan(NamedTuple):
     """What is saved and computed where some gradients are wanted."""
 
     needs: Mapping[str, bool]  # by argument
-    tensors: Callable[..., tuple[Any, ...]]  # picks those to save of the arguments, the results, None, and so on
-    others: Callable[..., tuple[Any, ...]]  # and what is no tensor; after it come the shapes, or None, and this
+    tensors: Callable[..., tuple[Any, ...]]  # picks the tensors to save from the arguments, the results and None
+    others: Callable[..., tuple[Any, ...]]  # picks what else is saved: numbers, the shapes or None, and this plan
     unread: Sequence[str]  # the arguments whose shapes say what is summed
     terms: Sequence[Sequence[_Term]]  # by hand, of each result
     by_kernel: Sequence[str]
     by_formula: Sequence[str]
-    passed: Callable[..., tuple[Any, ...]]  # picks what kernels are passed of the gradients, what was saved, and more
-    short: Callable[..., Any] | None  # the short way of a kernel
-    gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments of what that returns, and None
-    if_sums: bool | None  # whether that is for what is summed, or small, alone, or for what is not; None if for both
+    passed: Callable[..., tuple[Any, ...]]  # picks what kernels take from the gradients and what was saved
+    short: Callable[..., Any] | None  # the fast path of a kernel
+    gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments from what `short` returns and None
+    if_sums: (
+        bool | None
+    )  # whether `short` is for what is summed or small (True), for the rest (False), or for all (None)
 
 
 class Derivative:
@@ -185,7 +181,7 @@ class Derivative:
         self.formula_reads: list[str] = []
         if formula is not None:
             self.compute, self.formula_reads = checked_formula(op, formula)
-        # Where that is compiled, it takes the place of kernels.
+        # Where the formula is compiled, it takes the place of kernels.
         self.by_formula = {
             in_formula: [x for x in tensors if x not in others and x in self.formula_reads]
             for in_formula, others in ((False, {**by_hand, **kernels}), (True, by_hand))
@@ -215,7 +211,7 @@ class Derivative:
         self.at_once: Any = at_once and at_once[0]
         self.at_once_by = at_once[1] if at_once else []
         self.may_sum = at_once is not None and broadcasts
-        # What a tangent must be is not what a gradient is, and is kept.
+        # A tangent may have another shape and dtype than a gradient: those of the results are saved.
         self.typed = mixed is not None or n > 1 or broadcasts
         self.compiled = compiled
         self.plans = {in_formula: _Made(partial(self.plan, in_formula)) for in_formula in (False, True)}
@@ -226,7 +222,7 @@ class Derivative:
         in_forward_mode: Callable[..., Tensor | None] | None = None,
         node: str | None = None,
         instead: str | None = None,
-        shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel,
+        form: Form | None = None,
     ) -> None:
         """Give it to the operator.
 
@@ -238,22 +234,22 @@ class Derivative:
             What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
         instead
             What to do instead of asking for a gradient that is not among ``partials``, for the error message.
-        shortened
-            Takes the kernel for Autograd, and returns the one to register: one that asks first whether it is needed.
+        form
+            That of the operator, whose calls then take the fast path where they can.
         """
         rule = Rule(
             self.save,
             self.vjp,
             self.jvp,
             save_for_jvp=self.save_for_jvp if self.typed else None,
-            vjp_by_short_way=self.vjp_by_short_way if self.short else None,
+            vjp_by_fast_path=self.vjp_by_fast_path if self.short else None,
             in_forward_mode=in_forward_mode,
             node=node,
             without=self.without,
             instead=instead,
             order=[self.place[x] for x in self.order],
         )
-        register(self.op, rule, shortened)
+        register(self.op, rule, form)
 
     def plan(self, in_formula: bool, of_function: tuple[bool, ...]) -> _Plan:
         needs = dict(zip(("", *self.order), of_function, strict=True))
@@ -262,12 +258,13 @@ class Derivative:
         terms = [[term for term in of_result if needs[term.argument]] for of_result in self.terms]
         by_formula = [x for x in self.by_formula[in_formula] if needs[x]]
         by_kernel = [x for x in self.kernels if needs[x] and x not in by_formula]
-        # A gradient is passed in place of what is not read, or, where its shape says what is summed, a tensor like it.
+        # In place of an argument that is not read, kernels are passed a gradient; or a tensor of the argument's shape,
+        # where that says what is summed.
         unread = [x for x in self.at_once_by if self.may_sum and x not in read]
         grads, none = self.n, len(self.place)
         passed = {x: grads + self.slot[x] for x in (*self.saved_others, *read)}
         passed |= {x: grads + len(self.slot) + 2 + i for i, x in enumerate(unread)}
-        # Not `is_number`, which tells an overload from another one.
+        # Not `is_number`, which only tells two overloads apart.
         of_kernels = [passed.get(x, 0) for x in self.arguments if x != "is_number"]
         of = [x for x in self.arguments if x in by_kernel or any(x == term.argument for some in terms for term in some)]
         all_at_once = self.at_once is not None and len(of) > 1
@@ -306,7 +303,7 @@ class Derivative:
     def values_of(self, saved: tuple[Any, ...], reads: Iterable[str]) -> list[Any]:
         return [saved[self.slot[x]] for x in reads]
 
-    def vjp_by_short_way(self, saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Tensor | None, ...] | None:
+    def vjp_by_fast_path(self, saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Tensor | None, ...] | None:
         now = saved[-1]
         if now.short is None or grads[0] is None:
             return None
@@ -344,7 +341,7 @@ class Derivative:
         values = self.passed_to_kernels(saved, (grad, *grads[1:]))
         count = len(saved[-1].by_kernel)
         if self.sums(saved[-1], grad, values):
-            # Where the pass sums; in a compiled program partial derivatives by hand are fused with what is around them.
+            # One pass also sums. But in a compiled program partial derivatives by hand are fused with their neighbours.
             can_sum = grad.device.type == "cpu" and grad.layout is torch.strided
             fits = can_sum and (count > 0 if self.kernels else not private.traces())
         else:
@@ -487,9 +484,9 @@ def _like(grad: Tensor, shape: Sequence[int], values: Iterable[Any]) -> Tensor:
 def _checked_factor(
     op: Any, argument: str, function: Callable[..., Any], *, any_dtype: bool = False
 ) -> Callable[..., Any]:
-    """Return a partial derivative that takes what it is a factor of first, and is refused where it does not fit that.
+    """Return a function that takes a gradient or tangent, and then calls the author's and checks that the two fit.
 
-    One that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one, where all have one.
+    A factor that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one.
     """
     # A number of the schema that changes between calls is a float64 scalar here.
     has_scalars = "is_number" in private.argument_names(op)
@@ -503,7 +500,7 @@ def _checked_factor(
             isinstance(factor, Tensor) and factor.shape == x.shape and (any_dtype or factor.dtype == x.dtype)
         ):
             return factor
-        # It is of the elements that it reads, which may be fewer where the operator broadcasts.
+        # A factor has the shape of what it reads, which may be smaller where the operator broadcasts.
         shape = torch.broadcast_shapes(*(y.shape for y in read if isinstance(y, Tensor)))
         if not (is_number(factor) and any(map(is_number, read))):
             what = f"the partial derivative for {argument}, where it is no number,"

@@ -1,6 +1,6 @@
-"""What the public functions are made of: a short way to the kernel, ``out=``, and numbers that change.
+"""What the public functions are made of: a fast path to the kernel, ``out=``, and numbers that change.
 
-A public function is one in C (short_way.py), which leaves what it does not do itself to the Python here. Around it is
+A public function is one in C (fast_path.py), which leaves what it does not do itself to the Python here. Around it is
 one in Python, which takes 0.1 us (measured), for people and tools: torch.compile cannot look into a function in C, and
 it has no annotations and no source.
 
@@ -24,10 +24,10 @@ from torch.fx import Proxy
 
 from . import contract
 from . import torch_private as private
+from .fast_path import FastPath, fast_paths, function
 from .kernel import Kernel
 from .operator import Form, by_position
 from .recording import no_gradient
-from .short_way import Way, function, way
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -37,7 +37,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
-    """Return a decorator that makes the public function of an operator of one that has its signature, and no body.
+    """Return a decorator: of a function that is a signature and a docstring it makes the public one of an operator.
 
     Its name is that of the operator. Where the operator has overloads, the first is called that takes tensors where
     tensors come.
@@ -88,13 +88,13 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
                     return caller(inputs, out)
             return callers[0](inputs, out)
 
-        ways = [
+        paths = [
             one
             for by_kind in rows.values()
-            for one in way(next(iter(by_kind.values())), returns="functional" in by_kind)
+            for one in fast_paths(next(iter(by_kind.values())), returns="functional" in by_kind)
         ]
         returning = [by_kind["functional"] for by_kind in rows.values() if "functional" in by_kind]
-        public_function = _made(declared, ways, returning, otherwise, has_out=has_out)
+        public_function = _made(declared, paths, returning, otherwise, has_out=has_out)
         return public_function
 
     return decorate
@@ -102,7 +102,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
 def _made(
     declared: _Function,
-    ways: Sequence[Way],
+    paths: Sequence[FastPath],
     returning: Sequence[Form | Kernel],
     otherwise: Callable[..., Any],
     *,
@@ -110,9 +110,9 @@ def _made(
 ) -> _Function:
     """Return a function with the signature of one that has no body, which refuses what does not fit that.
 
-    ``otherwise`` takes all arguments by position, where no way takes them. A compiled program asks at each call whether
-    what Dynamo read here is still the same, which takes 1.4 us for all that ``otherwise`` reads. So where numbers are
-    constants, and there is no ``out``, it calls an operator of ``returning`` as it is.
+    ``otherwise`` takes all arguments by position, where no path takes them. At each call a compiled program asks
+    whether what Dynamo read here is still the same, which takes 1.4 us for all that ``otherwise`` reads. So where
+    numbers are constants, and there is no ``out``, it calls an operator of ``returning`` as it is.
     """
     parameters = inspect.signature(declared).parameters.values()
     names = [x.name for x in parameters]
@@ -127,7 +127,7 @@ def _made(
     )
     in_c = function(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
-        ways,
+        paths,
         otherwise,
         declared,
         has_out=has_out,
@@ -243,8 +243,8 @@ class _Caller:
             for argument, place in self.numbers.items():
                 if args[place].is_complex():
                     raise TypeError(f"{self.name}: {argument} must be {self.expected}, got a complex one")
-        # Of what an operator writes into a view, the compiler may lose the start: auto_functionalize where the base
-        # starts past its storage, Inductor where shapes are dynamic. It knows what a copy is.
+        # The compiler may lose where a view begins that an operator writes into: auto_functionalize where its base does
+        # not begin with the storage, Inductor where shapes are dynamic. So the operator writes into a copy.
         views = {place: args[place] for place in self.written[kind]}
         views = {place: x for place, x in views.items() if isinstance(x, Tensor) and private.base(x) is not None}
         for place, x in views.items():

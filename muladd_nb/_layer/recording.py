@@ -22,13 +22,10 @@ from torch import Tensor
 from . import autocast
 from . import torch_private as private
 from ._library import implement, name
-from .operator import by_position, complete
+from .fast_path import recorders, with_fast_path
+from .operator import Form, by_position, complete
 
 TENSOR = ("Tensor", "Optional[Tensor]")
-
-# Of each operator with a derivative, what records a call outside of transforms, given a tuple of the kernel's results
-# and all arguments.
-recorders: dict[Any, Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Rule:
     vjp: Callable[..., Sequence[Tensor | None]]
     jvp: Callable[..., Any]
     save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None  # by default the same
-    vjp_by_short_way: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
+    vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
     in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
     check_tangent: Callable[..., None] | None = None  # given an argument's place, all arguments and the results
     node: str | None = None  # what grad_fn is called, without Backward
@@ -54,12 +51,10 @@ class Rule:
     order: Sequence[int] = ()  # the places of the arguments, in the order in which the function takes them
 
 
-def register(
-    op: Any, rule: Rule, shortened: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda kernel: kernel
-) -> None:
+def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
 
-    ``shortened`` makes of it the one to register: one that asks first whether it is needed.
+    Calls of an element-wise operator, of which there is a ``form``, take the fast path where they can.
     """
     several = len(private.results(op)) > 1
     apply = recorders[op] = _function(op, rule)
@@ -95,11 +90,11 @@ def register(
         return kernel(keyset, *complete(op, args, kwargs))
 
     is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in private.arguments(op))
-    implement(op, shortened(kernel if is_plain else kernel_with_defaults), "Autograd", with_keyset=True)
+    implement(op, with_fast_path(kernel if is_plain else kernel_with_defaults, form), "Autograd", with_keyset=True)
 
 
 def _function(op: Any, rule: Rule) -> Callable[..., Any]:
-    """Return what applies the ``autograd.Function``: to all arguments, after what computes the results, or has them."""
+    """Return what applies the ``autograd.Function``: it takes ``below``, as ``forward`` does, and all arguments."""
     several = len(private.results(op)) > 1
     names = private.argument_names(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
@@ -108,11 +103,11 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     if list(rule.order) != sorted(rule.order):
         reordered, restored = itemgetter(*rule.order), itemgetter(*map(rule.order.index, range(len(rule.order))))
     all_needed = False, *reordered([str(argument.type) in TENSOR for argument in private.arguments(op)])
-    save, vjp, jvp, vjp_by_short_way = rule.save, rule.vjp, rule.jvp, rule.vjp_by_short_way
+    save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize = rule.save_for_jvp or save, rule.materialize
 
-    # The old form, without setup_context, is 10 us cheaper a call. `below` is a tuple of the results, where the short
-    # way has them, or what computes them. Each step of what a small call does counts.
+    # The old form, without setup_context, is 10 us cheaper a call. `below` computes the results, or is a tuple of them
+    # where the fast path has computed them. Each step here counts in a small call.
     def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
         ctx.set_materialize_grads(materialize)
         inputs = restored(inputs)
@@ -128,7 +123,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors + ctx.others
-        gradients = vjp_by_short_way(saved, grads) if vjp_by_short_way else None
+        gradients = vjp_by_fast_path(saved, grads) if vjp_by_fast_path else None
         if gradients is None:
             with autocast.as_in_forward(backward=True):
                 gradients = None, *reordered(vjp(saved, *grads))

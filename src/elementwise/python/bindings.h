@@ -17,8 +17,8 @@
 #include "../overlap.h"
 #include "../register_once.h"
 #include "ask_torch.h"
+#include "fast_path.h"
 #include "reads.h"
-#include "short_way.h"
 
 namespace elementwise {
 
@@ -27,7 +27,7 @@ void define_module(nanobind::module_& m) {
   m.def("simd_level", [] { return cpu::isa().name; });
   m.def("conflict", conflict);
   python::define_questions(m);
-  python::define_short_way(m);
+  python::define_fast_path(m);
   // Reads the environment, so that what it has that no one can use is said at the import, and not at the first call.
   m.def("check_settings", [] {
     cpu::isa();

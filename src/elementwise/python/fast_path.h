@@ -1,4 +1,4 @@
-// The short way of a small call: a C function of Python that takes it straight to the kernel of an operator.
+// The fast path of a small call: a C function of Python that takes it straight to the kernel of an operator.
 //
 // That is past the dispatcher, and only where nothing observes the call: its tensors are plain, and there is no
 // transform, mode, tracing, profiler or autocast. Every other call is left to a function in Python, `otherwise`, which
@@ -139,14 +139,14 @@ class Stack {
 using Kernels = std::vector<const KernelOfLibrary*>; // one for each kind of device
 
 // One declaration of an operator.
-struct Way {
+struct FastPath {
   const Signature* signature;
   Kernels without_out, with_out;
   bool returns;       // its results or `out`, and not None
   PyObject* aten;     // records the same derivative by a node in C++; or null
   PyObject* recorder; // records a call, given a tuple of its results and all arguments; or null
 
-  // Returns null, without an error, where this is not the way.
+  // Returns null, without an error, where this path does not take the call.
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
     if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
     Stack stack(*signature, args, out);
@@ -233,8 +233,8 @@ class Function {
  public:
   static constexpr size_t kMostParameters = 255;
 
-  std::vector<Parameter> parameters; // a last one that is called `out` is no argument of a way
-  std::vector<Way> ways;
+  std::vector<Parameter> parameters; // a last one that is called `out` is no argument of a path
+  std::vector<FastPath> paths;
   size_t leading; // arguments that are only handed on
   bool has_out;
   PyObject* otherwise; // for every other call
@@ -245,8 +245,8 @@ class Function {
     if (!bind(positional, by_name, bound)) return PyObject_Call(refuse, positional, by_name);
     try {
       PyObject* const out = has_out ? bound[parameters.size() - 1] : Py_None;
-      for (const Way& way : ways)
-        if (PyObject* const result = way.call(bound + leading, out, leading == 0)) return result;
+      for (const FastPath& path : paths)
+        if (PyObject* const result = path.call(bound + leading, out, leading == 0)) return result;
     } catch (const ErrorOfProgram&) {
       return nullptr;
     } catch (const std::exception&) {
@@ -283,7 +283,7 @@ inline PyObject* call(PyObject* self, PyObject* positional, PyObject* by_name) {
 // Returns it as Python's object. Both are kept as long as the process runs.
 inline nanobind::object object_of(Function* function) {
   auto* const method = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call));
-  static PyMethodDef definition{"short_way", method, METH_VARARGS | METH_KEYWORDS, nullptr};
+  static PyMethodDef definition{"fast_path", method, METH_VARARGS | METH_KEYWORDS, nullptr};
   const nanobind::capsule self(function);
   return nanobind::steal<nanobind::object>(PyCFunction_NewEx(&definition, self.ptr(), nullptr));
 }
@@ -295,12 +295,12 @@ inline Kernels kernels_of(const std::string& declaration, unsigned forms) {
   return found;
 }
 
-inline void define_short_way(nanobind::module_& m) {
+inline void define_fast_path(nanobind::module_& m) {
   namespace nb = nanobind;
-  // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `ways` are
-  // those of _layer/short_way.py.
+  // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `paths` are
+  // those of _layer/fast_path.py.
   m.def(
-      "short_way", [](const nb::list& parameters, bool has_out, size_t leading, const nb::list& ways,
+      "fast_path", [](const nb::list& parameters, bool has_out, size_t leading, const nb::list& paths,
                       const nb::object& otherwise, const nb::object& refuse) {
         auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(refuse)};
         if (parameters.size() > Function::kMostParameters)
@@ -311,14 +311,14 @@ inline void define_short_way(nanobind::module_& m) {
           PyObject* const preset = nb::cast<bool>(parameter[1]) ? nb::handle(parameter[2]).inc_ref().ptr() : nullptr;
           function->parameters.push_back({word, preset, nb::cast<bool>(parameter[3])});
         }
-        for (const nb::handle way : ways) {
-          const auto declaration = nb::cast<std::string>(way.attr("declaration"));
-          const bool returns = nb::cast<bool>(way.attr("returns"));
+        for (const nb::handle path : paths) {
+          const auto declaration = nb::cast<std::string>(path.attr("declaration"));
+          const bool returns = nb::cast<bool>(path.attr("returns"));
           const Kernels all = kernels_of(declaration, functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
-          function->ways.push_back(
+          function->paths.push_back(
               {&all[0]->signature, kernels_of(declaration, returns ? functional : updating),
-               kernels_of(declaration, writing), returns, kept(way.attr("aten")), kept(way.attr("recorder"))});
+               kernels_of(declaration, writing), returns, kept(path.attr("aten")), kept(path.attr("recorder"))});
         }
         return object_of(function);
       });

@@ -1,7 +1,7 @@
 """Small calls: plain tensors, whose operators no one listens to, go straight to the kernel, or are recorded by ATen.
 
 In Python the questions alone would take as long as the call, so the functions here are C
-(``src/elementwise/python/short_way.h``).
+(``src/elementwise/python/fast_path.h``).
 
 The derivative of ``a * b + c`` is that of ``a * b``. So ``torch.mul`` records a result, into which the kernel then
 writes its own values. The values are the kernel's, to the bit, and the gradients those of the product; and a node in
@@ -20,7 +20,6 @@ from torch.nn import Parameter
 from .. import _C
 from . import torch_private as private
 from .operator import Form
-from .recording import recorders
 
 _REACHES_TENSORS = _C.set_up(private, Tensor, Parameter)
 for enabled in False, True:
@@ -28,7 +27,12 @@ for enabled in False, True:
         _C.note_inference_mode()
 
 
-class Way(NamedTuple):
+# By operator with a derivative: the function that records a call outside of transforms. It takes a tuple of what the
+# kernel has computed, and all arguments.
+recorders: dict[Any, Callable[..., Any]] = {}
+
+
+class FastPath(NamedTuple):
     """How a function in C calls the forms of a declaration."""
 
     declaration: str
@@ -37,8 +41,8 @@ class Way(NamedTuple):
     recorder: Callable[..., Any] | None  # records a call, given a tuple of its results and all arguments
 
 
-def way(form: Form, *, returns: bool) -> list[Way]:
-    """Return how a function in C calls the forms of a declaration: not at all, where it cannot reach tensors.
+def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
+    """Return how a function in C calls the forms of a declaration: an empty list where it cannot reach tensors.
 
     Parameters
     ----------
@@ -48,40 +52,40 @@ def way(form: Form, *, returns: bool) -> list[Way]:
         Whether the function returns its results, or ``out``.
     """
     recording = (form.promises.aten, recorders.get(form.functional)) if returns else (None, None)
-    return [Way(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
+    return [FastPath(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
 
 
 def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return what calls an operator that returns its results with all arguments by position.
 
-    Where the short way is none, ``otherwise`` is called, or the operator itself.
+    Where there is no fast path, ``otherwise`` is called, or the operator itself.
     """
     call: Callable[..., Any] = otherwise or form.op
     if form.kind != "functional" or form.tensor_numbers:
         return call
     parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]
-    return function(parameters, way(form, returns=True), call, call, has_out=False)
+    return function(parameters, fast_paths(form, returns=True), call, call, has_out=False)
 
 
 def function(
     parameters: Sequence[tuple[str, bool, Any, bool]],
-    ways: Sequence[Way],
+    paths: Sequence[FastPath],
     otherwise: Callable[..., Any],
     refuse: Callable[..., Any],
     *,
     has_out: bool,
     leading: int = 0,
 ) -> Callable[..., Any]:
-    """Return a function in C that calls the kernel of the first of the ways that takes the arguments.
+    """Return a function in C that calls the kernel of the first of the paths that takes the arguments.
 
     Parameters
     ----------
     parameters
         The name of each, whether it has a default, that, and whether it is keyword-only.
-    ways
+    paths
         What it may call.
     otherwise
-        Is called with all arguments by position where no way takes them, or something observes the call.
+        Is called with all arguments by position where no path takes them, or something observes the call.
     refuse
         Is called as the function was where the arguments do not fit the parameters, and raises ``TypeError``.
     has_out
@@ -89,12 +93,12 @@ def function(
     leading
         How many parameters are not of the operator.
     """
-    return _C.short_way([*parameters], has_out, leading, [*ways], otherwise, refuse)
+    return _C.fast_path([*parameters], has_out, leading, [*paths], otherwise, refuse)
 
 
-def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
-    """Return a kernel at Autograd that takes the short way of an operator, where it has one, or calls ``kernel``."""
-    if form.kind not in ("functional", "writing") or form.tensor_numbers:
+def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
+    """Return a kernel at Autograd that takes the fast path of an operator, where it has one, or calls ``kernel``."""
+    if form is None or form.kind not in ("functional", "writing") or form.tensor_numbers:
         return kernel
     private.skip_in_dynamo(kernel)
     arguments = private.arguments(form.op)
@@ -103,7 +107,7 @@ def before(kernel: Callable[..., Any], form: Form) -> Callable[..., Any]:
             ("keyset", False, None, False),
             *((x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in arguments),
         ],
-        way(form, returns=form.kind == "functional"),
+        fast_paths(form, returns=form.kind == "functional"),
         kernel,
         kernel,
         has_out=form.kind == "writing",
