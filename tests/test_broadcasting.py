@@ -185,6 +185,26 @@ def test_where_torch_func_records_value_and_tangent_only_what_a_derivative_reads
     torch.testing.assert_close((value, tangent), (b, t))
 
 
+def test_where_tangents_alone_are_a_batch_the_value_is_none(device):
+    a, b, c = tensors([(5, 3)] * 3, device)
+
+    def value(t):
+        return torch.func.jvp(lambda a: ops.mymuladd.Tensor(a, b, c), (a,), (t,))[0]
+
+    # Which out_dims=None asks for.
+    assert torch.equal(vmap(value, out_dims=None)(torch.stack([a, b])), ops.mymuladd.Tensor(a, b, c))
+
+
+def test_inference_mode_has_no_tangents_under_a_transform(device):
+    (a,) = tensors([(5, 3)], device)
+
+    def of_no_tangent(a):
+        with torch.inference_mode():
+            return ops.mymuladd.Tensor(a, a, a)  # which torch does not take apart there
+
+    assert not jacfwd(of_no_tangent)(a).any()
+
+
 SUMMED = [
     ((700, 90), (90,), (90,)),  # along the first dimension
     ((90, 1), (90, 700), (90, 700)),  # the last

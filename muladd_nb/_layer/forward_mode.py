@@ -26,6 +26,8 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
     redispatch = private.redispatch(value_and_tangent.op)
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
+        if torch.is_inference_mode_enabled():  # which has no tangents, and takes apart no tensor of a transform
+            return None
         inputs = [args[place] for place in tensors]
         if any(x is None or x.layout is not torch.strided or x.is_inference() for x in inputs):
             return None
