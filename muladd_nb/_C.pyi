@@ -16,9 +16,9 @@ def note_inference_mode() -> None: ...
 def address(symbol: str) -> int: ...
 def fast_path(
     parameters: list[tuple[str, bool, Any, bool]],
-    has_out: bool,
-    leading: int,
     paths: list[FastPath],
     otherwise: Callable[..., Any],
     refuse: Callable[..., Any],
+    has_out: bool,
+    leading: int = 0,
 ) -> Callable[..., Any]: ...

@@ -10,7 +10,7 @@ C++ stands for one in Python, which takes several times as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -64,36 +64,7 @@ def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[
     if form.kind != "functional" or form.tensor_numbers:
         return call
     parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]
-    return function(parameters, fast_paths(form, returns=True), call, call, has_out=False)
-
-
-def function(
-    parameters: Sequence[tuple[str, bool, Any, bool]],
-    paths: Sequence[FastPath],
-    otherwise: Callable[..., Any],
-    refuse: Callable[..., Any],
-    *,
-    has_out: bool,
-    leading: int = 0,
-) -> Callable[..., Any]:
-    """Return a function in C that calls the kernel of the first of the paths that takes the arguments.
-
-    Parameters
-    ----------
-    parameters
-        The name of each, whether it has a default, that, and whether it is keyword-only.
-    paths
-        What it may call.
-    otherwise
-        Is called with all arguments by position where no path takes them, or something observes the call.
-    refuse
-        Is called as the function was where the arguments do not fit the parameters, and raises ``TypeError``.
-    has_out
-        Whether the last parameter is a tensor to write to, or None.
-    leading
-        How many parameters are not of the operator.
-    """
-    return _C.fast_path([*parameters], has_out, leading, [*paths], otherwise, refuse)
+    return _C.fast_path(parameters, fast_paths(form, returns=True), call, call, has_out=False)
 
 
 def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
@@ -102,7 +73,7 @@ def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..
         return kernel
     private.skip_in_dynamo(kernel)
     arguments = private.arguments(form.op)
-    return function(
+    return _C.fast_path(
         [
             ("keyset", False, None, False),
             *((x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in arguments),

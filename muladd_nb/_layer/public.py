@@ -22,9 +22,10 @@ from torch import Tensor
 from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.fx import Proxy
 
+from .. import _C
 from . import contract
 from . import torch_private as private
-from .fast_path import FastPath, fast_paths, function
+from .fast_path import FastPath, fast_paths
 from .kernel import Kernel
 from .operator import Form, by_position
 from .recording import no_gradient
@@ -102,7 +103,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
 def _made(
     declared: _Function,
-    paths: Sequence[FastPath],
+    paths: list[FastPath],
     returning: Sequence[Form | Kernel],
     otherwise: Callable[..., Any],
     *,
@@ -125,7 +126,7 @@ def _made(
         for x in returning
         if without_out or not has_out
     )
-    in_c = function(
+    in_c = _C.fast_path(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
         paths,
         otherwise,

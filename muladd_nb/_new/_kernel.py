@@ -12,24 +12,10 @@ import re
 
 from . import _format
 from ._kernel_cpp import Cpp
-from ._kernel_python import Python, annotation, result
+from ._kernel_python import Python
 from ._kernel_words import fill, named, template
-from ._operator import Files, add_case, add_line, append, parameters, refuse_another
-from ._schema import Argument, Schema
-
-# Arguments of a test, and the elements of a list of them.
-_EXAMPLES = {
-    "Tensor": "tensor()",
-    "float": "either(1.5, 0.5)",
-    "int": "either(2, -1)",
-    "bool": "either(True, False)",
-    "str": '"text"',
-    "ScalarType": "torch.float32",
-    "Device": 'torch.device("cpu")',
-    "Layout": "torch.strided",
-    "MemoryFormat": "torch.contiguous_format",
-}
-_ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
+from ._operator import Files, add_case, add_function, add_line, append, parameters, refuse_another
+from ._schema import Schema
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
@@ -53,23 +39,14 @@ def add(files: Files, schema: Schema, package: str) -> None:
     _add_test(files, schema, package)
 
 
-def _public_annotation(argument: Argument) -> str:
-    # A default must be one that nobody can change.
-    text = annotation(argument)
-    return f"Sequence[{text.removeprefix('list[')}" if isinstance(argument.default, list) else text
-
-
 def _add_public(files: Files, schema: Schema, package: str) -> None:
-    """Add the public function."""
-    path = f"python/{package}/ops.py"
-    append(files, path, "__all__", f'"{schema.name}"')
-    items = parameters(schema, _public_annotation)
-    text = files[path]
+    """Add the public function of an operator, and the imports of its annotations."""
+    path, items = f"python/{package}/ops.py", parameters(schema)
+    annotations = " ".join(item.partition(" = ")[0].partition(": ")[2] for item in items)
     for name, line in (("Sequence", "from collections.abc import Sequence\n\n"), ("torch", "import torch\n")):
-        if any(re.search(rf"\b{name}\b", _public_annotation(x)) for x in schema.arguments) and line.strip() not in text:
-            text = re.sub(r"^(?=from torch import Tensor$)", line, text, count=1, flags=re.MULTILINE)
-    head = _format.python(f"def {schema.name}(", items, f") -> {result(schema)}:")
-    files[path] = f'{text}\n\n@public(FORMS)\n{head}\n    """{_does(schema)}."""\n'
+        if re.search(rf"\b{name}\b", annotations) and line.strip() not in files[path]:
+            files[path] = re.sub(r"^(?=from torch import Tensor$)", line, files[path], count=1, flags=re.MULTILINE)
+    add_function(files, schema, package, items, _does(schema))
 
 
 def _does(schema: Schema) -> str:
@@ -91,7 +68,7 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     if changed:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
     reference = _format.python_product(f"        reference=lambda {names}: ", value)
-    add_case(files, f"{package}.{schema.name}", reference, [_example(x) for x in schema.arguments])
+    add_case(files, schema, package, reference)
     path = "tests/operators.py"
     text = files[path]
     wanted = {"Case", "product", *(["times"] if changed else [])}
@@ -107,14 +84,3 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     files[path] = text
     called = ", ".join(x.name for x in schema.arguments)
     add_line(files, f"{package}.{schema.name}({called})", _does(schema).replace("``", "`"))
-
-
-def _example(x: Argument) -> str:
-    single = _EXAMPLES[x.base]
-    if x.type == "Tensor[]":
-        return "[tensor(), tensor()]"
-    example = f"[{_ELEMENTS.get(x.base, f'{single}, {single}')}]" if "[]" in x.type else single
-    if not x.type.endswith("?"):
-        return example
-    inner = re.fullmatch(r"either\((.*?), .*\)", example)
-    return f"either({inner[1] if inner else example}, None)"

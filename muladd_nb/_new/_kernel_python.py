@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 import keyword
-import re
 
 from . import _format
 from ._kernel_words import fill, identifiers, named, template
 from ._schema import Argument, Schema
-
-_TYPES = {
-    "ScalarType": "torch.dtype",
-    "Device": "torch.device",
-    "Layout": "torch.layout",
-    "MemoryFormat": "torch.memory_format",
-}
-
-
-def annotation(argument: Argument) -> str:
-    """Return the type of an argument."""
-    text = _TYPES.get(argument.base, argument.base)
-    for suffix in re.findall(r"\?|\[\]", argument.type):
-        text = f"list[{text}]" if suffix == "[]" else f"{text} | None"
-    return text
-
-
-def result(schema: Schema) -> str:
-    """Return the type of what is returned."""
-    return {0: "None", 1: "Tensor"}.get(schema.results, f"tuple[{', '.join(['Tensor'] * schema.results)}]")
 
 
 class Python:
@@ -50,7 +29,7 @@ class Python:
         made = ", ".join([f"{first_tensor}.new_empty({first_tensor}.shape)"] * schema.results)
         returns = f"    # The strides of the real result: compiled code relies on them.\n    return {made}"
         check = _format.python("    FORM.check(", [*names.values()], ")")
-        parameters = [f"{names[x.name]}: {annotation(x)}" for x in schema.arguments]
+        parameters = [f"{names[x.name]}: {x.annotation}" for x in schema.arguments]
         # There is none of a write, or for a list.
         is_differentiable = not schema.written and not any(x.type == "Tensor[]" for x in schema.arguments)
         derivative = self._derivative() if is_differentiable else ""
@@ -65,7 +44,7 @@ class Python:
         return {
             "and_derivative": ", a batching rule and a derivative" if is_differentiable else " and a batching rule",
             "imports": imports,
-            "define_fake": _format.python("def _fake(", parameters, f") -> {result(schema)}:"),
+            "define_fake": _format.python("def _fake(", parameters, f") -> {schema.returns}:"),
             "check_fake": f"    # What src/{schema.stem}.cpp refuses.\n{check}",
             "fake_returns": returns if schema.results else "",
             "out_dims": {0: "None", 1: "0"}.get(schema.results, f"({', '.join('0' * schema.results)})"),
@@ -88,7 +67,7 @@ class Python:
             "define_vjp": _format.python("def _vjp(", parameters, ") -> tuple[Tensor | None, ...]:"),
             "unpack_saved": f"{_unpacked([*names.values()])} = saved",
             "gradients": _returned([self._gradient(x) for x in schema.arguments]),
-            "python_result": result(schema),
+            "python_result": schema.returns,
             "unpack_tangents": f"{_unpacked(unpacked)} = tangents",
             "first_tangent": _sum("tangent", [self._times(tangents[x.name], x) for x in required]),
             "more_tangents": "\n".join(more),

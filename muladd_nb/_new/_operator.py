@@ -13,13 +13,19 @@ from collections.abc import Callable
 from . import _format
 from ._schema import REQUIRED, Argument, Schema, functor_name
 
+# Arguments of a test, and the elements of a list of them.
 _EXAMPLES = {
     "Tensor": "tensor()",
-    "Tensor?": "either(tensor(), None)",
     "float": "either(1.5, 0.5)",
     "int": "either(2, -1)",
     "bool": "either(True, False)",
+    "str": '"text"',
+    "ScalarType": "torch.float32",
+    "Device": 'torch.device("cpu")',
+    "Layout": "torch.strided",
+    "MemoryFormat": "torch.contiguous_format",
 }
+_ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
 # In a functor, where a Tensor and a float are C.
 _CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "bool": "bool"}
@@ -71,29 +77,35 @@ def _in_table(files: Files, package: str) -> list[str]:
 
 def _add_public(files: Files, schema: Schema, package: str) -> None:
     """Add the public function of an operator."""
+    items, product = parameters(schema), f"``{_product(schema)}``"
+    star = ["*"] * ("*" not in items)
+    more, does = {
+        0: (["out: Tensor"], f"Write {product} to ``out``"),
+        1: ([*star, "out: Tensor | None = None"], f"Return {product}"),
+    }.get(schema.results, ([], f"Return {product}, {schema.results} times"))
+    if schema.written:
+        more, does = [], f"Multiply {', '.join(f'``{x.name}``' for x in schema.written)} by the others"
+    add_function(files, schema, package, [*items, *more], does)
+
+
+def add_function(files: Files, schema: Schema, package: str, items: list[str], does: str) -> None:
+    """Add a public function with these parameters."""
     path = f"python/{package}/ops.py"
     append(files, path, "__all__", f'"{schema.name}"')
-    results = ", ".join(["Tensor"] * schema.results)
-    items = parameters(schema, lambda argument: argument.type.replace("?", " | None"))
-    star = ["*"] * ("*" not in items)
-    more, returns, does = {
-        0: (["out: Tensor"], "None", f"Write ``{_product(schema)}`` to ``out``."),
-        1: ([*star, "out: Tensor | None = None"], "Tensor", f"Return ``{_product(schema)}``."),
-    }.get(schema.results, ([], f"tuple[{results}]", f"Return ``{_product(schema)}``, {schema.results} times."))
-    if schema.written:
-        more, does = [], f"Multiply {', '.join(f'``{x.name}``' for x in schema.written)} by the others."
-    head = _format.python(f"def {schema.name}(", [*items, *more], f") -> {returns}:")
-    files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}"""\n'
+    head = _format.python(f"def {schema.name}(", items, f") -> {schema.returns}:")
+    files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}."""\n'
 
 
-def parameters(schema: Schema, annotation: Callable[[Argument], str]) -> list[str]:
+def parameters(schema: Schema) -> list[str]:
     """Return the parameters of the public function of an operator."""
     items: list[str] = []
     for x in schema.arguments:
         if x.is_keyword and "*" not in items:
             items.append("*")
-        default = tuple(x.default) if isinstance(x.default, list) else x.default
-        items.append(f"{x.name}: {annotation(x)}" + (f" = {_literal(default)}" if default is not REQUIRED else ""))
+        annotation, default = x.annotation, x.default
+        if isinstance(default, list):  # one that nobody can change
+            annotation, default = f"Sequence[{annotation.removeprefix('list[')}", tuple(default)
+        items.append(f"{x.name}: {annotation}" + (f" = {_literal(default)}" if default is not REQUIRED else ""))
     return items
 
 
@@ -104,28 +116,37 @@ def _literal(default: object) -> str:
 def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add what the tests and the README say of an operator."""
     names = ", ".join(argument.name for argument in schema.arguments)
-    examples = [_EXAMPLES[argument.type] for argument in schema.arguments]
     head, value = f"        reference=lambda {names}: ", _product(schema, factor=_in_python)
     reference = _format.python_product(head, value)
     if schema.written or schema.results > 1:
         reference = _format.python_tuple(head, _become(schema, _in_python) or [value] * schema.results)
-    add_case(files, f"{package}.{schema.name}", reference, examples)
-    called = ", ".join(item.partition(":")[0] for item in parameters(schema, lambda argument: argument.type))
+    add_case(files, schema, package, reference)
+    called = ", ".join(item.partition(":")[0] for item in parameters(schema))
     if not (schema.results or schema.written):
         called += ", out"
     what = ", ".join(_become(schema)) if schema.written else _product(schema)
     add_line(files, f"{package}.{schema.name}({called})", f"`{what}`")
 
 
-def add_case(files: Files, function: str, reference: str, examples: list[str]) -> None:
-    """Add a function to what is tested."""
+def add_case(files: Files, schema: Schema, package: str, reference: str) -> None:
+    """Add an operator to what is tested."""
+    examples = [_example(x) for x in schema.arguments]
     case = f"""\
 Case(
-        {function},
+        {package}.{schema.name},
 {reference}
 {_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
+
+
+def _example(x: Argument) -> str:
+    single = _EXAMPLES[x.base]
+    example = f"[{_ELEMENTS.get(x.base, f'{single}, {single}')}]" if "[]" in x.type else single
+    if not x.type.endswith("?"):
+        return example
+    inner = re.fullmatch(r"either\((.*?), .*\)", example)
+    return f"either({inner[1] if inner else example}, None)"
 
 
 def add_line(files: Files, call: str, does: str) -> None:

@@ -36,6 +36,12 @@ _USED = {
     "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
 }  # fmt: skip
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
+_IN_PYTHON = {
+    "ScalarType": "torch.dtype",
+    "Device": "torch.device",
+    "Layout": "torch.layout",
+    "MemoryFormat": "torch.memory_format",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +63,14 @@ class Argument:
     def is_tensor(self) -> bool:
         """Whether it is a tensor, an optional one, or a list of them."""
         return self.base == "Tensor"
+
+    @property
+    def annotation(self) -> str:
+        """Its type in Python."""
+        text = _IN_PYTHON.get(self.base, self.base)
+        for suffix in re.findall(r"\?|\[\]", self.type):
+            text = f"list[{text}]" if suffix == "[]" else f"{text} | None"
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +118,11 @@ class Schema:
     def first(self) -> Argument:
         """The tensor that is always there, or the list of which there must be one."""
         return next(x for type_ in ("Tensor", "Tensor[]") for x in self.arguments if x.type == type_)
+
+    @property
+    def returns(self) -> str:
+        """The type of what is returned, in Python."""
+        return {0: "None", 1: "Tensor"}.get(self.results, f"tuple[{', '.join(['Tensor'] * self.results)}]")
 
     @property
     def stem(self) -> str:

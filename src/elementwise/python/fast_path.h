@@ -297,11 +297,13 @@ inline Kernels kernels_of(const std::string& declaration, unsigned forms) {
 
 inline void define_fast_path(nanobind::module_& m) {
   namespace nb = nanobind;
+  using namespace nb::literals;
   // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `paths` are
   // those of _layer/fast_path.py.
   m.def(
-      "fast_path", [](const nb::list& parameters, bool has_out, size_t leading, const nb::list& paths,
-                      const nb::object& otherwise, const nb::object& refuse) {
+      "fast_path",
+      [](const nb::list& parameters, const nb::list& paths, const nb::object& otherwise, const nb::object& refuse,
+         bool has_out, size_t leading) {
         auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(refuse)};
         if (parameters.size() > Function::kMostParameters)
           throw std::length_error("a function with so many parameters");
@@ -321,7 +323,8 @@ inline void define_fast_path(nanobind::module_& m) {
                kernels_of(declaration, writing), returns, kept(path.attr("aten")), kept(path.attr("recorder"))});
         }
         return object_of(function);
-      });
+      },
+      "parameters"_a, "paths"_a, "otherwise"_a, "refuse"_a, "has_out"_a, "leading"_a = 0);
 }
 
 } // namespace elementwise::python
