@@ -112,13 +112,8 @@ TRANSFORMS = {
     "autograd.grad": recorded,
     "checkpoint": lambda g: lambda a, b: checkpoint(g, a, b, use_reentrant=False),
 }
-<<<<<<< HEAD
-# What torch refuses where a derivative is taken: docs/reliability.md. Ours come upon it where ATen's do not, which
-# neither expand what is not batched nor record value and tangent together.
-=======
 # What torch refuses where a derivative is taken: docs/reliability.md. Ours come upon it where ATen does not, as they
 # expand what is not batched, and record value and tangent together.
->>>>>>> hfz
 REFUSED = [
     ("inference_mode", "Cannot set version_counter for inference tensor"),
     ("functionalize", "!this_view_meta->has_fw_view() INTERNAL ASSERT FAILED"),
