@@ -45,7 +45,8 @@ def register(form: Form) -> None:
         if form.has_all_gradients and form.broadcasts:
             pairs = zip(result, (form.inputs[x] for x in form.by), strict=True)
             result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
-        if form.by == ("",) and all(in_dims[place] is None for place in form.family[()].inputs.values()):
+        inputs = form.family[()].inputs.values() if form.by == ("",) and info.batch_size else ()
+        if inputs and all(in_dims[place] is None for place in inputs):
             # A batch of tangents alone, as in jacfwd: what is computed of the value is no batch, either.
             return (result[0][0].clone(), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
