@@ -26,27 +26,25 @@ def register(form: Form) -> None:
         return
     op = form.op
 
+    def targets_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+        targets = form.targets(args, kwargs)
+        contract.check_defined(form, args, targets)
+        return targets
+
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         if form.tensor_numbers:
             for number, place in form.numbers.items():
                 if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
                     raise no_gradient(op, number, form.promises.instead)
-        targets = form.targets(args, kwargs)
-        contract.check_defined(form, args, targets)
-        tensors = form.given(args) | targets
+        tensors = form.given(args) | targets_of(args, kwargs)
         if form.kind == "updating":
             refuse_gradients_of_updates(op, tensors)
         else:
             _refuse_or_warn(form, tensors.values())
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
-    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Tensor]:
-        targets = form.targets(args, kwargs)
-        contract.check_defined(form, args, targets)
-        return targets.values()
-
     implement(op, with_fast_path(autograd, form), "Autograd", with_keyset=True)
-    count_writes(op, written, form)
+    count_writes(op, lambda args, kwargs: targets_of(args, kwargs).values(), form)
     if form.functional is not None and (form.kind == "out" or form.promises.fused == "formula"):
         _compile(form)
 

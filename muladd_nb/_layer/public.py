@@ -167,12 +167,17 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     def checked(*args: Any) -> Any:
         if any(args[place] is None for place in kernel.required.values()):
             kernel.tensors(args)
-        for argument, place in kernel.numbers.items():
-            if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
-                raise no_gradient(kernel.op, argument)  # torch makes a number of it, and forgets its gradient
+        _refuse_gradients_of_numbers(kernel, args)
         return call(*args)
 
     return checked
+
+
+def _refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
+    # torch makes a number of a tensor of one element, and forgets its gradient.
+    for argument, place in form.numbers.items():
+        if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
+            raise no_gradient(form.op, argument, form.promises.instead)
 
 
 def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
@@ -233,10 +238,7 @@ class _Caller:
         form, call = self.by_kind[kind], self.calls[kind]
         places = self.numbers.values()
         if not is_compiling() and not any(isinstance(args[place], _SYMBOLIC) for place in places):
-            for argument, place in self.numbers.items():
-                # torch makes a number of a tensor of one element, and forgets its gradient.
-                if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
-                    raise no_gradient(form.op, argument, form.promises.instead)
+            _refuse_gradients_of_numbers(form, args)
             return call(*args)
         if kind in self.changing and not all(is_constant(args[place]) for place in places):
             call = self.changing[kind]

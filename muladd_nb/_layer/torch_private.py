@@ -257,7 +257,7 @@ def may_be_dual() -> bool:
     A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
     but it runs under a dispatch mode then.
     """
-    return transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
+    return differentiating() or _dispatch_modes() > 0
 
 
 def traces() -> bool:
@@ -306,7 +306,7 @@ def base(tensor: Tensor) -> Tensor | None:
 
 def needs_recording(args: tuple[Any, ...]) -> bool:
     """Return whether autograd, or a transform, may have something to record for an operator on ``args``."""
-    return is_recorded(args) or transforms_active() or _forward_ad._current_level >= 0 or _dispatch_modes() > 0
+    return is_recorded(args) or may_be_dual()
 
 
 def is_recorded(args: tuple[Any, ...]) -> bool:

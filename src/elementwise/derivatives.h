@@ -95,7 +95,7 @@ template <int order, class C, class D>
 ELEMENTWISE_INLINE C contracted(const C* grad, const D& result) {
   return *grad * innermost<order>(result);
 }
-// Of several results one may have no gradient, which is then 0 and stays so beside an infinity.
+// Where one of several results has no gradient, that is 0, and adds nothing even where a derivative is infinite.
 template <int order, class C, class First, class... Rest>
 ELEMENTWISE_INLINE C contracted(const C* grad, const Results<First, Rest...>& results) {
   constexpr bool is_of_c = std::is_same_v<First, typename NestedOf<C, order>::type>;
@@ -281,8 +281,8 @@ constexpr bool has_own_float() {
 template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
-// Of each Python is told what it is of, and by which arguments: -1 where a call says it. One by several arguments has a
-// result for each.
+// Python is told which operator each is a derivative of, and by which arguments: -1 where a call says it. One that is
+// by several arguments has a result for each.
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),

@@ -1,4 +1,4 @@
-// The kernels of this copy of the library, for who calls them past the dispatcher.
+// The kernels of this copy of the library, for calls that go past the dispatcher.
 #pragma once
 
 #include <torch/csrc/stable/stableivalue_conversions.h>
@@ -15,7 +15,7 @@ struct KernelOfLibrary {
   unsigned form;
   int results;
   int32_t device_type; // of torch
-  // Replaces the arguments on the stack, which stay the caller's own, by the results, which become that.
+  // Replaces the arguments on the stack by the results. Both are the caller's own.
   void (*call)(StableIValue* stack);
 };
 

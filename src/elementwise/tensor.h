@@ -77,7 +77,7 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
-// One that is owned here.
+// A tensor that is owned here.
 class OwnTensor : public Tensor {
  public:
   using Tensor::Tensor; // takes the reference that the caller holds
@@ -96,7 +96,7 @@ class OwnTensor : public Tensor {
   }
 };
 
-// One that may be absent.
+// A tensor that may be absent.
 inline Tensor optional_tensor(StableIValue value) {
   const auto* const of_value = torch::stable::detail::to<StableIValue*>(value);
   if (!of_value) return {};

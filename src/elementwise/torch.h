@@ -185,7 +185,7 @@ class Call {
     return empty(x, strides);
   }
 
-  // Makes of a result what is computed is added to: with strides of 0 where it is summed.
+  // Gives a result the shape of what is computed, with strides of 0 where it is summed.
   static void sum_to(Operand& x, const Operand& computed, int64_t* strides) {
     const int64_t missing = computed.dim - x.dim;
     for (int64_t d = 0; d < computed.dim; d++)
@@ -203,7 +203,7 @@ class Call {
     return OwnTensor(out);
   }
 
-  // Adds up the results of which a bit is set in `summed`, and goes over memory in the order of an operand.
+  // Adds up the results whose bit is set in `summed`, and goes over memory in the order of the operand `by`.
   void run(uint32_t summed = 0, int by = 0) const {
     const Operand& out = operands_[0];
     const int64_t* strides[kOperands];
@@ -236,7 +236,7 @@ class Call {
   int64_t summed_strides_[kResults][kMaxDims];
 };
 
-// The tensors among the arguments on a stack, which who is called by the dispatcher owns.
+// The tensors among the arguments on a stack: a kernel that the dispatcher calls owns them.
 class OwnedArguments {
  public:
   OwnedArguments(const Signature& signature, unsigned form, const StableIValue* stack) {

@@ -98,7 +98,7 @@ void unload_two(const Lanes<compute_t<T>, n>& first, const Lanes<compute_t<T>, n
 
 #endif
 
-// From one row to the next, of an operand of a pack of types.
+// The distance from one row to the next, for each type of a pack.
 template <class>
 using Pitch = int64_t;
 

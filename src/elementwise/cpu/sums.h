@@ -1,7 +1,7 @@
 // Runs a task some of whose results are summed: where such a result has a stride of 0, its elements are added up in the
-// pass that computes them. In which order depends on the sizes alone, so that the bits are the same for any number of
-// threads, on every instruction set: the call is cut into parts, each part adds what it computes to sums of its own,
-// and these are then added in the order of the parts. All sums are of double, and are rounded at the end.
+// pass that computes them. The order depends on the sizes alone, so that the bits are the same for any number of
+// threads and every instruction set: the call is cut into parts, each part adds what it computes to sums of its own,
+// and these are added in the order of the parts. All sums are doubles, and are rounded at the end.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Sums {
     }
   }
 
-  // Of the sums of all parts.
+  // The size of the sums of all parts.
   int64_t bytes() const {
     return sums_of_part_ * parts_ * sizeof(double);
   }

@@ -131,8 +131,8 @@ inline bool is_tensor(PyObject* x) {
   return type == torch().Tensor || type == torch().Parameter;
 }
 
-// What a handle points to is the address of the implementation, so where an object has that is a handle, too. On a
-// torch of which that is not known, the handle is `own`.
+// A handle points to the address of a tensor's implementation. An object holds that address, too: where it does is
+// a handle. On a torch of which that is not known, the handle is `own`.
 inline Tensor tensor_of(PyObject* object, OwnTensor& own) {
   if (torch().implementation)
     return Tensor(reinterpret_cast<AtenTensorHandle>(reinterpret_cast<char*>(object) + torch().implementation));
