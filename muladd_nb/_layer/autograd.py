@@ -156,7 +156,7 @@ def _of_value_and_tangent(form: Form) -> dict[str, Partial]:
         reads = [y if y in by_x.reads or form.kinds[y] != "Tensor" else tangent for y in inputs]
         for y, partial in _kernels(by_x).items():
             if y in inputs and partial.times:
-                parts[y].append((1, partial._replace(reads=[*reads, tangent])))
+                parts[y].append((1, Partial([*reads, tangent], *partial[1:])))
     return {
         x: _sum_of(of_x, [y for y in arguments if any(y in partial.reads for _, partial in of_x)])
         for x, of_x in parts.items()
