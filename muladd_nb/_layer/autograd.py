@@ -171,12 +171,10 @@ def _sum_of(parts: Sequence[tuple[int, Partial]], reads: list[str]) -> Partial:
     def summed(kernel_of: Callable[[Partial], Kernel | None]) -> Kernel:
         def times(gradients: Sequence[Tensor | None], *read: Any) -> Tensor | None:
             values = dict(zip(reads, read, strict=True))
-            shapes = [x.shape for x in read if isinstance(x, Tensor)]  # results may be summed
+            # Results may be summed: what is computed has the shape of all that is read.
+            shape = torch.broadcast_shapes(*(x.shape for x in (*gradients, *read) if isinstance(x, Tensor)))
             products: list[Any] = [
-                kernel(
-                    (gradient.expand(torch.broadcast_shapes(gradient.shape, *shapes)),),
-                    *(values[x] for x in partial.reads),
-                )
+                kernel((gradient.expand(shape),), *map(values.get, partial.reads))
                 for i, partial in parts
                 if (kernel := kernel_of(partial)) and (gradient := gradients[i]) is not None
             ]

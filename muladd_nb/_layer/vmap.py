@@ -18,6 +18,7 @@ def register(form: Form) -> None:
     """Register the batching rule of an operator."""
     call = by_position(form.op, form.op) if form.kind == "out" else form.op
     written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
+    operator = form.family.get((), form)
     instead = "" if form.written else ", or use the operator that returns its result"
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
@@ -45,10 +46,9 @@ def register(form: Form) -> None:
         if form.has_all_gradients and form.broadcasts:
             pairs = zip(result, (form.inputs[x] for x in form.by), strict=True)
             result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
-        inputs = form.family[()].inputs.values() if form.by == ("",) and info.batch_size else ()
-        if inputs and all(in_dims[place] is None for place in inputs):
+        if form.by == ("",) and all(in_dims[place] is None for place in operator.inputs.values()):
             # A batch of tangents alone, as in jacfwd: what is computed of the value is no batch, either.
-            return (result[0][0].clone(), result[1]), (None, 0)
+            return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     implement_rule(form, rule, call)
