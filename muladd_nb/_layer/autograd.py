@@ -174,7 +174,7 @@ def _sum_of(parts: Sequence[tuple[int, Partial]], reads: list[str]) -> Partial:
             # Results may be summed: what is computed has the shape of all that is read.
             shape = torch.broadcast_shapes(*(x.shape for x in (*gradients, *read) if isinstance(x, Tensor)))
             products: list[Any] = [
-                kernel((gradient.expand(shape),), *map(values.get, partial.reads))
+                kernel((gradient.expand(shape),), *(values[x] for x in partial.reads))
                 for i, partial in parts
                 if (kernel := kernel_of(partial)) and (gradient := gradients[i]) is not None
             ]
