@@ -191,7 +191,7 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, re
         a = torch.tensor([0.6 * factor, -1.2 * factor], dtype=dtype, requires_grad=requires_grad)
         result = under(modes, g, a, torch.tensor([1.1, 0.7], dtype=dtype))
         gradient = torch.zeros_like(a)
-        if result.requires_grad and levels[-1].transform != "linearize":
+        if requires_grad and result.requires_grad and levels[-1].transform != "linearize":
             loss = result.sum()
             (gradient,) = under(modes_of_backward, lambda: torch.autograd.grad(loss, a, materialize_grads=True))
         return result, gradient
