@@ -167,9 +167,8 @@ def read(text: str, *, kernel: bool) -> Schema:
             raise refuse(f"{x.name} is the name of something else in it, too")
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
-    if parsed.name.endswith("_") and not any(
-        x.alias_info for x in parsed.arguments
-    ):  # it would return a DTensor as it is
+    updates = any(x.alias_info for x in parsed.arguments)
+    if parsed.name.endswith("_") and not updates:  # it would return a DTensor as it is
         raise refuse("its name ends in _, by which torch knows what updates its arguments; choose another name")
     text = " ".join(text.split())
     if kernel:
