@@ -1,8 +1,8 @@
-"""Write results/*.json as plots and tables, for reading here and for the page Performance of the documentation.
+"""Draw results/*.json as plots and tables, for reading here and for the page Performance of the documentation.
 
-A plot is an SVG for light pages and one for dark ones; report.md, in MyST Markdown, shows them, model.md and pages.md
-have what stands elsewhere on that page, and sides.md says what the lines are. speed-light.svg and speed-dark.svg are
-the picture of the README, into which --readme writes them.
+Each plot is an SVG for light pages and one for dark pages. report.md, in MyST Markdown, shows them; model.md, pages.md
+and shipped.md hold the sections that stand elsewhere, and sides.md explains the lines. --readme draws the README's
+picture into docs/_static, and renews the numbers that a comment marks in Markdown (records.py).
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
+from records import RESULTS, Rows, fill, pictured, ratios
 
-RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).parent.parent / "docs" / "_static"
-# What we are compared with: a color each, and a row each of the table of sides, in this order.
+ROOT = Path(__file__).parent.parent
+# Each alternative that we are compared with has a color, and an entry in the table of sides, in this order.
 SIDES = {
     "eager": "`a * b + c`: two passes over memory, and a temporary",
-    "mul + add": "eager, written with functions",
+    "mul + add": "the same, with the functions `torch.mul` and `torch.add`",
     "addcmul": "`torch.addcmul` with a broadcast constant: one pass, the best of eager PyTorch",
     "compile": "`torch.compile` of the same, with dynamic shapes",
     "naive kernel": "the scalar loop on one thread that a first tutorial writes",
     "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
-    "streaming triad": "two loads, one addition and one store past the cache, on all threads, and nothing else: the "
-    "limit of the machine where the tensors are in memory, and slow where they are in a cache",
-    "triad": "the same with stores through the cache: the limit where the tensors are in it",
-    "copy": "a copy on the device: it moves two arrays where we move three, so that 1.5 copies are the limit",
+    "streaming triad": "two loads, one addition and one store past the cache, on all threads: the limit of the machine "
+    "for tensors in memory, and slow for tensors in a cache",
+    "triad": "the same with stores through the cache: the limit for tensors in a cache",
+    "copy": "a copy on the device. It moves two arrays and we move three, so 1.5 copies are the limit",
     "Triton": "a Triton kernel",
-    "operator, eager": "a chain of operators with ours among them, not compiled",
+    "operator, eager": "a chain of operators that contains ours, not compiled",
     "calls, compiled": "the same chain, compiled so that the operators stay calls of their kernels",
     "a * b + c, compiled": "the same chain with PyTorch's operators in place of ours: products are rounded",
     "its formula, compiled": "the same program with the formula in place of the operator",
-    "public function, compiled": "the same program with the public function, whose Python is guarded, too",
+    "public function, compiled": "the same program with the public function, whose Python code Dynamo guards too",
     "by hand": "a `torch.autograd.Function` written by hand that calls the same kernels",
-    "softclip, eager": "the operator's kernels, also in the backward pass",
+    "softclip, eager": "the operator's kernels, forward and backward",
     "its formula, eager": "PyTorch's operators, one after the other",
     "median call": "ours with `MULADD_NB_HUGEPAGES=0`: the median of the first eleven calls of a process",
-    "first call": "the same: the first of them",
-    "all calls": "the same: all of them together",
+    "first call": "the same: the first of these calls",
+    "all calls": "the same: all of these calls together",
 }
 # Tell the sides apart on each background, with every colour vision.
 THEMES = {
@@ -52,19 +52,9 @@ THEMES = {
 }
 RESULT = {"fresh": "a fresh result", "out=": "into out="}
 
-Rows = list[dict[str, Any]]
-
-
-def ratios(row: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
-    """Return how many times faster the first side is than each other one: lower quartile, median, upper quartile."""
-    if "ratios" in row:
-        return {side: (of["low"], of["median"], of["high"]) for side, of in row["ratios"].items()}
-    mine, *others = row["seconds"]  # as they were written before there were ratios
-    return {side: (row["seconds"][side] / row["seconds"][mine],) * 3 for side in others}
-
 
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
-    rows = [row for row in rows if not row.get("busy")] or rows  # what cannot be told is in the numbers alone
+    rows = [row for row in rows if not row.get("busy")] or rows  # the table of numbers has the busy ones too
     sizes = [row["numel"] for row in rows]
     for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # as they end on the right
         low, median, high = zip(*(ratios(row)[side] for row in rows), strict=True)
@@ -124,7 +114,7 @@ def case(row: dict[str, Any]) -> str:
 def draw(
     path: Path, draw_on: Any, rows: Rows, description: str, width: float, height: float = 0, title: str = ""
 ) -> str:
-    """Draw `rows` for each background; return the Markdown that shows the one that fits."""
+    """Draw `rows` for each background; return the Markdown that shows the right one."""
     shown = []
     height = height or 1.2 + 0.2 * len(rows) * max(len(ratios(row)) for row in rows)  # a bar is as high as its label
     for theme, (ink, palette) in THEMES.items():
@@ -135,7 +125,7 @@ def draw(
             axes.spines[["top", "right"]].set_visible(False)
             figure.suptitle(title, color=ink, fontsize=11)
             file = path.with_name(f"{path.stem}-{theme}.svg")
-            figure.savefig(file, metadata={"Date": None})
+            figure.savefig(file, metadata={"Date": None, "Description": description})
             plt.close(figure)
         shown.append(f"```{{image}} /_generated/{file.name}\n:class: only-{theme}\n:alt: {description}\n```\n")
     return "\n".join(shown)
@@ -205,8 +195,9 @@ def by_mode(rows: Rows, stem: Path) -> Iterator[str]:
     yield draw(stem, bars, calls, what, 5.6) + "\n"
     yield numbers(calls)
     for row in rows[len(calls) :]:
-        yield "\nWhat each {ref}`question <the-fast-path>` of such a call takes, from Python:\n\n| | ns |\n|---|--:|\n"
-        yield from (f"| `{name}` | {seconds * 1e9:.0f} |\n" for name, seconds in row["seconds"].items())
+        entries = [f"| `{name}` | {seconds * 1e9:.0f} |" for name, seconds in row["seconds"].items()]
+        yield "How long each {ref}`question <the-fast-path>` to torch takes, asked from Python:\n"
+        yield "\n".join(["| | ns |", "|---|--:|", *entries]) + "\n"
 
 
 def by_chain(rows: Rows, stem: Path) -> Iterator[str]:
@@ -224,7 +215,7 @@ def by_chain(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 def by_function(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "Operators whose functors call `elementwise::exp` and its like: {doc}`ship/functions`. Into a fresh result.\n"
+    yield "Functors that call `elementwise::exp` and similar functions ({doc}`ship/functions`), into a fresh result.\n"
     yield "::::::{tab-set}\n"
     for dtype in dtypes(rows):
         yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
@@ -251,12 +242,12 @@ def shipped(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 def generated(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "The operator of {doc}`ship/index`. Eager is `x / (1 + x.abs() / limit)`, and what is compiled, too.\n"
+    yield "The operator of {doc}`ship/index`. Eager and compiled are `x / (1 + x.abs() / limit)`.\n"
     yield from by_size(rows, stem)
 
 
 def rows(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "Of {doc}`ship/kernels`. Eager is `torch.nn.functional.rms_norm`, and what is compiled, too.\n\n"
+    yield "The kernel of {doc}`ship/kernels`. Eager and compiled are `torch.nn.functional.rms_norm`.\n\n"
     yield table(rows)
 
 
@@ -265,36 +256,39 @@ def as_table(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 SECTIONS = {
-    "throughput": ("By size", by_size),
-    "strided": ("By layout: 2048 x 4096 float32 elements", by_result),
+    "throughput": ("Contiguous tensors, by size", by_size),
+    "strided": ("Layouts: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
-    "fusion": ("Compiled chains with our operators fused into them", by_chain),
+    "fusion": ("Compiled chains, with our operators fused into them", by_chain),
     "model": ("A layer x * gamma + beta, and a training step, float32", as_table),
-    "functions": ("Functions in a functor", by_function),
-    "generated": ("Softclip, which muladd-nb new and an author wrote", generated),
+    "functions": ("Functors that call exp and similar functions", by_function),
+    "generated": ("Softclip, the operator of the tour", generated),
     "shipped": ("Operators that projects ship, float32", shipped),
     "derivatives": ("Derivatives of functors, forward and backward, float32", as_table),
-    "formula": ("Softclip, in whose place Inductor compiles its formula", as_table),
-    "rows": ("Rows: rms_norm, a kernel of an author's own, and its derivative", rows),
-    "fresh_pages": ("In new processes: the median one, and the 10th and 90th percentile", as_table),
+    "formula": ('Softclip with fused="formula"', as_table),
+    "rows": ("rms_norm, a kernel of its own, and its derivative", rows),
+    "fresh_pages": ("With and without the hint, in new processes", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
 ELSEWHERE = {"model": "model.md", "shipped": "shipped.md", "fresh_pages": "pages.md", "fragmented": "pages.md"}
+CLOSED = {"report.md", "pages.md"}  # a section of these is closed until a reader opens it
+DROPDOWN = ("\n:::::::{{dropdown}} {}\n", "\n:::::::\n")
 
 
 def picture(output: Path) -> None:
     """Draw the one picture: float32 on the CPU, by size."""
-    rows = json.loads((RESULTS / "throughput-cpu.json").read_text())["rows"]
-    chosen = [row for row in rows if (row["dtype"], row["result"]) == ("float32", "fresh")]
-    for row in chosen:
-        row["ratios"] = {side: row["ratios"][side] for side in ("eager", "addcmul", "compile")}
-    draw(output / "speed", lines, chosen, "", 6.4, 3.6, "a * b + c on two cores: how many times faster mymuladd is")
+    rows, text = pictured()
+    draw(
+        output / "speed", lines, rows, text, 6.4, 3.6, "Speed-up of mymuladd (float32, two cores; bands are quartiles)"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="the folder to write to")
-    parser.add_argument("--readme", action="store_true", help=f"write the picture of the README into {README} too")
+    parser.add_argument(
+        "--readme", action="store_true", help="renew the README's picture, and numbers in Markdown files"
+    )
     arguments = parser.parse_args()
     output = arguments.output
     output.mkdir(exist_ok=True)
@@ -306,17 +300,21 @@ def main() -> None:
             if not (path := RESULTS / f"{name}-{device}.json").exists():
                 continue
             report = json.loads(path.read_text())
-            parts = pages[ELSEWHERE.get(name, "report.md")]
-            parts.append(f"\n### {'CPU' if device == 'cpu' else 'CUDA'}: {title[0].lower()}{title[1:]}\n")
-            parts.append(f"Measured on {machine(report)}\n")
-            parts.extend(section(report["rows"], output / path.stem))
+            page = ELSEWHERE.get(name, "report.md")
+            title = title if device == "cpu" else f"CUDA: {title}"
+            opened, closed = DROPDOWN if page in CLOSED else ("\n### {}\n", "")
+            parts = [opened.format(title), f"Measured on {machine(report)}\n"]
+            pages[page] += [*parts, *section(report["rows"], output / path.stem), closed]
             sides |= {side for row in report["rows"] for side in ratios(row)}
     for name, parts in pages.items():
         (output / name).write_text("\n".join(parts))
     legend = [f"| `{side}` | {words} |" for side, words in SIDES.items() if side in sides]
     (output / "sides.md").write_text("\n".join(["| line or bar | what it is |", "|---|---|", *legend]) + "\n")
-    for folder in (output, *[README] * arguments.readme):
-        picture(folder)
+    picture(output)
+    if arguments.readme:
+        picture(ROOT / "docs" / "_static")
+        for file in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+            file.write_text(fill(file.read_text()))
     print(f"written to {output / 'report.md'}")
 
 

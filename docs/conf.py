@@ -1,8 +1,9 @@
-"""Sphinx builds this site: ``sphinx-build -W -b html docs out``, ``-b doctest`` runs what its pages show."""
+"""Sphinx builds this site with ``sphinx-build -W -b html docs out``; ``-b doctest`` runs the examples on its pages."""
 
 import doctest
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,20 +13,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pygments.formatters import HtmlFormatter
+from sphinx.application import Sphinx
 from sphinx.highlighting import PygmentsBridge
 
 import muladd_nb
 
 HERE = Path(__file__).parent
 
-# The plots and tables of the page Performance, from the committed results.
+# The plots and tables of the page Performance, from the committed records.
 GENERATED = HERE / "_generated"
-subprocess.run([sys.executable, HERE.parent / "benchmarks" / "report.py", "--output", GENERATED], check=True)
+BENCHMARKS = HERE.parent / "benchmarks"
+subprocess.run([sys.executable, BENCHMARKS / "report.py", "--output", GENERATED], check=True)
+fill = runpy.run_path(str(BENCHMARKS / "records.py"))["fill"]
 
-# The picture of the house on the page Why.
+# The diagrams of the page Why.
 subprocess.run([sys.executable, HERE / "house.py", GENERATED], check=True)
 
-# The gallery would take every folder with a README for a part of it: it gets the examples that draw, and no folders.
+# sphinx-gallery treats every folder with a README as a gallery, so it gets a copy of the scripts that draw.
 (GENERATED / "examples").mkdir(exist_ok=True)
 for file in [HERE / "examples" / "README.txt", *(HERE / "examples").glob("plot_*.py")]:
     shutil.copy2(file, GENERATED / "examples")
@@ -91,9 +95,9 @@ notfound_urls_prefix = urlsplit(html_baseurl).path or "/"
 
 
 class Lines(HtmlFormatter):  # type: ignore[type-arg]
-    """Makes each line of code a box, so that one that is too long goes on under its own indentation (site.css).
+    """Puts each line of code into a box, so that a long line wraps under its own indentation (site.css).
 
-    Empty ones at the end, as before the next function of a file that is quoted, are left out.
+    Drops empty lines at the end, such as those before the next function of a quoted file.
     """
 
     def wrap(self, source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:  # noqa: D102
@@ -119,7 +123,7 @@ ogp_social_cards = {"line_color": "#d9480f", "image": "_static/logo.png", "image
 
 
 def with_inventory(projects: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the intersphinx mapping of the projects whose inventory can be had: without a network, of none."""
+    """Return the intersphinx mapping of the projects whose inventory can be downloaded."""
     mapping = {}
     GENERATED.mkdir(exist_ok=True)
     for name, url in projects.items():
@@ -136,3 +140,13 @@ def with_inventory(projects: dict[str, str]) -> dict[str, tuple[str, str]]:
 intersphinx_mapping = with_inventory(
     {"python": "https://docs.python.org/3/", "torch": "https://docs.pytorch.org/docs/stable/"}
 )
+
+
+def setup(app: Sphinx) -> None:
+    """Put the numbers of the records into the pages (benchmarks/records.py)."""
+
+    def replace(text: list[str]) -> None:
+        text[0] = fill(text[0], keep_comments=False)
+
+    app.connect("source-read", lambda app, name, text: replace(text))
+    app.connect("include-read", lambda app, path, name, text: replace(text))

@@ -1,6 +1,8 @@
 """What the documentation shows, run."""
 
 import doctest
+import json
+import re
 import runpy
 from pathlib import Path
 
@@ -27,6 +29,48 @@ def test_readme():
     result = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+RECORDS = runpy.run_path(str(ROOT / "benchmarks/records.py"))
+MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_marked_numbers_are_those_of_the_records(path):
+    text = path.read_text()
+    assert RECORDS["fill"](text) == text, "run benchmarks/report.py --output build/plots --readme"
+    assert not re.search(r"^ *<!-- \w+: ", text, re.MULTILINE), "a comment at the start of a line is a block of HTML"
+
+
+def test_readme_and_performance_take_their_numbers_from_the_records():
+    for name in ("README.md", "docs/performance.md"):
+        assert len(RECORDS["MARKED"].findall((ROOT / name).read_text())) > 20
+
+
+def test_a_case_that_was_too_busy_to_tell_supports_no_number(tmp_path, monkeypatch):
+    row = {"work": "a layer", "numel": 16, "seconds": {}, "ratios": {"eager": {"low": 1, "median": 2.345, "high": 3}}}
+    monkeypatch.setitem(RECORDS["number"].__globals__, "RESULTS", tmp_path)
+    for busy in (False, True):
+        (tmp_path / "model-cpu.json").write_text(json.dumps({"rows": [row | {"busy": busy}]}))
+        if busy:
+            with pytest.raises(ValueError, match="too busy to tell"):
+                RECORDS["fill"]("<!-- model: a layer; 2^4; eager -->1.00")
+        else:
+            assert RECORDS["fill"]("by <!-- model: a layer; 2^4; eager -->1.00") == (
+                "by <!-- model: a layer; 2^4; eager -->2.35"
+            )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_of_the_readme_shows_the_records(theme):
+    _, text = RECORDS["pictured"]()
+    assert text in (ROOT / f"docs/_static/speed-{theme}.svg").read_text()
+
+
+def test_readme_shows_the_edits_of_the_tour():
+    tour = (ROOT / "docs/ship/diffs/softclip.diff").read_text().splitlines()
+    (shown,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [line for line in tour if line in shown.splitlines()] == shown.splitlines()
 
 
 def example(name):

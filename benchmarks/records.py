@@ -1,0 +1,78 @@
+"""Numbers in Markdown that come from results/*.json, so that prose and measurements cannot disagree.
+
+A comment before a number names the record, the values that choose one case of it, and the side that we are compared
+with. The number is how many times faster we are, by the median::
+
+    large results are <!-- throughput: float32; fresh; 2^24; eager -->5.3 times as fast
+
+After the side may stand `low` or `high`, the quartiles, or `us`, the microseconds of a call; `mymuladd; us` is our own
+time. A case that was too busy to tell is refused: it supports no sentence. `report.py --readme` rewrites the numbers in
+the files, the documentation takes them from the records when it is built, and tests/test_docs.py compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+MARKED = re.compile(r"(<!-- (\w+): ([^>]+?) -->)(\d+(?:\.(\d+))?)")
+
+Rows = list[dict[str, Any]]
+
+
+def ratios(row: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """Return how many times faster the first side is than each other one: lower quartile, median, upper quartile."""
+    if "ratios" in row:
+        return {side: (of["low"], of["median"], of["high"]) for side, of in row["ratios"].items()}
+    mine, *others = row["seconds"]  # an old record, without ratios
+    return {side: (row["seconds"][side] / row["seconds"][mine],) * 3 for side in others}
+
+
+def number(record: str, words: list[str]) -> float:
+    """Return what the words choose in a record."""
+    *chosen, side = words
+    part = "median"
+    if side in ("low", "high", "us"):
+        part = side
+        *chosen, side = chosen
+    values = {str(2 ** int(word[2:])) if word.startswith("2^") else word for word in chosen}
+    rows = json.loads((RESULTS / f"{record}-cpu.json").read_text())["rows"]
+    found = [row for row in rows if values <= {str(value) for key, value in row.items() if key != "busy"}]
+    if len(found) != 1:
+        raise ValueError(f"{record}: {'; '.join(words)} are {len(found)} cases, not one")
+    (row,) = found
+    if row.get("busy"):
+        raise ValueError(f"{record}: {'; '.join(words)} was too busy to tell")
+    if part == "us":
+        return float(row["seconds"][side]) * 1e6
+    return ratios(row)[side][("low", "median", "high").index(part)]
+
+
+def fill(text: str, keep_comments: bool = True) -> str:
+    """Return Markdown with each marked number as the records have it, with as many decimals as it is written with."""
+
+    def replace(match: re.Match[str]) -> str:
+        comment, record, words, _, decimals = match.groups()
+        value = number(record, words.split("; "))
+        return f"{comment if keep_comments else ''}{value:.{len(decimals or '')}f}"
+
+    return MARKED.sub(replace, text)
+
+
+def pictured() -> tuple[Rows, str]:
+    """Return the cases that the README's picture shows, and the same in words, which stand in the picture's file."""
+    rows = json.loads((RESULTS / "throughput-cpu.json").read_text())["rows"]
+    chosen = [row for row in rows if (row["dtype"], row["result"], row["busy"]) == ("float32", "fresh", False)]
+    for row in chosen:
+        row["ratios"] = {side: row["ratios"][side] for side in ("eager", "addcmul")}
+    words = [
+        f"{row['numel']} elements: "
+        + ", ".join(
+            f"{middle:.2f} ({low:.2f} to {high:.2f}) {side}" for side, (low, middle, high) in ratios(row).items()
+        )
+        for row in chosen
+    ]
+    return chosen, "How many times faster mymuladd is. " + "; ".join(words)
