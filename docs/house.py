@@ -1,7 +1,7 @@
-"""The picture of the house: which files of ``src/`` and ``muladd_nb/`` include or import which, on two floors.
+"""Draws which files of ``src/`` and ``muladd_nb/`` include or import which, on two floors: operators and the layer.
 
-An arrow is left out where others lead the same way, and files with the same arrows share a room. It is an error if an
-arrow leads up.
+An arrow is left out if other arrows lead the same way. Files with the same arrows share a room. An arrow that leads up
+is an error. On a phone a list of the rows stands in for the picture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,7 +80,7 @@ def arrows_up() -> list[tuple[Path, Path]]:
 
 # ---- What is drawn: rooms in rows. A room is the names of its files, each in a line.
 
-CHARACTER, LINE, PADDING, GAP, BETWEEN = 6.9, 16, 8, 12, 30  # pixels
+CHARACTER, LINE, PADDING, GAP, BETWEEN, WIDEST = 6.9, 16, 8, 12, 30, 460  # pixels
 
 
 def _name(path: Path) -> str:
@@ -114,10 +115,21 @@ def _rooms(arrows: Arrows) -> tuple[dict[str, set[str]], list[list[list[str]]]]:
         def depth(name: str) -> int:
             return max((depth(x) + 1 for x in names if name in leads[x]), default=0)
 
-        return [[name for name in names if depth(name) == at] for at in range(max(map(depth, names)) + 1)]
+        levels = ([name for name in names if depth(name) == at] for at in range(max(map(depth, names)) + 1))
+        return [part for level in levels for part in _fitting(level)]
 
     floors = range(max(levels.values()) + 1)
     return leads, [rows(sorted({room[name] for name in to if levels[name] == floor})) for floor in floors]
+
+
+def _width(room: str) -> float:
+    return CHARACTER * max(map(len, room.split("\n"))) + 2 * PADDING
+
+
+def _fitting(rooms: list[str]) -> list[list[str]]:
+    """Return rooms in as many rows of the same length as it takes for the picture to fit onto a page."""
+    rows = ceil(sum(map(_width, rooms)) / WIDEST)
+    return [rooms[row::rows] for row in range(rows)]
 
 
 def _places(rows: list[list[str]], ways: list[list[str]], width: Mapping[str, float]) -> dict[str, float]:
@@ -146,6 +158,7 @@ def _places(rows: list[list[str]], ways: list[list[str]], width: Mapping[str, fl
 def draw(arrows: Arrows, title: str) -> str:
     """Return the picture as an SVG element, in the colours of the page that it stands on."""
     leads, floors = _rooms(arrows)
+    names = [f"<dt>{name}</dt>" + "".join(map(_line, floor)) for name, floor in zip(FLOORS, floors, strict=False)]
     rows = [row for floor in floors for row in floor]
     row_of = {name: row for row, names in enumerate(rows) for name in names}
     # An arrow that passes rows has a point in each, which has a place there as rooms have.
@@ -158,7 +171,7 @@ def draw(arrows: Arrows, title: str) -> str:
         for row, point in enumerate(way[1:-1], row_of[way[0]] + 1):
             rows[row].append(point)
     width = {name: 0.0 for row in rows for name in row}
-    width |= {name: CHARACTER * max(map(len, name.split("\n"))) + 2 * PADDING for name in leads}
+    width |= {name: _width(name) for name in leads}
     places = _places(rows, ways, width)
     left = min(places[name] - width[name] / 2 for name in places) - GAP
     right = max(places[name] + width[name] / 2 for name in places) + GAP
@@ -191,7 +204,14 @@ def draw(arrows: Arrows, title: str) -> str:
         for place, text in enumerate(name.split("\n")):
             svg.append(f'<text x="{x:.0f}" y="{tops[name] + LINE * (place + 1)}">{text}</text>')
     size = f'width="{right - left:.0f}" height="{y}" viewBox="{left:.0f} 0 {right - left:.0f} {y}"'
-    return "\n".join([f'<div class="house"><svg role="img" aria-label="{title}" {size}>', *svg, "</svg></div>"])
+    listed = f"<dl>{''.join(names)}</dl>"
+    return "\n".join(
+        [f'<div class="house"><svg role="img" aria-label="{title}" {size}>', *svg, f"</svg>{listed}</div>"]
+    )
+
+
+def _line(row: list[str]) -> str:
+    return f"<dd>{', '.join(row)}</dd>".replace("\n", ", ")
 
 
 def main(folder: Path) -> None:
