@@ -314,7 +314,7 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         assert run.returncode == 0, run.stderr
         width = {"avx2": 32, "avx512": 64}[isa[0]]
         loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", run.stderr)
-        assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and computers: row and stream
+        assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and loops of each
 
 
 @pytest.mark.slow  # no other test proves it; the longer polynomials take minutes

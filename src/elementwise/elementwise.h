@@ -1,11 +1,12 @@
-// What becomes of the list of operators. The one file that holds it is compiled for several targets: once for each
-// instruction set of the CPU, by nvcc, for the registration with torch, and for that with ExecuTorch.
+// Turns the list of operators into code. The file that holds the list is compiled for several targets: for each
+// instruction set of the CPU, for CUDA, for the registration with torch, and twice for ExecuTorch (its registration and
+// its out variants). There,
 //
 //   ELEMENTWISE_OPERATORS(my_ops, my_ops::Operators)
 //
-// makes of it the kernels, or the schemas and the table that the dispatcher finds them by.
+// expands to the kernels, or to the schemas and the table by which the dispatcher finds the kernels.
 //
-// This folder names no operator: `muladd-nb new` copies it as it is, and `muladd-nb update` renews it.
+// This folder names no operator: `muladd-nb new` copies it unchanged, and `muladd-nb update` renews it.
 #pragma once
 
 #include "derivatives.h"

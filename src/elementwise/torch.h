@@ -1,9 +1,10 @@
-// The operators for torch, once for all backends: check, find or allocate the output, plan, launch; and their
-// registration with the dispatcher.
+// One call of an operator from torch, for all backends: check, find or allocate the output, plan, launch. And the
+// registration of the operators with the dispatcher.
 //
-// A backend is a type with two static functions, and the number that torch has for its kind of device:
-//   void launch(const contract::Caller&, const Task&, int32_t device_index)    runs the task;
-//   void on_fresh_output(void* data, size_t bytes)    is told of every new output before it is written.
+// A backend is a type with torch's number for its kind of device, kDeviceType, and three static functions:
+//   on_fresh_output(data, bytes)                    prepares the memory of a new output before it is written;
+//   launch(caller, task, device_index)              runs the task;
+//   launch_sums(caller, task, summed, allocate)     runs it, and sums the results over what was broadcast.
 #pragma once
 
 #include <torch/csrc/stable/library.h>

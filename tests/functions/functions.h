@@ -1,5 +1,5 @@
-// What is proved: the functions of elementwise/math.h, each with its number of arguments, the error that it may have in
-// units in the last place (float, double), and where its results are neither constant nor trivial (from, to).
+// The functions of elementwise/math.h that the tests try, each with its number of arguments, the error that it may have
+// in units in the last place (float, double), and the range in which its results are neither constant nor trivial.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,17 @@
   FUNCTION(log2,     1, 1,   1.5, 0, 16) \
   FUNCTION(log10,    1, 1,   1.5, 0, 16) \
   FUNCTION(log1p,    1, 1,   1.5, -1, 16) \
+  /* inverse_hyperbolic.h */ \
   FUNCTION(asinh,    1, 1,   2,   -16, 16) \
   FUNCTION(acosh,    1, 1,   2,   1, 16) \
   FUNCTION(atanh,    1, 1,   2,   -1, 1) \
+  /* power.h */ \
   FUNCTION(pow,      2, 1,   2,   0, 16) \
   /* trigonometric.h */ \
   FUNCTION(sin,      1, 1,   1.5, -100, 100) \
   FUNCTION(cos,      1, 1,   1.5, -100, 100) \
   FUNCTION(tan,      1, 1,   2,   -100, 100) \
+  /* inverse_trigonometric.h */ \
   FUNCTION(asin,     1, 1,   1.5, -1, 1) \
   FUNCTION(acos,     1, 1,   1.5, -1, 1) \
   FUNCTION(atan,     1, 1,   1.5, -16, 16) \
