@@ -1,6 +1,6 @@
 // Strided iteration, shared by CPU and CUDA: which elements of the output and the inputs belong together, in the
-// order of the output's memory and in as few dimensions as possible. No input is copied as a whole; the CPU kernels pack
-// a few hundred elements at a time.
+// order of the output's memory and in as few dimensions as possible. No input is copied as a whole; the CPU kernels
+// pack a few hundred elements at a time.
 #pragma once
 
 #include <cstdint>
