@@ -41,12 +41,13 @@ class Check(NamedTuple):
 
 def checks() -> Iterator[Check]:
     """Yield the checks of every device, those of one form of an operator side by side."""
+    first: dict[str, str] = {}  # the first form of each operator: myadd has only myadd_out
     for device in devices():
         for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative
             name = str(form.op.name()).partition("::")[2]
             for dtype in DTYPES:
-                yield Check(form.operator, name, device, partial(_values, form, dtype), dtype_name(dtype))
-            yield Check(form.operator, name, device, partial(_opcheck, form), "opcheck")
+                yield Check(first.setdefault(form.operator, name), name, device, partial(_values, form, dtype), dtype_name(dtype))
+            yield Check(first[form.operator], name, device, partial(_opcheck, form), "opcheck")
         for name, function in (("gradients of mymuladd and mymul", _gradients), ("torch.compile, fullgraph", _compile)):
             yield Check(name, name, device, function)
 

@@ -14,37 +14,38 @@ __all__ = ["myadd_out", "mymul", "mymuladd"]
 def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return ``a * b + c``, rounded once.
 
-    float32 and float64 results are the correctly rounded fused multiply-add, bit for bit the same on every
-    device, in every layout and number of threads. float16 and bfloat16 are computed in float32 and
-    rounded once more, to nearest even.
+    float32 and float64 results are the correctly rounded fused multiply-add, with the same bits for every instruction
+    set, layout and number of threads. float16 and bfloat16 are computed in float32 and rounded once more, to nearest
+    even.
 
     Parameters
     ----------
     a, b
-        Tensors of one shape, one dtype (float16, bfloat16, float32 or float64) and one device. Any strides are read in
-        place.
+        Tensors with the same dtype (float16, bfloat16, float32 or float64), on the same device, with any strides. If
+        ``c`` is a number, they must have the same shape.
     c
-        A number, which is rounded to the dtype that is computed in, and has no gradient; or a tensor of that dtype and
-        device, which has one. Three tensors are broadcast together, as those of ``torch.addcmul`` are.
+        A number, which is rounded to the dtype of the computation and has no gradient; or a tensor with the dtype and
+        device of ``a``, which may have a gradient. Then all three tensors are broadcast together, as in
+        ``torch.addcmul``.
     out
-        Where to write the result: a tensor of its shape, dtype and device, which may be an input itself. It is never
-        resized, and no gradient is recorded through it.
+        A tensor for the result, with its shape, dtype and device. It may be an input itself. It is never resized, and
+        no gradient passes through it.
 
     Returns
     -------
     Tensor
-        A new tensor with the strides that ``torch.empty_like`` gives the first input of its shape (contiguous, where
-        none has it), or ``out``.
+        ``out``, or a new tensor with the strides that ``torch.empty_like`` gives the first input of the same shape. If
+        no input has that shape, the result is contiguous.
 
     Raises
     ------
     TypeError
-        If ``a``, ``b`` or ``out`` is no tensor, or ``c`` neither a real number nor a tensor.
+        If ``a``, ``b`` or ``out`` is not a tensor, or ``c`` is neither a real number nor a tensor.
     OverflowError
-        If ``c`` is an int that no float is near to.
+        If ``c`` is an int that is too large for a float.
     RuntimeError
-        If shapes differ, or those of three tensors do not broadcast; if dtypes or devices differ; if ``out`` overlaps
-        itself or part of an input; if ``out`` is given and an argument requires grad.
+        If ``a`` or ``b`` is None; if shapes differ, or those of three tensors do not broadcast; if dtypes or devices
+        differ; if ``out`` overlaps itself or part of an input; if ``out`` is given and an argument requires grad.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
     ...     muladd_nb.mymuladd(a, b, 0.5, out=b)
     tensor([ 4.5000, 10.5000, 18.5000])
 
-    A feature-wise modulation, with a ``beta`` that is learned:
+    A scale and a shift for each column:
 
     >>> x, gamma, beta = torch.ones(2, 3), torch.full((3,), 2.0), torch.zeros(3, requires_grad=True)
     >>> y = muladd_nb.mymuladd(x, gamma, beta)
@@ -68,7 +69,7 @@ def mymuladd(a: Tensor, b: Tensor, c: float | Tensor, *, out: Tensor | None = No
 
 @public(FORMS)
 def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Return ``a * b``, which the gradients of :func:`mymuladd` are made of.
+    """Return ``a * b``.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         device. Any strides are read in place.
     out
         Where to write the result: a tensor of the same shape, dtype and device, which may be ``a`` or ``b``
-        itself. It is never resized, and no gradient is recorded through it.
+        itself. It is never resized, and no gradient passes through it.
 
     Returns
     -------
@@ -107,8 +108,8 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
         Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
         device. Any strides are read in place.
     out
-        A tensor of the same shape, dtype and device, which may be ``a`` or ``b`` itself. It is never resized,
-        and no gradient is recorded through it.
+        A tensor of the same shape, dtype and device. It may be ``a`` or ``b`` itself. It is never resized,
+        and no gradient passes through it.
 
     Raises
     ------
