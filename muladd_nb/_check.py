@@ -45,9 +45,10 @@ def checks() -> Iterator[Check]:
     for device in devices():
         for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative
             name = str(form.op.name()).partition("::")[2]
+            of = first.setdefault(form.operator, name)
             for dtype in DTYPES:
-                yield Check(first.setdefault(form.operator, name), name, device, partial(_values, form, dtype), dtype_name(dtype))
-            yield Check(first[form.operator], name, device, partial(_opcheck, form), "opcheck")
+                yield Check(of, name, device, partial(_values, form, dtype), dtype_name(dtype))
+            yield Check(of, name, device, partial(_opcheck, form), "opcheck")
         for name, function in (("gradients of mymuladd and mymul", _gradients), ("torch.compile, fullgraph", _compile)):
             yield Check(name, name, device, function)
 

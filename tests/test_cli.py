@@ -54,6 +54,12 @@ def test_what_needs_no_torch_imports_none(arguments, tmp_path):
     assert not re.findall(r"\| +(torch|numpy|rich)\b", ran.stderr)
 
 
+def test_check_lists_operators_by_names_that_exist():
+    listed = {check.of for check in _check.checks() if check.part}
+    assert listed <= {str(call.form.op.name()).partition("::")[2] for call in OPERATORS}
+    assert "myadd_out" in listed
+
+
 def test_every_operator_is_checked_and_nothing_else_is_heard(capfd):
     assert __main__.main(["check", "--json"]) == 0
     printed = capfd.readouterr()
