@@ -1,4 +1,4 @@
-"""Operators of an author's, forward and backward: against eager, the compiler, and an autograd.Function by hand."""
+"""Forward and backward of an author's operators, beside eager, compiled, and an autograd.Function written by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional as f
 
 LIMIT = 1.5
 Function = Callable[..., Tensor]
-# Of each operator: what its functor returns, the same in PyTorch, and the shapes of its tensors, of n elements.
+# For each operator: what its functor returns, the same in PyTorch, and the shapes of its tensors for n elements.
 OPERATORS: dict[str, tuple[str, Function, Callable[[int], list[tuple[int, ...]]]]] = {
     "softclip(Tensor x, float limit) -> Tensor": (
         "x / (1 + elementwise::abs(x) / limit)",
@@ -40,7 +40,7 @@ OPERATORS: dict[str, tuple[str, Function, Callable[[int], list[tuple[int, ...]]]
 
 
 def edit(project: Path) -> None:
-    """Have each functor return its function."""
+    """Write the expression of each operator into its functor."""
     functors = project / "src/functors.h"
     text = functors.read_text().replace("elementwise/math/basic.h", "elementwise/math.h")
     for returned in ("x * limit", "x * y", "x", "x * b"):
@@ -50,7 +50,7 @@ def edit(project: Path) -> None:
 
 
 def by_hand(ours: Any) -> dict[str, Function]:
-    """Return the operators that have one gradient each, and two, with the node that an author writes in Python."""
+    """Return nodes in Python as an author writes them, for an operator with one gradient and for one with two."""
     ops = torch.ops.tour_ops
 
     class Softclip(torch.autograd.Function):
@@ -102,4 +102,4 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
 
 
 if __name__ == "__main__":
-    run("derivatives", cases, seconds=2)  # each of 20
+    run("derivatives", cases, seconds=2)  # for each of 20 cases

@@ -1,4 +1,4 @@
-"""An operator whose formula Inductor compiles, fused="formula", against the same program with the formula itself."""
+"""An operator with fused="formula", which Inductor compiles as its formula, beside the formula itself."""
 
 from __future__ import annotations
 

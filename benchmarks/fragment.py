@@ -1,8 +1,8 @@
 """Fragment the memory of this machine: `with fragmented():` leaves no huge page free, and none that is quick to make.
 
-It takes the free memory as small pages, gives back every other one, takes what huge pages are left, and holds all that.
-Another huge page is then had only by moving 256 small ones, which the kernel does in the page fault.
-python benchmarks/fragment.py COMMAND... runs a command in it.
+It allocates the free memory in small pages, frees every other one, and takes the huge pages that are left. The kernel
+can then make another huge page only by moving 256 small ones in the page fault.
+python benchmarks/fragment.py COMMAND... runs a command in that state.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HUGE = 2 << 20
-LEFT = 4 << 30  # is available to everybody else, at any time
-POPULATE_WRITE = 23  # of madvise, from Linux 5.14; the module mmap has no name for it
+LEFT = 4 << 30  # bytes that always stay available to other programs
+POPULATE_WRITE = 23  # madvise, from Linux 5.14; the module mmap has no name for it
 
 
 def _free() -> int:
-    """Return how much memory is free, less where no more than `LEFT` would then be available."""
+    """Return how much free memory may be taken so that `LEFT` stays available."""
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     known = {words[0]: int(words[1]) << 10 for words in lines}
     return min(known["MemFree:"], known["MemAvailable:"] - LEFT)
 
 
 def _huge_pages() -> int:
-    """Return how many are free: in the lists of free memory, those of 2^9 and of 2^10 pages."""
+    """Return how many huge pages are free: the blocks of 2^9 and 2^10 pages in the lists of free memory."""
     lists = [line.split()[4:] for line in Path("/proc/buddyinfo").read_text().splitlines()]
     return sum(int(free[9]) + 2 * int(free[10]) for free in lists)
 
@@ -41,14 +41,14 @@ def _pages(size: int, kind: int) -> mmap.mmap:
 
 @contextlib.contextmanager
 def fragmented() -> Iterator[None]:
-    Path("/proc/self/oom_score_adj").write_text("1000")  # should memory run out, this process is the one to end
+    Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, the kernel kills this process first
     held = []
     while (size := min(_free(), 1 << 30) // mmap.PAGESIZE * mmap.PAGESIZE) > 64 << 20:
         held.append(_pages(size, mmap.MADV_NOHUGEPAGE))
     for memory in held:
         for page in range(0, len(memory), 2 * mmap.PAGESIZE):
             memory.madvise(mmap.MADV_DONTNEED, page, mmap.PAGESIZE)
-    while (ready := _huge_pages()) > 16:  # more come from what is reclaimed meanwhile
+    while (ready := _huge_pages()) > 16:  # reclaimed memory adds more
         held.append(_pages(ready * HUGE, mmap.MADV_HUGEPAGE))
     try:
         yield

@@ -1,9 +1,9 @@
-"""Fresh results in new processes, with huge pages and without; in fragmented memory, where fragment.py runs this.
+"""Fresh results in new processes, with huge pages and without. fragment.py runs this in fragmented memory.
 
-What a fresh result costs depends on the pages that the kernel has ready, and that differs from process to process. So
-each side runs in many processes of its own, one after another, in an order by lot. A process counts with the median of
-its calls, with the first, and with all of them; a ratio is that to the median process without huge pages. Low, median
-and high are the 10th, 50th and 90th percentile of the processes.
+The time of a fresh result depends on the pages that the kernel has ready, which differs from process to process. So
+each side runs in many processes of its own, one after another, in random order. For each process we take the median of
+its calls, the first call, and all calls together, and compare with the median process without huge pages. Low, median
+and high are the 10th, 50th and 90th percentiles of the processes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def without_huge_pages(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def calls_in_new_process(side: Callable[[], Any]) -> list[float]:
-    """Return how long each call of `side` takes in a process that has just begun."""
+    """Return how long each call of `side` takes in a new process."""
     receiver, sender = forks.Pipe(duplex=False)
 
     def call() -> None:
         torch.set_num_threads(THREADS)
-        torch.ones(1 << 20).add_(1)  # starts them
+        torch.ones(1 << 20).add_(1)  # starts the threads
         times = []
         for _ in range(CALLS):
             start = time.perf_counter()
@@ -57,14 +57,14 @@ def calls_in_new_process(side: Callable[[], Any]) -> list[float]:
 
     process = forks.Process(target=call)
     process.start()
-    sender.close()  # the other end is the process's alone: if it fails, this one does not wait
+    sender.close()  # only the child holds the other end, so we do not wait if it fails
     times: list[float] = receiver.recv()
     process.join()
     return times
 
 
 def measure(sides: Sides, *, seconds: float) -> dict[str, Any]:
-    """Run rounds of new processes, one for each side."""
+    """Run rounds of new processes, one process for each side in a round."""
     mine, without = sides
     processes: dict[str, list[list[float]]] = {name: [] for name in sides}
     order, lot = list(sides), Random(0)
@@ -82,7 +82,7 @@ def measure(sides: Sides, *, seconds: float) -> dict[str, Any]:
 
 
 def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
-    torch.set_num_threads(1)  # threads do not live on in a fork, so here are none
+    torch.set_num_threads(1)  # threads do not survive a fork, so start none here
     for name, exponent in CASES:
         a, b = (torch.randn(1 << exponent).to(DTYPES[name]) for _ in range(2))
         sides: Sides = {
@@ -90,7 +90,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
             "without huge pages": partial(without_huge_pages, a, b),
         }
         yield {"dtype": name, "numel": 1 << exponent}, sides
-    torch.set_num_threads(THREADS)  # what the processes had, for the report
+    torch.set_num_threads(THREADS)  # the report says what the processes had
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Chains of element-wise work with our operators in them, which Inductor puts into one loop; and where it may not."""
+"""Compiled chains of operators: with ours fused into one loop, with calls of our kernels, and without ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from harness import DTYPES, C, Sides, device, run
 
 ops = torch.ops.muladd_nb
-# What is fused where two roundings are as good.
+# The same chain with PyTorch's operators, which round twice.
 formulas = SimpleNamespace(mymuladd=lambda a, b, c: a * b + c, mymul=lambda a, b: a * b)
 
 
@@ -42,7 +42,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
 
         sides: Sides = {
             "fused": compiled(ops, "off"),
-            "calls, compiled": compiled(ops, "on"),  # what may be contracted is not fused
+            "calls, compiled": compiled(ops, "on"),  # Inductor does not fuse operators that must not be contracted
             "a * b + c, compiled": compiled(formulas, "off"),
             "operator, eager": partial(chain, ops, a, b),
         }

@@ -1,4 +1,4 @@
-"""An operator that `muladd-nb new` wrote and an author edited, softclip, against eager and the compiler."""
+"""Softclip, which `muladd-nb new` generates and the tour edits, beside eager and compiled."""
 
 from __future__ import annotations
 

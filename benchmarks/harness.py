@@ -1,4 +1,4 @@
-"""What the benchmarks share: the sides that are compared, the table that is printed, the JSON that is written."""
+"""Shared code of the benchmarks: build the peers and projects, measure the sides, print a table, write the JSON."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def device() -> str:
 
 
 def peers() -> Any:
-    """Compile peers.cpp, once, and return its operators."""
+    """Compile peers.cpp once, and return its operators."""
     flags = ["-O3", "-march=native", "-fopenmp"]
     load("muladd_nb_peers", [str(HERE / "peers.cpp")], extra_cflags=flags, is_python_module=False)
     return torch.ops.muladd_nb_peers
 
 
 def installed(schemas: Iterable[str], edit: Callable[[Path], Any], *, kernel: bool = False) -> Any:
-    """Write a project with these operators, have it edited, install it in a folder of its own, return the package."""
+    """Generate a project with these operators, edit and install it in a temporary folder, and return the package."""
     folder = Path(tempfile.mkdtemp())
     project = _new.create("tour_ops", list(schemas), folder, kernel=kernel)
     edit(project)
@@ -51,7 +51,7 @@ def installed(schemas: Iterable[str], edit: Callable[[Path], Any], *, kernel: bo
 
 
 def as_in_the_tour(diff: str) -> Callable[[Path], None]:
-    """Return what edits a project as the documentation's tour does, but for the tests."""
+    """Return a function that edits a project as the tour in the documentation does, except for the tests."""
     text = (HERE.parent / f"docs/ship/diffs/{diff}.diff").read_text().replace("my_ops", "tour_ops")
 
     def edit(project: Path) -> None:
@@ -88,7 +88,7 @@ def run(
 ) -> None:
     """Measure each case, print its ratios to the first side, and write all of them to results/NAME.json.
 
-    A case is what it is called by, and its sides; the first side is the one that the others are divided by.
+    A case is its description and its sides. The times of the other sides are divided by that of the first.
     """
     parser = argparse.ArgumentParser(description=name)
     parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")

@@ -1,6 +1,6 @@
-// The functions of elementwise/math.h, those of the C library and SLEEF's vectors, which torch brings along:
-// nanoseconds for an element, float and double, of 4,096 in the cache, on one thread of a processor with AVX-512. In
-// the repository's root, each command in one line:
+// Times the functions of elementwise/math.h, of the C library, and of SLEEF's vectors, which torch contains:
+// nanoseconds for one of 4,096 elements in the cache, in float and double, on one thread of a processor with AVX-512.
+// Run each command, as one line, in the repository's root:
 //
 //   torch=$(python -c "import torch; print(torch.__path__[0])")
 //   g++ -std=c++20 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -fno-math-errno -fno-trapping-math
@@ -9,7 +9,7 @@
 //   g++ -std=c++20 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffast-math benchmarks/libraries.cpp -o libraries &&
 //     ./libraries
 //
-// The second prints the C library's alone, as -ffast-math has them: its vectors, libmvec.
+// The second prints the C library's functions only: with -ffast-math they are its vectors, libmvec.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ namespace {
 
 constexpr int kElements = 4096;
 
-// The least of many turns over arguments between two numbers.
+// The fastest of many turns over arguments between two numbers.
 template <class C, class Loop>
 double nanoseconds(double from, double to, const Loop& loop) {
   std::vector<C> x(kElements + 1), result(kElements);
@@ -57,7 +57,7 @@ double nanoseconds(double from, double to, const Loop& loop) {
   return least / kElements;
 }
 
-// Of both types: a loop over x, and y beside it.
+// For float and double: a loop over x, and over y if there is one.
 #define LOOP(C, step, ...)                                                                   \
   nanoseconds<C>(from, to, [](const C* xs, const C* ys, C* results) {                        \
     _Pragma("GCC ivdep") _Pragma("GCC unroll 1") for (int i = 0; i < kElements; i += step) { \

@@ -1,4 +1,4 @@
-"""What a model gains: a layer `x * gamma + beta`, forward and backward, and a training step of a network with it."""
+"""A layer `x * gamma + beta`, forward and backward, and a training step of a network that contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// What muladd_nb is measured against: the kernel a first tutorial writes, and the machine's own limit.
+// Peers for the benchmarks: the kernel that a first tutorial writes, and the limit of the machine.
 #include <ATen/Parallel.h>
 #include <torch/extension.h>
 
@@ -18,9 +18,9 @@ at::Tensor naive(const at::Tensor& a, const at::Tensor& b, double c) {
   return out;
 }
 
-// Two loads and one store a cache line, on all threads, with nothing between them: what the memory allows. A store past
-// the cache is the fastest there is for what does not fit into it, and slow for what does; the other way round for a
-// store through it.
+// The triad: two loads, an addition and one store on all threads, the limit of the memory. A store past the cache is
+// the fastest for tensors that do not fit into it, and slow for those that do. A store through the cache is the
+// opposite.
 template <bool past_the_cache>
 void triad(const at::Tensor& a, const at::Tensor& b, at::Tensor out) {
   const int64_t lines = out.numel() * out.element_size() / 64;

@@ -1,4 +1,4 @@
-"""What one call costs: in each mode; forward with backward, at sizes from small to large; and each question."""
+"""The time of one call in each mode; forward and backward by size; and each question that a small call asks torch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
         yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}
 
-    # What a public function asks before it goes past the dispatcher, where it cannot ask torch's C++.
+    # A public function asks these questions before it goes past the dispatcher, if it cannot ask torch's C++.
     asked = {
         attribute or of.__name__: partial(getattr, of, attribute) if attribute else of
         for of, attribute, _ in (*private.QUIET_KEYS, *private.QUIET)

@@ -45,7 +45,7 @@ SIDES = {
     "first call": "the same: the first of these calls",
     "all calls": "the same: all of these calls together",
 }
-# Tell the sides apart on each background, with every colour vision.
+# Colors that readers with any colour vision can tell apart, for each background.
 THEMES = {
     "light": ("#1f2328", ("#0072b2", "#c2410c", "#00795a", "#a3437f", "#6b5900", "#5b4bb5", "#0e8aa8", "#777777")),
     "dark": ("#d0d4da", ("#56b4e9", "#ff9d5c", "#2fd6a3", "#f0a6cf", "#f0e442", "#b3a6ff", "#7fdfff", "#aaaaaa")),
@@ -56,7 +56,7 @@ RESULT = {"fresh": "a fresh result", "out=": "into out="}
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     rows = [row for row in rows if not row.get("busy")] or rows  # the table of numbers has the busy ones too
     sizes = [row["numel"] for row in rows]
-    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # as they end on the right
+    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # by their right ends
         low, median, high = zip(*(ratios(row)[side] for row in rows), strict=True)
         axes.plot(sizes, median, "o-", ms=4, color=colors[side], label=side)
         axes.fill_between(sizes, low, high, color=colors[side], alpha=0.2, linewidth=0)
@@ -72,7 +72,7 @@ def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
 
 
 def legend(axes: Axes, handles: list[Any], sides: list[str]) -> None:
-    """Put the legend over the axes, in as many columns as fit, and in an order that is read by rows."""
+    """Put the legend above the axes, in as many columns as fit, ordered line by line."""
     columns = 3 if max(map(len, sides)) <= len("streaming triad") else 2
     by_rows = [i for column in range(columns) for i in range(column, len(sides), columns)]  # matplotlib fills columns
     axes.legend(
@@ -94,7 +94,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
             y = position + thickness * (sides.index(side) - (len(sides) - 1) / 2)
             axes.barh(y, ratio, thickness, color=colors[side])
             axes.plot([low, high], [y, y], color="gray", linewidth=1.5)
-            end = max(ratio, high, 1)  # no label stands on the line at 1
+            end = max(ratio, high, 1)  # no label is drawn across the line at 1
             axes.annotate(f"{ratio:.1f}x", (end, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     axes.xaxis.set_major_formatter("{x:g}x")
     axes.margins(x=0.1)
@@ -106,7 +106,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
 
 
 def case(row: dict[str, Any]) -> str:
-    """Return what the case of `row` is called, without what its plot says already."""
+    """Return the name of the case in `row`, without what its plot says already."""
     name = str(row.get("layout") or row.get("mode") or row.get("function"))
     return f"{name}\n{row['numel']:,} elements" if "mode" in row else name
 
@@ -132,7 +132,7 @@ def draw(
 
 
 def table(rows: Rows) -> str:
-    """Return a Markdown table of times, and of ratios with their quartiles."""
+    """Return a Markdown table of times, and ratios with their quartiles."""
     keys = [key for key in rows[0] if key not in ("seconds", "ratios", "busy")]
     sides = list(dict.fromkeys(side for row in rows for side in ratios(row)))
     head = ["elements" if key == "numel" else key for key in keys]

@@ -1,4 +1,4 @@
-"""Kernels of an author's own, rms_norm of the tour and its derivative, against eager and the compiler."""
+"""rms_norm, the kernel of the tour, and its derivative, beside eager and compiled."""
 
 from __future__ import annotations
 

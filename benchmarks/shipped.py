@@ -1,4 +1,4 @@
-"""Operators that projects ship, as tests/shipped has them, forward and backward, against eager and the compiler."""
+"""Operators that other projects ship (tests/shipped), forward and backward, beside eager and compiled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def normalized(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
 
 
 Function = Callable[..., Any]
-# Of each operator the same in PyTorch, and arguments of n elements. A shape is for a tensor that has a gradient.
+# For each operator: the same in PyTorch, and arguments for n elements. A shape stands for a tensor with a gradient.
 OPERATORS: dict[str, tuple[Function, Callable[[int], list[Any]]]] = {
     "silu_and_mul(Tensor x, Tensor y) -> Tensor": (lambda x, y: f.silu(x) * y, lambda n: [(n,), (n,)]),
     "gelu_and_mul(Tensor x, Tensor y) -> Tensor": (lambda x, y: f.gelu(x) * y, lambda n: [(n,), (n,)]),
@@ -87,7 +87,7 @@ OPERATORS: dict[str, tuple[Function, Callable[[int], list[Any]]]] = {
 
 
 def edit(project: Path) -> None:
-    """Have the project's operators compute what those of tests/shipped do."""
+    """Copy the functors of tests/shipped into the project."""
     for name, to in {"functors.h": "src", "_operators.py": "python/tour_ops"}.items():
         text = (SHIPPED / name).read_text().replace("shipped_ops", "tour_ops")
         declared = (
@@ -130,4 +130,4 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
 
 
 if __name__ == "__main__":
-    run("shipped", cases, seconds=0.3)  # each of 48
+    run("shipped", cases, seconds=0.3)  # for each of 48 cases

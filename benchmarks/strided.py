@@ -1,4 +1,4 @@
-"""Inputs of float32 elements that are not contiguous, read in place: of 2048 x 4096 where it is not said."""
+"""Non-contiguous float32 inputs, read in place; they have 2048 x 4096 elements unless a case says otherwise."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Is the CUDA code of the kernels what they promise? Needs nvcc and nvdisasm, and no GPU.
+"""Check the machine code of the CUDA kernels. Needs nvcc and nvdisasm, and no GPU.
 
     python tools/audit_cuda.py BUILD TABLE
 
-compiles src/operators.cu by the command that the Meson build in the folder BUILD has for it, once for each of its
-architectures, reads what the assembler says and the machine code, and writes a table of it to TABLE. It is an error
+compiles src/operators.cu with the command of the Meson build in the folder BUILD, once for each of its architectures,
+reads the assembler's report and the machine code, and writes a table to TABLE. It is an error
 
 - if a kernel keeps anything in local memory (a spill), or the one for adjacent elements takes more than 64 registers;
 - if that one does not load and store 128 bits at a time;
-- if there is any other arithmetic than promised: one FFMA or DFMA for an element where it is rounded once, none where a
-  product or a sum is, and a product and a sum that are two operations (tests/kernels/two_operations.cu) are not fused;
-- if one whose offsets have 32 bits divides.
+- if the arithmetic is not as promised: one FFMA or DFMA for each element of an operator that is rounded once, none for
+  a product or a sum; and a product and a sum written as two operations (tests/kernels/two_operations.cu) stay two;
+- if a kernel with 32-bit offsets divides.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBE = ROOT / "tests/kernels/two_operations.cu"
-REGISTERS = 64  # with 256 threads to a block, half of the threads that a multiprocessor can hold
-PROMISED = {"MulAdd": ["FMA"], "Mul": ["MUL"], "Add": ["ADD"], "TwoOperations": ["ADD", "MUL"]}  # for an element
+REGISTERS = 64  # with 256 threads in a block, a multiprocessor then holds half of its maximum of threads
+PROMISED = {"MulAdd": ["FMA"], "Mul": ["MUL"], "Add": ["ADD"], "TwoOperations": ["ADD", "MUL"]}  # for each element
 BYTES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
-TENSOR = "Kind)0"  # what an argument is, in the name of a kernel
+TENSOR = "Kind)0"  # a tensor argument in the mangled name of a kernel
 NAME = re.compile(
     r"cuda::(adjacent|strided)<(?:(unsigned int|long), )?elementwise::Bound<\w+, elementwise::Kernel<[\w:]+::(\w+), "
     r"([\w:(), ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
@@ -58,26 +58,26 @@ class Kernel:
 
     @property
     def arithmetic(self) -> dict[str, int]:
-        """Return how often there is each instruction of floating-point arithmetic, as FFMA."""
+        """Return the number of each instruction of floating-point arithmetic, such as FFMA."""
         letter = "D" if self.dtype == "double" else "F"
         found = {operation: self._count(rf"{letter}{operation}2?\b") for operation in ("ADD", "FMA", "MUL")}
         return {operation: count for operation, count in found.items() if count}
 
     @property
     def loads(self) -> int:
-        """Return how often 128 bits are loaded."""
+        """Return the number of 128-bit loads."""
         return self._count(r"LDG\..*\b128\b")
 
     @property
     def stores(self) -> int:
-        """Return how often 128 bits are stored."""
+        """Return the number of 128-bit stores."""
         return self._count(r"STG\..*\b128\b")
 
     def _count(self, pattern: str) -> int:
         return sum(count for name, count in self.instructions.items() if re.match(pattern, name))
 
     def faults(self) -> list[str]:
-        """Return what is wrong."""
+        """Return the faults."""
         if self.functor not in PROMISED:
             return [f"{Path(__file__).name} does not know what is promised of it"]
         faults = []
@@ -88,7 +88,7 @@ class Kernel:
                 faults.append(f"{self.loads} loads and {self.stores} stores of 128 bits")
         if self.spilled or self._count(r"(LDL|STL)\b"):
             faults.append(f"{self.spilled} bytes are spilled")
-        each = self._count(r"STG\b") + self.stores * (16 // BYTES[self.dtype] - 1)  # stored, alone or in 128 bits
+        each = self._count(r"STG\b") + self.stores * (16 // BYTES[self.dtype] - 1)  # elements that are stored
         promised = dict.fromkeys(PROMISED[self.functor], each)
         if self.arithmetic != promised:
             faults.append(f"arithmetic {self.arithmetic}, not {promised}")
@@ -98,7 +98,7 @@ class Kernel:
 
 
 def commands(build: Path) -> tuple[list[str], Path, list[str]]:
-    """Return how the build compiles operators.cu, without output and architectures, in which folder, and for which."""
+    """Return the build's command for operators.cu, without output and architectures; its folder; the architectures."""
     entries = json.loads((build / "compile_commands.json").read_text())
     (entry,) = [entry for entry in entries if entry["file"].endswith("operators.cu")]
     words = iter(shlex.split(entry["command"]))
@@ -114,7 +114,7 @@ def commands(build: Path) -> tuple[list[str], Path, list[str]]:
 
 
 def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm: str) -> list[Kernel]:
-    """Compile a source for an architecture, and return its kernels."""
+    """Compile a source for one architecture, and return its kernels."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernels.cubin"
         options = [f"-arch=sm_{arch}", "-cubin", "-Xptxas=-v", f"-I{ROOT / 'src'}", "-o", str(cubin), str(source)]
@@ -132,7 +132,7 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
     plain = subprocess.run(["c++filt", *(name for name, _ in sections)], capture_output=True, text=True, check=True)
     kernels = []
     for (mangled, text), name in zip(sections, plain.stdout.splitlines(), strict=True):
-        if "::derivatives::" in name:  # of which no instructions are promised
+        if "::derivatives::" in name:  # nothing is promised about their instructions
             continue
         found = NAME.search(name)
         assert found, name
@@ -149,7 +149,7 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
 
 
 def table(kernels: list[Kernel], archs: list[str]) -> list[list[str]]:
-    """Return a row for each functor, form and dtype: what is the same everywhere, then registers and instructions."""
+    """Return a line for each functor, form and dtype: what all architectures share, then registers and instructions."""
     rows = [["functor", "elements", "dtype", "arithmetic", "128-bit loads, stores", *(f"sm_{arch}" for arch in archs)]]
     of_all: dict[tuple[str, str, str], dict[str, Kernel]] = {}
     for kernel in kernels:
@@ -167,7 +167,7 @@ def table(kernels: list[Kernel], archs: list[str]) -> list[list[str]]:
 
 
 def disassembler() -> str:
-    """Return nvdisasm: of a toolkit, or of the package nvidia-cuda-nvdisasm."""
+    """Return the nvdisasm of a toolkit, or of the package nvidia-cuda-nvdisasm."""
     if found := shutil.which("nvdisasm"):
         return found
     try:

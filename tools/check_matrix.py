@@ -17,13 +17,13 @@ Release = tuple[int, ...]
 
 
 def newest(versions: list[str]) -> dict[Release, Release]:
-    """Return the newest release of each series: 2.14.1 of 2.14."""
+    """Return the newest release of each series, such as 2.14.1 for 2.14."""
     releases = sorted(tuple(map(int, version.partition("+")[0].split("."))) for version in versions)
     return {release[:2]: release for release in releases}
 
 
 def main() -> int:
-    """Compare, say what is missing, and return the exit status."""
+    """Compare, print what is missing, and return the exit status."""
     with TABLE.open(newline="") as file:
         measured = newest([row["torch"] for row in csv.DictReader(file)])
     command = [sys.executable, "-m", "pip", "index", "versions", "torch"]

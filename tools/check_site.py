@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Open every page of the built documentation in Chromium, as readers do: wide and narrow, light and dark.
+"""Open every page of the built documentation in Chromium: wide and narrow, light and dark.
 
 usage: check_site.py SITE [SCREENSHOTS]
 
-Exit status 1, and a line for each, if a page reports an error on the console, loads something from elsewhere,
-is wider than the window or in the wrong colours; if it cuts off code or a table, has two lines of code in one, or on
-a desktop breaks a name in a table; if on a desktop it hides its own contents, or has no link to its source; if a link
-within the site leads nowhere; if a search does not put first the page that the term is about; or if a public name is
-not in the index. With a second argument, pictures of all pages are left in that folder.
+Print a line for each fault, and exit with status 1 if there is one. Faults of a page: it reports an error on the
+console, loads something from elsewhere, is wider than the window or has the wrong colours; it cuts off code or a
+table, or puts two lines of code into one; on a desktop it breaks a name in a table or hides its own contents; it has no
+link to its source. Faults of the site: a link within it leads nowhere; a search does not find the right page first; a
+public name is not in the index. With a second argument, a picture of each page is saved in that folder.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import muladd_nb
 WIDTHS = {"desktop": 1280, "phone": 390}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLUMNS_OF_CODE = 92
-NO_SOURCE = {"genindex.html", "py-modindex.html", "search.html"}  # Sphinx makes them
+NO_SOURCE = {"genindex.html", "py-modindex.html", "search.html"}  # Sphinx writes these
 
-# What readers look for, and the page that is about it. An index entry that begins with "!" is how a page says so.
+# What readers search for, and the page that must come first: the one with an index entry that begins with "!".
 SEARCHES = {
     "install": "start",
     "gpu": "start",
@@ -91,8 +91,8 @@ SEARCHES = {
     "nox": "contributing",
 }
 
-# What ends past the window's edge and is in no box of its own that scrolls, as code and tables may. The width of the
-# document does not tell: the theme lets the whole content scroll, which is what must not be needed.
+# Elements that end past the window's edge and are not in a box that scrolls, as code and tables may be. The width of
+# the document does not show them: the theme lets the whole content scroll, which must not be needed.
 TOO_WIDE = """() => [...document.querySelectorAll('.content *')].filter(element => {
   if (element.getBoundingClientRect().right <= innerWidth + 1 || !element.checkVisibility()) return false
   for (let box = element; !box.matches('.content'); box = box.parentElement)
@@ -100,30 +100,30 @@ TOO_WIDE = """() => [...document.querySelectorAll('.content *')].filter(element 
   return true
 }).map(element => element.tagName.toLowerCase() + ': ' + element.textContent.trim().slice(0, 60))"""
 
-# Tabs and drop-downs that are closed are read too.
+# Closed tabs and dropdowns are checked too.
 OPEN_ALL = """() => {
   for (const tab of document.querySelectorAll('.sd-tab-content')) tab.style.display = 'block'
   for (const details of document.querySelectorAll('details')) details.open = true
 }"""
 
-# Code and tables that have to be scrolled to see all of them. On a phone code may be, and no table.
+# Code and tables that must be scrolled. On a phone that is allowed for code.
 CUT_OFF = """selector => [...document.querySelectorAll(selector)].filter(
   box => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1
 ).map(box => box.textContent.trim().slice(0, 60))"""
 
-# Code whose lines do not stand below each other.
+# Code with two lines beside each other.
 NO_LINES = """() => [...document.querySelectorAll('.content pre')].filter(box => {
   const tops = [...box.querySelectorAll('.line')].flatMap(line => line.getClientRects()[0]?.top ?? [])
   return tops.some((top, line) => line && top <= tops[line - 1])
 }).map(box => box.textContent.trim().slice(0, 60))"""
 
-# Names in tables that go on in another line.
+# Names in tables that wrap.
 BROKEN = """() => [...document.querySelectorAll('.content table .pre')].filter(name => {
   const tops = [...name.getClientRects()].map(part => part.top)
   return tops.some(top => top !== tops[0])
 }).map(name => name.textContent)"""
 
-# How many columns of code fit into the page. Of a longer line, the rest stands below.
+# How many columns of code fit into the page; longer lines wrap.
 COLUMNS = """() => {
   const line = document.querySelector('.content .highlight pre .line')
   if (!line) return Infinity
@@ -138,7 +138,7 @@ COLUMNS = """() => {
   return Math.min(...widths) / context.measureText('m').width
 }"""
 
-# The page's own contents, where there are any, and the link to its source stand in the window.
+# The page's own contents, if there are any, are visible in the window.
 IN_SIGHT = """selector => [...document.querySelectorAll(selector)].every(element => {
   const { left, right } = element.getBoundingClientRect()
   return left >= 0 && right <= innerWidth && element.checkVisibility()
@@ -151,12 +151,12 @@ BRIGHTNESS = """() => {
 }"""
 
 
-# Where the site will stand, as docs/conf.py has it: the page for what is not found has links from there.
+# The path of the site's address, as in docs/conf.py: the page 404 links from there.
 FOLDER = urlsplit(os.environ.get("DOCS_URL", "")).path or "/"
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site in its folder, without a word."""
+    """Serves the site in its folder, without a log."""
 
     def translate_path(self, path: str) -> str:  # noqa: D102
         return super().translate_path("/" + path.removeprefix(FOLDER))
@@ -166,14 +166,14 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def serve(site: Path) -> str:
-    """Serve the folder on a free port, in the background, and return its address."""
+    """Serve the folder on a free port in the background, and return its address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_port}{FOLDER}"
 
 
 def check_looks(page: Page, device: str, scheme: str) -> Iterator[str]:
-    """Yield what is wrong with how the page stands in its window."""
+    """Yield the faults of the layout of a page."""
     if device == "desktop" and not page.evaluate(IN_SIGHT, ".toc-drawer:not(.no-toc) .toc-tree"):
         yield "its own contents are not to be seen"
     page.evaluate(OPEN_ALL)
@@ -200,7 +200,7 @@ def check_looks(page: Page, device: str, scheme: str) -> Iterator[str]:
 
 
 def check_search(browser: Browser, root: str) -> Iterator[str]:
-    """Yield what is wrong with the search."""
+    """Yield the searches that do not find the right page first."""
     page = browser.new_page()
     for term, about in SEARCHES.items():
         page.goto(f"{root}search.html?q={term}")
@@ -214,7 +214,7 @@ def check_search(browser: Browser, root: str) -> Iterator[str]:
 
 
 def check_index(page: Page, root: str) -> Iterator[str]:
-    """Yield the public names that are not in the index: functions, operators."""
+    """Yield the public functions and operators that are not in the index."""
     page.goto(root + "genindex.html")
     entries = " ".join(page.eval_on_selector_all(".genindextable", "all => all.map(table => table.textContent)"))
     operators = {
@@ -231,9 +231,9 @@ def main(site: Path, screenshots: Path | None) -> int:
     root = serve(site)
     names = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if "_static" not in path.parts)
     problems: list[str] = []
-    said: list[str] = []  # by the browser, of the page that is open
-    links: dict[str, set[str]] = {}  # each address within the site, and the pages that link to it
-    anchors: dict[str, set[str]] = {}  # each page, and what in it can be linked to
+    said: list[str] = []  # what the browser reports about the open page
+    links: dict[str, set[str]] = {}  # each address within the site: the pages that link to it
+    anchors: dict[str, set[str]] = {}  # each page: the ids that links can lead to
 
     def note_request(address: str) -> None:
         if not address.startswith((root, "data:")):

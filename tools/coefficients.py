@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mpmath import mp, mpf
 
 mp.prec = 200
-POINTS = 1500  # at which the error is looked at
+POINTS = 1500  # where the error is evaluated
 
 Function = Callable[[mpf], mpf]
 
@@ -26,10 +26,10 @@ class Polynomial:
     function: Function
     interval: tuple[mpf, mpf]
     degree: int
-    bits: int  # of the coefficients' significands: 24 or 53
+    bits: int  # the length of the coefficients' significands: 24 or 53
     weight: Function = lambda x: mpf(1)
-    exact: int = 0  # so many coefficients, from the lowest on, are rounded to twice the bits, as two words
-    fits: int = 99  # after so many, all coefficients that are left are rounded: with many of them, few fits converge
+    exact: int = 0  # the number of lowest coefficients that have twice the bits, as two words
+    fits: int = 99  # after this many fits, round all remaining coefficients: with many, few fits converge
 
 
 def exp_tail(x: mpf) -> mpf:
@@ -63,30 +63,30 @@ def identity(x: mpf) -> mpf:
 
 
 def erf_head(t: mpf) -> mpf:
-    """Return ``erf(x) / x - 1`` of ``t = x^2``."""
+    """Return ``erf(x) / x - 1`` as a function of ``t = x^2``."""
     return (mp.erf(mp.sqrt(t)) / mp.sqrt(t) if t > mpf(2) ** -180 else 2 / mp.sqrt(mp.pi)) - 1
 
 
 def erf_rest(low: float, high: float, degree: int, bits: int) -> Polynomial:
-    """Return that of ``sqrt(1 - erf(1 + u))``, where ``1 + u`` is on this interval."""
+    """Return the polynomial for ``sqrt(1 - erf(1 + u))``, with ``1 + u`` on this interval."""
     return Polynomial(
         lambda u: mp.sqrt(mp.erfc(1 + u)),
         (mpf(low) - 1, mpf(high) - 1),
         degree,
         bits,
-        weight=lambda u: 2 * mp.sqrt(mp.erfc(1 + u)),  # of the error of its square
+        weight=lambda u: 2 * mp.sqrt(mp.erfc(1 + u)),  # so that the error of the square counts
         fits=1,
     )
 
 
 def erfc_factor(t: mpf) -> mpf:
-    """Return ``e^(x^2) erfc(x) (1 + 2 x)`` of ``t = (x - 4) / (x + 4)``."""
+    """Return ``e^(x^2) erfc(x) (1 + 2 x)`` as a function of ``t = (x - 4) / (x + 4)``."""
     x = 4 * (1 + t) / (1 - t)
     return mp.exp(x**2) * mp.erfc(x) * (1 + 2 * x)
 
 
 def erfc_factor_from(low: float, high: float, degree: int, bits: int) -> Polynomial:
-    """Return that of ``erfc_factor`` where x is on this interval."""
+    """Return the polynomial for ``erfc_factor`` with x on this interval."""
     interval = tuple((mpf(x) - 4) / (mpf(x) + 4) for x in (low, high))
     return Polynomial(erfc_factor, interval, degree, bits, exact=1, fits=1)
 
@@ -102,17 +102,17 @@ def tan_numerator(z: mpf) -> mpf:
 
 
 POLYNOMIALS = {
-    # Of what is next to x where expm1 needs it. The first coefficient is 1/2, and not among those of the header.
+    # What expm1 adds to x. The first coefficient is 1/2, and the header does not list it.
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
-    # The same, where the errors of an absolute value count: 1 is added to it.
+    # The same for the absolute error: 1 is added to the result.
     "sigmoid float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2, fits=2),
     "tanh float": Polynomial(by_square(mp.tanh, 3, identity), (mpf(0), mpf("0.9025")), 6, 24, weight=lambda z: z),
     "log float": Polynomial(log1p_tail, (mpf("0.6953125") - 1, mpf("0.390625")), 8, 24, weight=lambda x: x**2, fits=1),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
-    # In z, the square of the argument. "half turns" and tan are for float, but of double; the rest of a large number of
-    # turns can be somewhat more than 1/2.
+    # In z, the square of the argument. "half turns" and tan are for float, computed in double; the remainder of a
+    # large number of turns can be slightly more than 1/2.
     "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.277")), 5, 53),
     "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.304")), 2, 53),
     "sin quarter turns": Polynomial(
@@ -135,7 +135,7 @@ POLYNOMIALS = {
 
 
 def rounded(x: mpf, bits: int) -> mpf:
-    """Round to so many bits of significand."""
+    """Round to this many bits of significand."""
     if x == 0:
         return x
     unit = mpf(2) ** (mp.floor(mp.log(abs(x), 2)) + 1 - bits)
@@ -143,14 +143,14 @@ def rounded(x: mpf, bits: int) -> mpf:
 
 
 def remez(function: Function, powers: Sequence[int], interval: tuple[mpf, mpf], weight: Function) -> list[mpf]:
-    """Return the coefficients of these powers with the smallest largest weighted error."""
+    """Return the coefficients of these powers that minimise the largest weighted error."""
     n = len(powers)
     low, high = interval
 
     def chebyshev(count: int) -> list[mpf]:
         return [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
 
-    def scale(x: mpf) -> mpf:  # all powers change sign at 0 if the lowest one is odd; the errors shall alternate still
+    def scale(x: mpf) -> mpf:  # odd powers change sign at 0, and the errors must still alternate
         return weight(x) * (-1 if x < 0 and powers[0] % 2 else 1)
 
     grid = chebyshev(POINTS)
@@ -161,7 +161,7 @@ def remez(function: Function, powers: Sequence[int], interval: tuple[mpf, mpf], 
         solution = mp.lu_solve(matrix, mp.matrix([weighted[i][1] for i in at]))
         coefficients = list(solution)[:n]
         errors = [wanted - mp.fdot(coefficients, terms) for terms, wanted in weighted]
-        # The extremes of each stretch of one sign.
+        # The extreme of each stretch with the same sign.
         extremes: list[int] = []
         for i, error in enumerate(errors):
             if extremes and (error > 0) == (errors[extremes[-1]] > 0):
@@ -194,7 +194,7 @@ def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
 
 
 def literal(x: mpf, bits: int) -> str:
-    """Return a number as C++ writes it in hexadecimal: two, high and low, where it has more bits than a word."""
+    """Return a number in C++'s hexadecimal form; as two numbers, high and low, if it has more bits than a word."""
     high = rounded(x, bits)
     text = float(high).hex().replace("0p", "p") if high else "0.0"
     mantissa, _, exponent = text.partition("p")

@@ -1,4 +1,4 @@
-"""Run all that needs a GPU, and write what came of it into docs/gpu/report.md, which the site shows.
+"""Run everything that needs a GPU, and write the results into docs/gpu/report.md, which the site shows.
 
     python tools/gpu.py [--quick] [--dry-run]
 
@@ -35,7 +35,7 @@ SANITIZED = ["tests/test_layout.py", "tests/test_out.py", "tests/test_rounding.p
 
 @dataclass
 class Step:
-    """A command, and what the report says of it."""
+    """A command, and what the report says about it."""
 
     name: str
     command: list[str]
@@ -44,7 +44,7 @@ class Step:
 
 
 def pytest(name: str, *arguments: str, devices: int = 1) -> Step:
-    """Return the step that runs tests, in one process: they share the device."""
+    """Return a step that runs tests in one process, because they share the device."""
     results = WORK / f"{abs(hash(name))}.xml"
 
     def counts(_: str) -> str:
@@ -61,7 +61,7 @@ def pytest(name: str, *arguments: str, devices: int = 1) -> Step:
 
 def sanitizer(tool: str) -> Step:
     """Return the step that runs the tests of layouts, `out` and rounding under a tool of compute-sanitizer."""
-    program = shutil.which("compute-sanitizer") or packaged("compute-sanitizer") or "false"  # it is missing: that fails
+    program = shutil.which("compute-sanitizer") or packaged("compute-sanitizer") or "false"  # false: the step fails
     options = ["--tool", tool, "--error-exitcode", "1", "--target-processes", "all"]
     tests = ["-m", "pytest", "-q", "-n0", "-k", "cuda and not 2_to_the_31", *SANITIZED]
 
@@ -82,14 +82,14 @@ def packaged(program: str) -> str | None:
 
 
 def benchmark(name: str, *, quick: bool) -> Step:
-    """Return the step that measures; benchmarks/report.py draws what it writes."""
+    """Return a step that runs a benchmark; benchmarks/report.py draws its results."""
     output = ROOT / f"benchmarks/results/{name}-cuda.json"
     command = [sys.executable, f"benchmarks/{name}.py", "--output", str(output), *(["--quick"] if quick else [])]
     return Step(f"benchmarks/{name}.py", command, lambda _: f"{len(json.loads(output.read_text())['rows'])} cases")
 
 
 def steps(*, quick: bool) -> list[Step]:
-    """Return all of them, in the order in which they are worth having."""
+    """Return all steps, the most useful ones first."""
     return [
         pytest("all tests on CUDA: bits, graphs, streams, 2^31 elements", "-m", "", "-k", "cuda"),
         pytest("two devices: the tensors' own, and NCCL", "-m", "", "-k", "second_device or cuda-2", devices=2),
@@ -100,7 +100,7 @@ def steps(*, quick: bool) -> list[Step]:
 
 
 def machine() -> dict[str, str]:
-    """Return what the numbers are of."""
+    """Return the machine and the versions that the numbers belong to."""
     driver = Path("/sys/module/nvidia/version")
     info = muladd_nb.build_info()
     return {
@@ -112,7 +112,7 @@ def machine() -> dict[str, str]:
 
 
 def bandwidth() -> Iterable[str]:
-    """Yield a table of what reaches how much of the bandwidth of a copy, and how many times as fast as the others."""
+    """Yield a table of each case's share of the bandwidth of a copy, and its ratios to the other sides."""
     file = ROOT / "benchmarks/results/throughput-cuda.json"
     if not file.exists():
         return
@@ -127,7 +127,7 @@ def bandwidth() -> Iterable[str]:
             continue
         key = row["dtype"], row["numel"]
         seconds = row["seconds"]
-        moved = 3 * row["numel"] * size[row["dtype"]]  # two arrays are read and one is written; a copy moves two
+        moved = 3 * row["numel"] * size[row["dtype"]]  # we read two arrays and write one; a copy moves two
         times = {name: ratio["median"] for of in (fresh[key], row) for name, ratio in of["ratios"].items()}
         share = 1.5 * seconds["copy"] / seconds["mymuladd_out"]
         cells = [f"{times[side]:.2f}x" if side in times else "" for side in sides]
@@ -164,7 +164,7 @@ def main() -> int:
         print(run.stdout)
         try:
             result = step.result(run.stdout)
-        except (OSError, KeyError, ET.ParseError):  # it did not come to write one
+        except (OSError, KeyError, ET.ParseError):  # the step ended before it wrote one
             result = "no result"
         if run.returncode != 0:
             failed += 1
@@ -172,7 +172,7 @@ def main() -> int:
         done.append(f"| {step.name} | {result} | {time.perf_counter() - start:,.0f} |")
         about = "".join(f"{key}\n: {value}\n\n" for key, value in machine().items())
         tables = [about.rstrip(), "\n".join(done), "\n".join(bandwidth())]
-        REPORT.write_text("\n\n".join(table for table in tables if table) + "\n")  # after each, for what there is
+        REPORT.write_text("\n\n".join(table for table in tables if table) + "\n")  # after each step, in case of a crash
     print(REPORT.read_text())
     return failed
 

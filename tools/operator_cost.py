@@ -1,4 +1,4 @@
-"""Print what an operator costs for each instruction set: kilobytes of machine code, and seconds of compilation.
+"""Print the kilobytes of machine code and the seconds of compilation of an operator, for each instruction set.
 
 Every operator pays this again for every instruction set, so it bounds how many operators, dtypes and instruction sets a
 package can afford. A list of one operator of two tensors and four dtypes is compiled, and one of three, with the flags
@@ -23,13 +23,13 @@ LIST = """
 using Operators = elementwise::List<%s>;
 ELEMENTWISE_OPERATORS(cost, Operators)
 """
-# Each has a constant of its own: GCC makes one of functions that are equal.
+# Each has another constant, because GCC merges equal functions.
 FUNCTOR = "struct F%d { template <class C> C operator()(C a, C b) const { return a * b + C(%d.5); } };"
 OPERATOR = 'elementwise::Operator<"f%d(Tensor a, Tensor b)", F%d, elementwise::out | %s>'
 
 
 def measure(compiler: list[str], folder: Path, operators: int, forms: str) -> tuple[int, float]:
-    """Return how many bytes of code a list of operators is, and the median of how long three compilations take."""
+    """Return the bytes of code of a list of operators, and the median time of three compilations."""
     functors = "\n".join(FUNCTOR % (k, k) for k in range(operators))
     (folder / "list.cpp").write_text(LIST % (functors, ", ".join(OPERATOR % (k, k, forms) for k in range(operators))))
     times = []
