@@ -1,4 +1,4 @@
-"""One call of every form of every operator, and of every public function: the one table of calls that the tests have.
+"""The table of calls that the tests share: one for each form of each operator, and for each public function.
 
 It is made from the forms that the package registers, so that an operator is in it, and in each test that takes its
 calls from here, from the day its row is written.

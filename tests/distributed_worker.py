@@ -1,4 +1,4 @@
-"""One process of test_distributed.py: runs every check, and writes what became of each.
+"""One process of test_distributed.py: runs every check, and writes the results.
 
 A check is a function of a device mesh. It runs in all processes at once; one that fails in any of them has failed.
 """

@@ -1,4 +1,4 @@
-"""Exact arithmetic: what an operator must return, to the last bit, without an operation of torch."""
+"""The exact result of an operator, to the last bit, computed without torch."""
 
 import math
 from fractions import Fraction

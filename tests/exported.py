@@ -1,4 +1,4 @@
-"""Models as ExecuTorch programs, for the tests of it."""
+"""Models exported to ExecuTorch programs, for its tests."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""Python in a process of its own, forked from one that has imported torch, which takes most of the time."""
+"""Run Python code in a new process, forked from one that has imported torch: the import takes most of the time."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Building, installing and testing a project that ``muladd-nb new`` wrote."""
+"""Build, install and test a project that ``muladd-nb new`` wrote."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A torch that lacks a private name: it is away while the table of a package looks, and there for torch itself."""
+"""A torch that lacks a private name: hide it while a package looks it up, and keep it for torch itself."""
 
 from __future__ import annotations
 

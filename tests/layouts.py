@@ -1,4 +1,4 @@
-"""The same values in different memory: each function returns a tensor equal to `x` with other strides."""
+"""Layouts: each function returns a tensor that equals `x` and has other strides."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The figures of docs/reliability.md: each long run writes its own line into docs/reliability.csv."""
+"""Write the result of a long run into its line of docs/reliability.csv, which docs/reliability.md shows."""
 
 import csv
 import datetime as dt

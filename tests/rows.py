@@ -1,4 +1,4 @@
-"""A data set whose rows an operator computes, in a module that a spawned worker can import."""
+"""A data set whose rows come from an operator, in a module that a spawned worker can import."""
 
 import torch
 from torch.utils.data import Dataset

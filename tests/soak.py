@@ -1,4 +1,4 @@
-"""What only shows in time or under stress: python tests/soak.py [--seconds N] [NAME...], so long for each of them."""
+"""Faults that need time or stress: python tests/soak.py [--seconds N] [NAME...] runs each test for N seconds."""
 
 import argparse
 import contextlib

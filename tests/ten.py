@@ -1,4 +1,4 @@
-"""A project of ``muladd-nb new`` with ten operators, each of another kind, edited as an author would."""
+"""Write a project with ten operators, each of another kind, and edit it as an author would."""
 
 import subprocess
 from pathlib import Path

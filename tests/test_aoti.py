@@ -1,4 +1,4 @@
-"""The example without Python: a model compiled by AOTInductor, in a C++ program."""
+"""The example without Python: a C++ program runs a model that AOTInductor compiled."""
 
 import os
 import re

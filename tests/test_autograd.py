@@ -1,4 +1,4 @@
-"""Derivatives: reverse and forward mode, any number of times, saving no more than they need."""
+"""Derivatives in reverse and forward mode, of any order; they save only the tensors that they need."""
 
 import itertools
 from functools import partial

@@ -1,4 +1,4 @@
-"""An operator whose row does not say otherwise broadcasts its tensors, as ATen's do: mymuladd.Tensor is one."""
+"""An operator broadcasts its tensors, as ATen's do, unless its entry says otherwise; for example mymuladd.Tensor."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What a build that cannot work says, before anything is compiled."""
+"""A build that cannot work raises a clear error before it compiles anything."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The code base itself: what has to agree agrees, and what has to be everywhere is."""
+"""The code base itself: versions, schemas and documentation agree, and every file is mentioned."""
 
 import ast
 import csv

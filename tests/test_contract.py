@@ -1,4 +1,4 @@
-"""Shapes, dtypes, devices and sizes: what is taken, and what is refused with which words."""
+"""Shapes, dtypes, devices and sizes: which are accepted, and which error messages the others raise."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The layer that gives an operator its derivative, on operators of its own, against the same code in ATen."""
+"""The part of the layer that adds derivatives, tested on its own operators and compared with ATen."""
 
 import doctest
 import itertools

@@ -1,4 +1,4 @@
-"""Whoever listens to operators hears these, also through the public functions and their short cut."""
+"""Profilers, modes and other observers see the operators, also those that the public functions call directly."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What the documentation shows, run."""
+"""The examples of the documentation run, and its numbers are those of the records."""
 
 import doctest
 import json
@@ -65,6 +65,17 @@ def test_a_case_that_was_too_busy_to_tell_supports_no_number(tmp_path, monkeypat
 def test_the_picture_of_the_readme_shows_the_records(theme):
     _, text = RECORDS["pictured"]()
     assert text in (ROOT / f"docs/_static/speed-{theme}.svg").read_text()
+
+
+def test_no_link_of_the_readme_leads_to_a_page_that_is_empty_on_a_code_host():
+    """A code host shows directives, such as include and csv-table, as they are written."""
+    links = re.findall(r"(?:\]\(|src=\"|srcset=\")((?!https?:)[^)\"#]+)", (ROOT / "README.md").read_text())
+    assert len(links) > 15
+    for link in links:
+        assert (ROOT / link).exists(), link
+        if link.endswith(".md"):
+            shown = re.sub(r"^(`{3,}|:{3,})\{.*?^\1", "", (ROOT / link).read_text(), flags=re.MULTILINE | re.DOTALL)
+            assert len(shown.split()) > 80, link
 
 
 def test_readme_shows_the_edits_of_the_tour():

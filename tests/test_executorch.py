@@ -1,4 +1,4 @@
-"""ExecuTorch: an exported model has the bits of eager, and what is said when it cannot run."""
+"""ExecuTorch: an exported model returns the bits of eager mode, or raises a clear error."""
 
 import doctest
 

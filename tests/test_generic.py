@@ -1,4 +1,4 @@
-"""PyTorch's own generic checks of an operator, from OpInfo entries, as its test suite runs them on ATen."""
+"""PyTorch's generic checks of an operator, which its own test suite runs on ATen."""
 
 import itertools
 

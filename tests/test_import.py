@@ -1,4 +1,4 @@
-"""Importing the package: what it says when it cannot, and what it does not import."""
+"""Importing the package: its error messages, and what it does not import."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING says of adding an operator is all that there is to do: some are added in a copy of the tree."""
+"""The steps in CONTRIBUTING are enough to add an operator: the tests add some in a copy of the tree."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The page on moving an extension to the stable ABI: what is there before and after computes the same."""
+"""The page on moving an extension to the stable ABI: the code before and after computes the same."""
 
 import runpy
 import shutil

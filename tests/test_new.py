@@ -1,4 +1,4 @@
-"""``muladd-nb new`` and ``add``: what they write passes its own tests, as it is written and as an author edits it."""
+"""``muladd-nb new`` and ``add``: a generated project passes its own tests, unchanged and edited."""
 
 import os
 import re

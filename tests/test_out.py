@@ -1,4 +1,4 @@
-"""Writing into `out`: in place, never past it, never half, and autograd is told."""
+"""Writing into `out`: in place, completely, not beyond it, and visible to autograd."""
 
 import warnings
 from contextlib import nullcontext

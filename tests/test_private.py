@@ -1,4 +1,4 @@
-"""Private names of torch stand in one table, and a torch that lacks one loses only what needs it."""
+"""Private names of torch are in one table; if torch lacks one, only what needs it is lost."""
 
 import ast
 from pathlib import Path

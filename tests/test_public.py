@@ -1,4 +1,4 @@
-"""The public functions as functions: what Python and its tools see of them."""
+"""The public functions as Python functions: signatures, docstrings, pickling and other tools."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""Small calls are recorded by ATen's node: with which values, gradients and words, and when they are not."""
+"""ATen's node records small calls: the values, gradients and error messages, and when it does not."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The operators that people ship: those that a row takes, those that a kernel takes, and what is refused, and why."""
+"""Operators that other projects ship: as an entry, as a kernel, or refused with a reason."""
 
 import csv
 import shutil

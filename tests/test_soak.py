@@ -1,4 +1,4 @@
-"""Leaks, threads, interrupts and memory that runs out, each for a moment; `nox -s soak` is for longer."""
+"""Leaks, threads, interrupts and exhausted memory, each for a moment; `nox -s soak` runs them for longer."""
 
 import pytest
 import soak

@@ -1,4 +1,4 @@
-"""The folder of the sources, which Python finds first in the repository's root, steps aside for what is installed."""
+"""In the repository's root, `import muladd_nb` finds the sources first, and imports the installed package."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tensors that are more than memory: kept, handled, or refused with what to do."""
+"""Tensor subclasses and special tensors: kept, handled, or refused with a cure."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""torch.func and forward-mode AD, in any nesting, eager and compiled, against the same code in ATen."""
+"""torch.func and forward-mode AD, in any nesting, eager and compiled, compared with ATen."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The C++ programs of the documentation's page on traps: the commands at the top of each print what it says there."""
+"""The C++ programs of the page on traps: the commands at the top of each print the output that it shows."""
 
 import doctest
 import os

@@ -1,4 +1,4 @@
-"""``muladd-nb update``: a project's copies become those of this package, and what is the author's stays."""
+"""``muladd-nb update`` renews the copies in a project, and keeps the author's files."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the operators do, a list of calls for each capability: for a process in which some of them are lost."""
+"""A list of calls for each capability, for a process in which torch lacks some private names."""
 
 import re
 from functools import partial
