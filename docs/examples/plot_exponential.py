@@ -4,7 +4,7 @@ An exponential, rounded half as often
 
 The exponential function of a mathematics library is, at its heart, a polynomial, and Horner's scheme evaluates it in
 steps of the form ``p * x + c`` with a number ``c``. Each step is one :func:`muladd_nb.mymuladd`, which rounds once
-where a product and a sum round twice. What that is worth is measured here, against float64.
+where a product and a sum round twice. This page compares both with float64.
 """
 
 import math

@@ -3,7 +3,7 @@ An operator of one's own
 ========================
 
 ``muladd-nb new`` writes a project around an operator, here a soft clip, ``x / (1 + |x| / limit)``. This page runs the
-command, makes the edits of :doc:`the tour </ship/index>`, builds the project, and uses what comes out: as a layer that
+command, makes the edits of :doc:`the tour </ship/index>`, builds the project, and uses the operator as a layer that
 keeps a recurrent network from growing without bounds.
 """
 

@@ -3,8 +3,8 @@ A training run, compiled and not
 ================================
 
 A residual network of element-wise gates learns a spiral, once in eager mode and once under ``torch.compile``, from the
-same start. The operators differentiate in both, and round once in both: what differs between the two curves is how
-the compiler rounds what it fuses around them.
+same start. The operators round once in both; the two curves differ because the compiler rounds the operations that it
+fuses around them differently.
 """
 
 import math
