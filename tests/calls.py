@@ -38,12 +38,12 @@ class Call:
             raise ValueError(f"{self.name}: its entry in muladd_nb/_operators.py has no formula, which says what it is")
 
     def __call__(self, *tensors, out=None, c=0.5):
-        """Return what the function returns."""
+        """Call it, and return the result."""
         args, kwargs = self.arguments(*tensors, out=out, c=c)
         return self.function(*args, **kwargs)
 
     def arguments(self, *tensors, out=None, c=0.5):
-        """Return the arguments by position, and those by name."""
+        """Return the positional and the keyword arguments."""
         given = self._as_taken(tensors, c)
         if not self.writes:
             return tuple(given.values()), {}
@@ -51,18 +51,18 @@ class Call:
         return (tuple(given.values()), {"out": out}) if by_name else ((*given.values(), out), {})
 
     def expected(self, *tensors, c=0.5):
-        """Return the result of the same call of the formula: in ATen, or in whatever else it can compute with."""
+        """Return the result of the formula for the same call, in ATen or another library."""
         formula, given = self.form.promises.formula, self._by_name(tensors, c)
         return formula(**{x: given[x] for x in _parameters(formula)})
 
     def result(self, *tensors, c=0.5):
-        """Return the result of the form that returns it, with its bits; where none does, that of the formula."""
+        """Return the result of the form that returns one, with the kernel's bits; if none does, the formula's."""
         functional = self.form.functional
         return functional(*self._as_taken(tensors, c).values()) if functional else self.expected(*tensors, c=c)
 
     def _as_taken(self, tensors, c):
         given = self._by_name(tensors, c)
-        if self.form.tensor_numbers:  # a tensor of each call's own, because a fake mode wants that
+        if self.form.tensor_numbers:  # a new tensor for each call, because a fake mode needs one
             given |= {x: torch.tensor(given[x], dtype=torch.float64) for x in self.form.numbers}
         return given
 
@@ -84,13 +84,13 @@ class Call:
 
     @property
     def names(self):
-        """Those of its tensors, without ``out``."""
+        """The names of its tensors, without ``out``."""
         return [*self.form.inputs]
 
     def __repr__(self):
         return self.name
 
-    def _repr_pretty_(self, printer, cycle):  # what Hypothesis asks for
+    def _repr_pretty_(self, printer, cycle):  # Hypothesis calls it
         printer.text(self.name)
 
 
@@ -103,10 +103,10 @@ PUBLIC = {name: getattr(muladd_nb, name) for name in muladd_nb.ops.__all__}
 
 
 def _calls():
-    functions = {}  # of each operator, which is named after its first form
+    functions = {}  # for each operator, by the name of its first form
     for form in FORMS:
         if form.by:
-            continue  # a derivative, which the tests of the others call
+            continue  # a derivative: the tests of the other operators call it
         name = form.op.name().removeprefix("muladd_nb::")
         packet = getattr(torch.ops.muladd_nb, form.op.overloadpacket.__name__)
         yield Call(name, form, packet if form.op._overloadname == "default" else form.op)
@@ -120,5 +120,5 @@ RETURNING = [call for call in CALLS if not call.writes]
 WRITES = [call for call in CALLS if call.writes]
 OPERATORS = [call for call in CALLS if not call.is_public]
 ROWS = [*{call.form.declaration: call for call in reversed(OPERATORS)}.values()]  # the first form of each operator
-MOST = max(len(call.names) for call in CALLS)  # tensors of any
+MOST = max(len(call.names) for call in CALLS)  # the largest number of tensors of a call
 FUNCTIONS = [call for call in ROWS if not call.writes]

@@ -12,18 +12,18 @@ import torch
 
 import muladd_nb
 
-# Programs that tests start are those of this environment, also where it is not activated.
+# Tests start the programs of this environment, also if it is not activated.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-# The processes of pytest-xdist share the processors: OpenMP threads that spin while they wait would take them away from
-# each other, and some tests took six times as long.
+# The processes of pytest-xdist share the processors. With OpenMP threads that spin while they wait, some tests take six
+# times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Where Triton is installed, Inductor starts processes that import torch and wait for kernels of Triton, before it needs
-# one: in every process of these tests that compiles for the CPU.
+# If Triton is installed, Inductor starts processes that import torch and wait for Triton kernels, also in tests that
+# compile for the CPU only.
 os.environ.setdefault("TORCH_WARM_POOL", "0")
-# Nor does it compile six programs to find out whether the compiler knows the processor's instruction sets.
+# Inductor should not compile six programs to find out which instruction sets the compiler supports.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
-if not HAS_GIL:  # not even once torch imports triton, which would turn it on
+if not HAS_GIL:  # torch may import triton, which would turn it on
     os.environ.setdefault("PYTHON_GIL", "0")
 
 MODULE = Path(muladd_nb._C.__file__).name  # its suffix is that of this CPython
@@ -33,7 +33,7 @@ CUDA = CUDA_DEVICES > 0
 
 
 def on_cuda(devices=1):
-    """Return the mark of a case that needs so many CUDA devices; where they are not, it is not collected."""
+    """Return the mark of a case that needs this many CUDA devices; without them it is not collected."""
     return pytest.mark.cuda(devices)
 
 
@@ -41,19 +41,19 @@ DEVICES = ["cpu", pytest.param("cuda", marks=on_cuda())]
 
 
 def each(calls):
-    """Return the mark of a test that is about these calls of `calls.py`, one at a time."""
+    """Return the mark that runs a test once for each of these calls of `calls.py`."""
     return pytest.mark.parametrize("call", calls, ids=str)
 
 
 def fuses(device, *dtypes):
-    """Return whether Inductor fuses the operators there. On a GPU no test has compared the bits."""
+    """Return whether Inductor fuses the operators on this device. No test has compared the bits on a GPU."""
     keeps_roundings = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
     is_wide = all(torch.finfo(dtype).bits > 16 for dtype in dtypes)
     return device == "cpu" and platform.machine() == "x86_64" and (keeps_roundings or is_wide)
 
 
 def needs(*tools):
-    """Return the mark of a test that runs these programs."""
+    """Return the mark of a test that needs these programs."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not on PATH")
 
@@ -77,23 +77,23 @@ def reproducible():
 MISSING = pytest.StashKey[int]()
 
 
-@pytest.hookimpl(trylast=True)  # of what -k and -m leave
+@pytest.hookimpl(trylast=True)  # after -k and -m
 def pytest_collection_modifyitems(config, items):
     here = [item for item in items if all(mark.args[0] <= CUDA_DEVICES for mark in item.iter_markers("cuda"))]
     config.stash[MISSING] = len(items) - len(here)
-    # Both processes of pytest-xdist have work at once: one compiles the headers that all of Inductor's programs share,
-    # and the other has files that need none, or not at once.
+    # Give both processes of pytest-xdist work at the start: one compiles the headers that Inductor's programs share,
+    # and the other gets files that do not need them yet.
     first = {f"test_{name}.py": place for place, name in enumerate(("compile", "contract", "derivative"), -3)}
     items[:] = sorted(here, key=lambda item: first.get(item.path.name, 0))
 
 
 def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # of pytest-xdist: its other end says it once for all workers
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist: the controller prints it once
         session.config.workeroutput["missing"] = session.config.stash[MISSING]
 
 
 def pytest_testnodedown(node):
-    if hasattr(node, "workeroutput"):  # it has none if it crashed
+    if hasattr(node, "workeroutput"):  # missing if the worker crashed
         node.config.stash[MISSING] = node.workeroutput["missing"]
 
 

@@ -20,7 +20,7 @@ def bits(x):
 
 
 def nearest(x, dtype):
-    """The number of `dtype` nearest to the exact `x`, ties to even; infinite past the largest."""
+    """Return the number of `dtype` nearest to the exact `x`, ties to even; infinity if `x` is too large."""
     digits, smallest = FORMATS[dtype]
     if x == 0:
         return x
@@ -34,12 +34,12 @@ def nearest(x, dtype):
 
 
 def rounded(x, dtype):
-    """A float, exact or not, as a number of `dtype`, with the sign of its zero."""
+    """Convert a float to a number of `dtype`, and keep the sign of a zero."""
     return math.copysign(float(nearest(Fraction(x), dtype)), x) if math.isfinite(x) else x
 
 
 def value(call, numbers, c, dtype):
-    """What a call of calls.py gives of floats as `dtype` has it; 16-bit ones compute in float32, as c is rounded to."""
+    """Return the result of a call of calls.py in `dtype`; 16-bit dtypes are computed in float32, and so is `c`."""
     compute = torch.float64 if dtype == torch.float64 else torch.float32
     c = rounded(c, compute) if call.form.numbers else 0.0
 
@@ -47,16 +47,16 @@ def value(call, numbers, c, dtype):
         return call.expected(*map(kind, numbers), c=kind(c))
 
     if not all(map(math.isfinite, (*numbers, c))):
-        return formula(lambda x: math.copysign(1, x) if x and math.isfinite(x) else x)  # or a product may overflow
+        return formula(lambda x: math.copysign(1, x) if x and math.isfinite(x) else x)  # a product could overflow
     exact = formula(Fraction)
-    if exact == 0:  # its terms are zeros, or cancel: either is exact in Python, too
+    if exact == 0:  # its terms are zeros, or cancel: Python's floats are exact then
         return formula(float)
     once = nearest(exact, compute)
     return math.copysign(rounded(float(once), dtype), 1 if exact > 0 else -1)
 
 
 def hard_values(dtype):
-    """Numbers of every exponent, and of the significands that make ties, carries and cancellation."""
+    """Numbers with every exponent, and significands that lead to ties, carries and cancellation."""
     digits, smallest = FORMATS[dtype]
     generator = torch.Generator().manual_seed(7)
     ones = [1 + 2.0**-k for k in (1, digits // 2, digits - 1)] + [2 - 2.0 ** (1 - digits), 1.0]

@@ -10,7 +10,7 @@ _server.set_forkserver_preload(
         "ctypes",
         "pytest",
         "torch._dynamo",
-        # What torch imports when it is first needed: by assert_close, by a dual number, by a compilation.
+        # torch imports these modules at the first assert_close, dual number and compilation.
         "torch.distributed.tensor",
         "torch._decomp.decompositions_for_jvp",
         "torch._inductor.compile_fx",
@@ -19,13 +19,13 @@ _server.set_forkserver_preload(
 
 
 def python(code, stderr):
-    """Run `code`; return the exit status and what came to stderr, by way of that file."""
+    """Run `code`; return the exit status and its stderr, which goes through that file."""
     (result,) = together({stderr: code})
     return result
 
 
 def together(codes):
-    """Run each code at the same time as the others, and return what `python` does of each; `codes` has the files."""
+    """Run all codes at the same time, and return what `python` returns for each; `codes` has the files."""
     processes = [_server.Process(target=_run, args=(code, str(stderr))) for stderr, code in codes.items()]
     for process in processes:
         process.start()

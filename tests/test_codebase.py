@@ -40,13 +40,13 @@ def sources():
 
 
 def only(pattern, path):
-    """What the one group of `pattern` matches in a file, in which it must stand exactly once."""
+    """Return the group of `pattern`, which must match exactly once in a file."""
     (found,) = re.findall(pattern, text(path), re.MULTILINE)
     return found
 
 
 def matrix():
-    """The pairs of torch and CPython that `nox -s matrix` measures."""
+    """The pairs of torch and CPython on which `nox -s matrix` runs the tests."""
     cells = re.findall(r'"([\d.]+)": "([\d. t]+)"', only(r"^MATRIX = ({[^}]+})", "noxfile.py"))
     return [(torch, python) for torch, pythons in cells for python in pythons.split()]
 
@@ -67,14 +67,14 @@ def test_the_newest_torch_whose_cpp_is_called_is_that_of_the_matrix():
     assert newest == max((torch for torch, _ in matrix()), key=lambda torch: [*map(int, torch.split("."))])
 
 
-@pytest.mark.slow  # nox is a tool of CI, and of no other test
+@pytest.mark.slow  # the other tests do not need nox
 def test_a_release_names_its_version_and_its_addresses_everywhere(tmp_path):
     pytest.importorskip("nox")
     run = functools.partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True)
     run(["git", "clone", "-q", ROOT, "."])
     run(["git", "remote", "set-url", "origin", "git@github.com:somebody/some_ops.git"])
     identity = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    for version in ("7.8.9", "7.9.0"):  # the second finds what the first has written
+    for version in ("7.8.9", "7.9.0"):  # the second run replaces what the first has written
         nox = [sys.executable, "-m", "nox", "--session", "release", "--", version]
         run(nox, env=os.environ | identity)
         released = run(["git", "show", f"v{version}:pyproject.toml"]).stdout
@@ -138,7 +138,7 @@ def test_one_cuda_of_the_released_wheel_everywhere():
 
 
 def test_the_table_is_that_of_the_matrix():
-    """On one commit, with every torch, and CPythons of the matrix; start.md names those that were not installed."""
+    """The table is of one commit, with each torch of the matrix."""
     with (ROOT / "docs/matrix.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["machine"] == "x86_64"]
     measured = {(row["torch"].rpartition(".")[0], row["CPython"].rpartition(".")[0]) for row in rows}
@@ -150,7 +150,7 @@ def test_the_table_is_that_of_the_matrix():
 @pytest.mark.parametrize(
     ("newer", "said"),
     [
-        (["2.9.9"], ""),  # of a series that the wheel is not for
+        (["2.9.9"], ""),  # the wheel is not for this series
         (["2.10.99+cpu"], "older than torch 2.10.99"),
         (["2.99.0", "2.99.1"], "older than torch 2.99.1"),
         (None, "is not compared"),
@@ -169,7 +169,7 @@ def test_a_table_that_is_older_than_torch_fails(tmp_path, newer, said):
     assert said in run.stdout and bool(run.stdout) == bool(said)
 
 
-@pytest.mark.slow  # nox is a tool of CI, and of no other test
+@pytest.mark.slow  # the other tests do not need nox
 def test_a_workflow_runs_all_that_ci_runs():
     pytest.importorskip("nox")
 
@@ -182,14 +182,14 @@ def test_a_workflow_runs_all_that_ci_runs():
     for workflow in (ROOT / ".github/workflows").glob("*.yml"):
         gates |= {*re.findall(r"nox -s (\w+)", workflow.read_text())}
     assert "executorch" in quick and quick - gates == {"another_torch", "bench", "projects", "sanitizers"}
-    assert {"matrix", "bench_all", "tests_all", "sanitizers_all"} <= gates  # which prove what these four prove
+    assert {"matrix", "bench_all", "tests_all", "sanitizers_all"} <= gates  # they include what those four prove
     extras = importlib.metadata.metadata("muladd_nb").get_all("Provides-Extra")
     tried = {f"extras(extra='{extra}')" for extra in extras} & gates
-    assert len(extras) - len(tried) == 2  # dev and executorch, which gates of their own try
+    assert len(extras) - len(tried) == 2  # dev and executorch have their own gates
 
 
 def public_functions():
-    """Read, not imported: some modules register things on import, or need more than the package does."""
+    """Read the source: importing some modules registers operators, or needs other packages."""
     for path in sorted((ROOT / "muladd_nb").glob("[!_]*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
@@ -215,7 +215,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
     documented = re.findall(r"^\| `(\S+\(.* -> .*?)` \|", text("docs/operators/index.md"), re.MULTILINE)
     assert sorted(documented) == sorted(schema.removeprefix("muladd_nb::") for schema in public)
     assert {call.function for call in calls.CALLS if call.is_public} == {*calls.PUBLIC.values()}
-    # Beside them stand what compiled backward passes call, and the operators of derivatives.
+    # The others are called by compiled backward passes, or are derivatives.
     private = {str(schema).replace("_uncast", "") for schema in schemas}
     private -= {str(form.op._schema) for form in FORMS if form.by}
     assert {schema.replace("::_", "::") for schema in private} <= public
@@ -224,7 +224,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
 @each(calls.OPERATORS)
 def test_every_operator_is_complete(call):
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):  # fake kernels stand at Meta, batching rules last
+    for key in ("CPU", "Meta", "Autograd", "FuncTorchBatched"):  # Meta: fake kernels; the last: batching rules
         assert has_kernel(call.form.op.name(), key), key
     assert has_kernel(call.form.op.name(), "CUDA") == bool(muladd_nb.build_info()["cuda_version"])
 
@@ -237,7 +237,7 @@ def test_no_path_of_a_machine():
             assert not found, f"{path.relative_to(ROOT)}: {found}"
 
 
-# What a source may include: the standard library, the system, and the stable ABIs; nanobind the bindings alone.
+# Sources may include the standard library, the system and the stable ABIs; only the bindings may include nanobind.
 HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
 MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*", "tests": r"|cuda\w*\.h"}
 
@@ -267,7 +267,7 @@ def test_no_arrow_leads_up():
     assert house["arrows_up"]() == []
 
 
-@pytest.mark.slow  # no other test proves it; it compiles for a minute
+@pytest.mark.slow  # compiles for a minute
 def test_an_operator_is_little_code():
     command = [sys.executable, ROOT / "tools/operator_cost.py", "--most=10"]
     run = subprocess.run(command, capture_output=True, text=True)
@@ -298,7 +298,7 @@ ELEMENTWISE_OPERATORS(test, Operators)
 """
 
 
-@pytest.mark.slow  # no other test proves it; it compiles for half a minute
+@pytest.mark.slow  # compiles for half a minute
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the vectors of x86-64 are counted")
 def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_path):
     options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
@@ -317,7 +317,7 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and loops of each
 
 
-@pytest.mark.slow  # no other test proves it; the longer polynomials take minutes
+@pytest.mark.slow  # takes minutes
 def test_the_coefficients_are_made_as_the_headers_have_them():
     names = ["exp float", "sigmoid float", "tanh float", "asin float", "atan float", "tan quarter turns"]
     command = [sys.executable, ROOT / "tools/coefficients.py", *names]
@@ -326,7 +326,7 @@ def test_the_coefficients_are_made_as_the_headers_have_them():
     number = r"0x1[0-9a-f.]*p[+-]\d+"
     made, written = (set(map(float.fromhex, re.findall(number, text))) for text in (printed, headers))
     assert len(made) > 20
-    assert made - written <= {0.5}  # the first one of exp is not written as a literal
+    assert made - written <= {0.5}  # the header does not write the first coefficient of exp
 
 
 def test_the_layer_names_no_operator_and_no_file_of_this_project():

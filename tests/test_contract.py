@@ -22,7 +22,7 @@ SAME_SHAPE = [call for call in OF_TWO if not call.form.broadcasts]
 
 
 def test_no_two_overloads_take_the_same_types():
-    """TorchScript looks an operator up by its name and the types of its arguments."""
+    """TorchScript finds an operator by its name and the types of its arguments."""
     schemas = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("muladd_nb::")]
     taken = [(schema.name, *(str(argument.type) for argument in schema.arguments)) for schema in schemas]
     assert len(set(taken)) == len(taken)
@@ -35,7 +35,7 @@ def message(call, *tensors, **out):
 
 
 def messages(call, *tensors, out):
-    """What the real kernel says, and what the fake one and the meta device say of the same arguments."""
+    """Return the messages of the real kernel, the fake kernel and the meta device for the same arguments."""
     real = message(call, *tensors, out=out)
     with FakeTensorMode() as mode:
         fake = message(call, *map(mode.from_tensor, tensors), out=mode.from_tensor(out))
@@ -231,11 +231,11 @@ def _free_memory(device):
 
 
 def test_more_than_2_to_the_31_elements(device):
-    """New, then contiguous and strided in place: memory that is touched for the first time takes most of the time."""
+    """A new result, then in place, contiguous and strided, because the first touch of memory takes most of the time."""
     if _free_memory(device) < 6 << 30:
         pytest.skip("needs 6 GiB of free memory")
     n = (1 << 31) + 6
-    x = torch.tensor([1.5], device=device, dtype=torch.bfloat16).expand(n)  # which costs nothing
+    x = torch.tensor([1.5], device=device, dtype=torch.bfloat16).expand(n)  # needs no memory
     out = ops.mymuladd(x, x, 0.75)
     assert [bound.item() for bound in out.aminmax()] == [3, 3]
     transposed = out.view(2, -1).t()
@@ -248,7 +248,7 @@ def test_more_than_2_to_the_31_elements(device):
         assert [bound.item() for bound in out.aminmax()] == [1.5 * before + 1] * 2
 
 
-@each([call for call in OPERATORS if len(call.names) + call.writes > 1])  # the dispatcher looks for one tensor
+@each([call for call in OPERATORS if len(call.names) + call.writes > 1])  # with one tensor the dispatcher raises first
 def test_none_is_no_tensor(call, device):
     for name, (*tensors, out) in each_place(call, lambda: torch.zeros(3, device=device), None):
         expected = f"{call.form.name}: {name} must be a tensor, got None"
@@ -260,7 +260,7 @@ def test_none_is_no_tensor(call, device):
 
 
 def each_place(call, tensor, wrong):
-    """Yield the name of each tensor of a call, and the tensors and ``out``, of which it is the wrong one."""
+    """Yield the name of each tensor of a call, and the tensors and ``out`` with a wrong one in its place."""
     names = [*call.names, "out"]
     for name in names if call.writes else names[:-1]:
         yield name, [wrong if x == name else tensor() for x in names]
@@ -294,7 +294,7 @@ def test_a_storage_without_elements_to_read_may_be_empty(device):
 
 
 def test_whether_a_tensor_overlaps_itself_takes_a_bounded_search():
-    """Each of these took the 100,000 steps of its search for each step of another."""
+    """Layouts for which the search for an overlap takes many steps."""
     out = torch.empty_strided((2**29, 2**29), (2**29 + 12, 2**29 + 11), device="meta")
     with pytest.raises(RuntimeError, match="^myadd_out: out must not overlap itself"):
         ops.myadd_out(out, out, out)

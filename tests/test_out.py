@@ -109,7 +109,7 @@ def test_large_views_that_share_no_element_are_taken(views):
 
 
 def test_memory_of_any_alignment_is_written(dtype):
-    """Also past the caches, where stores are streamed."""
+    """Also for tensors larger than the caches, for which stores are streamed."""
     for n in (1000, 1 << 23):
         for offset in (1, 6):
             raw = bytearray(n * dtype.itemsize + 8)
@@ -120,7 +120,7 @@ def test_memory_of_any_alignment_is_written(dtype):
 
 
 def test_overlap_is_decided_as_numpy_decides():
-    """Random views of one memory against numpy.shares_memory."""
+    """Random views of the same memory, compared with numpy.shares_memory."""
     numpy = pytest.importorskip("numpy")
     generator = torch.Generator().manual_seed(3)
 
@@ -175,7 +175,7 @@ KINDS = {"plain": lambda x: x, "wrapper": lambda x: TwoTensor(x, x.clone())}
 @pytest.mark.parametrize("observer", OBSERVERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_write_is_counted(device, call, observer, kind):
-    """Whoever observes it: a backward pass through what was overwritten raises."""
+    """A backward pass through an overwritten tensor raises, whatever observes the write."""
     x = torch.randn(4, device=device, requires_grad=True)
     memory, a = (KINDS[kind](torch.randn(4, device=device)) for _ in range(2))
     for view in (memory, memory[1:]):
@@ -195,7 +195,7 @@ def test_a_batched_write_is_counted(device, call):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiled_write_is_counted(device, backend):
-    """Of all of them in one program, which is compiled in the time of one."""
+    """All of them in one program, because that compiles as fast as one of them."""
 
     def write(a, outs):
         for call, out in zip(WRITES, outs, strict=True):
@@ -255,7 +255,7 @@ def test_raw_operators_warn_once_and_do_not_record(call, device, monkeypatch):
         call(*inputs, out=out)
     (warning,) = caught
     assert str(warning.message).startswith(f"{call.form.name}: ")
-    assert warning.filename == calls.__file__  # which calls it
+    assert warning.filename == calls.__file__  # the file with the call
     assert not out.requires_grad
     assert torch.equal(out, call.result(*inputs))
 
@@ -269,5 +269,5 @@ def test_a_lazy_clone_is_written_apart_from_its_original(call):
     assert torch.equal(out, expected)
     assert torch.equal(a, before)
     shifted = torch._lazy_clone(a)
-    call(a[:50], out=shifted[25:75])  # its memory is its own, so this is no overlap
+    call(a[:50], out=shifted[25:75])  # the result has its own memory, so nothing overlaps
     assert torch.equal(a, before)

@@ -73,7 +73,7 @@ def test_a_function_has_out_where_its_operator_writes():
 
 def test_a_function_of_no_operator_is_refused():
     def mymulsub(a, b):
-        """Return what no operator computes."""
+        """Return something that no operator computes."""
 
     with pytest.raises(ValueError, match=r"mymulsub: there is no operator of this name, only \['myadd_out', 'mymul"):
         public(FORMS)(mymulsub)

@@ -98,7 +98,7 @@ def test_bits_do_not_depend_on_layout(device, dtype, of_a, of_b):
 
 
 def test_bits_do_not_depend_on_size(dtype):
-    """Below and above the sizes at which threads, huge pages and streaming stores come in."""
+    """Below and above the sizes from which threads, huge pages and streaming stores are used."""
     a, b = (torch.randn(1 << 12).to(dtype) for _ in range(2))
     small = bits(ops.mymuladd(a, b, 0.3))
     large = bits(ops.mymuladd(a.repeat(1 << 12), b.repeat(1 << 12), 0.3))
@@ -135,7 +135,7 @@ print(muladd_nb.build_info()["simd"], digest.hexdigest(), file=sys.stderr)
 
 @pytest.fixture
 def digest(tmp_path):
-    """The instruction set that a process of its own uses, and the digest of its results."""
+    """Return the instruction set that a new process uses, and the digest of its results."""
 
     def digest(first="", **environment):
         code = f"import os, torch; os.environ.update({environment}); {first}{DIGEST}"
@@ -167,7 +167,7 @@ def test_bits_do_not_depend_on_what_the_caller_does_to_subnormals(n):
     assert torch.set_flush_denormal(True)
     try:
         ops.mymul.out(a, b, out=out)
-        tiny = float.fromhex("0x1p-1022") / 2  # the caller's setting is as it was
+        tiny = float.fromhex("0x1p-1022") / 2  # the caller's setting has not changed
     finally:
         torch.set_flush_denormal(False)
     assert torch.equal(bits(out), expected)

@@ -104,8 +104,8 @@ def test_selective_checkpoint(device, policy, times):
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_data_workers(start):
-    Rows()[0]  # the parent has used its threads
-    workers = {"fork": 2, "spawn": 1}[start]  # one that is spawned imports torch
+    Rows()[0]  # starts the parent's threads
+    workers = {"fork": 2, "spawn": 1}[start]  # a spawned worker imports torch
     loader = DataLoader(Rows(), batch_size=2, num_workers=workers, multiprocessing_context=start, timeout=120)
     assert torch.cat([batch[:, 0] for batch in loader]).tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
 
@@ -114,7 +114,7 @@ FORK = """
 import multiprocessing, torch, muladd_nb
 
 def train(results):
-    torch.set_num_threads(1)  # as DataLoader does: OpenMP's threads are not there after a fork, for ATen neither
+    torch.set_num_threads(1)  # as DataLoader does: OpenMP's threads do not survive a fork
     x = torch.randn(1 << 17, requires_grad=True)
     muladd_nb.mymuladd(x, x, 0.5).sum().backward()
     results.put(torch.equal(x.grad, 2 * x.detach()))
@@ -131,7 +131,7 @@ process.join(timeout=120)
 
 
 def test_gradients_in_a_forked_process(tmp_path):
-    # From a process that has no more threads than its own work made: pytest's may hold any lock when it is forked.
+    # Fork a new process, because a thread of pytest may hold a lock.
     assert forked.python(FORK, tmp_path / "stderr") == (0, "")
 
 

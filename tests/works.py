@@ -19,8 +19,8 @@ def tensors(*shape, **options):
 
 
 def of_each(check, *, slow):
-    """Return a call of `check` for each operator, or each public function, and what it should be."""
-    from calls import RETURNING  # which imports the package
+    """Return a call of `check` for each operator, or each public function, and the expected result."""
+    from calls import RETURNING  # calls.py imports the package
 
     def checked(call):
         check(*(lambda *x, f=f: f(*x) * x[2] for f in (call, call.expected)))
@@ -49,7 +49,7 @@ def writes():
         version = out._version
         call(a, b, out=out)
         assert_close(out, call.expected(a, b))
-        # Where it cannot be asked whether the kernel has counted its own, one more may be counted.
+        # If torch cannot tell whether the kernel has counted its write, the write may be counted twice.
         assert out._version - version in ({1} if private.version(out) is not None else {1, 2})
     with pytest.raises(RuntimeError, match="no gradient is recorded through out"):
         muladd_nb.mymul(a.requires_grad_(), b, out=out)
@@ -199,14 +199,14 @@ def compiled(f, g):
 def compiled_autograd():
     import muladd_nb
 
-    x, y = (torch.randn(2**16 + 1, requires_grad=True) for _ in range(2))  # as many as Python's node records
+    x, y = (torch.randn(2**16 + 1, requires_grad=True) for _ in range(2))  # large enough for the node in Python
     with torch._dynamo.config.patch(compiled_autograd=True):
         torch.compile(lambda loss: loss.backward(inputs=[x]), backend="eager")(muladd_nb.mymul(x, y).sum())
     assert_close(x.grad, y)
 
 
 def calls(slow):
-    """Return the calls of each capability that can be lost, and of what none is needed for."""
+    """Return the calls for each capability that can be lost, and those that need none."""
     from muladd_nb._layer import torch_private as private
 
     each = partial(of_each, slow=slow)
@@ -232,7 +232,7 @@ def calls(slow):
 
 
 def check(path, *, slow):
-    """Import the package where torch lacks a name, and try everything: what it is said to lose raises, and no more."""
+    """Import the package while torch lacks a name, and try everything: only the announced losses raise."""
     (warning,) = import_without("muladd_nb", path)
     import muladd_nb
     from muladd_nb._layer.torch_private import names
