@@ -1,4 +1,4 @@
-"""A torch that lacks a private name: hide it while a package looks it up, and keep it for torch itself."""
+"""A torch that lacks a private name: it is away while the table of a package looks, and there for torch itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 
 def import_without(package: str, path: str) -> list[str]:
-    """Import a package while torch lacks `module:name.name`, or the whole `module`, and return its warnings."""
+    """Import a package where torch has not `module:name.name`, or the whole `module`, and return what it warns of."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patch.setattr(sys, "meta_path", [_Without(f"{package}._layer.torch_private", path), *sys.meta_path])
@@ -24,7 +24,7 @@ def import_without(package: str, path: str) -> list[str]:
 
 
 class _Without(MetaPathFinder):
-    """Finds a module as usual, and hides a name while the module runs."""
+    """Finds a module as if this were not here, and takes a name away while it runs."""
 
     def __init__(self, module: str, path: str) -> None:
         self.module, self.path = module, path
@@ -55,9 +55,9 @@ def _take_away(patch: pytest.MonkeyPatch, package: str, module: str, names: str 
         return patch.setitem(sys.modules, module, None)
     *outer, name = names.split(".")
     owner: Any = reduce(getattr, outer, found)
-    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # an attribute of instances
+    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # what a class gives to its objects
         return patch.delitem(owner.__annotations__, name)
-    if owner is torch._C.TensorBase:  # immutable, so a substitute replaces it
+    if owner is torch._C.TensorBase:  # is immutable, so another stands in its place
         others = {key: getattr(owner, key) for key in dir(owner) if key != name}
         return patch.setattr(found, outer[0], SimpleNamespace(**others))
     return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)

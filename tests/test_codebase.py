@@ -215,7 +215,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
     documented = re.findall(r"^\| `(\S+\(.* -> .*?)` \|", text("docs/operators/index.md"), re.MULTILINE)
     assert sorted(documented) == sorted(schema.removeprefix("muladd_nb::") for schema in public)
     assert {call.function for call in calls.CALLS if call.is_public} == {*calls.PUBLIC.values()}
-    # The others are called by compiled backward passes, or are derivatives.
+    # Beside them stand what compiled backward passes call, and the operators of derivatives.
     private = {str(schema).replace("_uncast", "") for schema in schemas}
     private -= {str(form.op._schema) for form in FORMS if form.by}
     assert {schema.replace("::_", "::") for schema in private} <= public
@@ -237,7 +237,7 @@ def test_no_path_of_a_machine():
             assert not found, f"{path.relative_to(ROOT)}: {found}"
 
 
-# Sources may include the standard library, the system and the stable ABIs; only the bindings may include nanobind.
+# What a source may include: the standard library, the system, and the stable ABIs; nanobind the bindings alone.
 HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
 MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*", "tests": r"|cuda\w*\.h"}
 

@@ -83,7 +83,7 @@ def _record(folder: Path) -> tuple[Record, bool]:
         if _numbers(found.version) > _numbers(_build_info.VERSION):
             raise ValueError(
                 f"this project has the layer of muladd_nb {found.version}, which is newer than this one, "
-                f"{_build_info.VERSION}: install a newer muladd_nb"
+                f"{_build_info.VERSION}: run 'pip install --upgrade muladd_nb'"
             )
         return found, True
     noted = {}
