@@ -1,0 +1,136 @@
+"""Operators that write, as authors have them: rows that update, and kernels of one's own. Their kernels are in Python.
+
+As those in C++ do, they refuse a tensor that is written to and shares memory with another one.
+"""
+
+import inspect
+import itertools
+from unittest import mock
+
+import torch
+
+from muladd_nb._layer import SUBSYSTEMS, Elementwise
+from muladd_nb._layer import public as layer_public
+from muladd_nb._layer.kernel import Kernel
+from muladd_nb._layer.operator import Form
+
+library = torch.library.Library("muladd_nb", "FRAGMENT")
+FLOATING = (torch.float32, torch.float64)
+
+
+def _flat(args):
+    return [y for x in args for y in (x if isinstance(x, (list, tuple)) else [x]) if isinstance(y, torch.Tensor)]
+
+
+def _extent(x):
+    first = x.data_ptr()
+    return first, first + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)))
+
+
+def _defined(schema, compute, allowed):
+    """Define an operator that writes what ``compute`` returns, and then returns what is left of that."""
+    library.define(schema)
+    name = schema.partition("(")[0]
+    op = getattr(torch.ops.muladd_nb, name).default
+
+    def kernel(*args, **kwargs):
+        given = inspect.signature(compute).bind(*args, **kwargs)
+        given.apply_defaults()
+        args = list(given.arguments.values())
+        written = _flat([args[i] for i, x in enumerate(op._schema.arguments) if x.alias_info])
+        for x in written:
+            for y in _flat(args):
+                if y is not x and allowed(x, y):
+                    raise RuntimeError(f"{name}: what is written to must share no memory with others")
+        results = list(compute(*args))
+        for x in written:
+            x.copy_(results.pop(0))
+        return results[0] if results else None
+
+    library.impl(name, kernel, "CPU")
+    return op
+
+
+def _overlap(x, y):
+    (a, b), (c, d) = _extent(x), _extent(y)
+    return a < d and c < b
+
+
+def _overlap_in_part(x, y):
+    return _overlap(x, y) and (x.data_ptr(), x.stride()) != (y.data_ptr(), y.stride())
+
+
+def _row(declaration, function):
+    schema = f"{declaration} -> ()"
+    op = _defined(schema, function, _overlap_in_part)
+    form = Form(declaration, "updating", op, FLOATING, Elementwise(), of_results=(None,) * schema.count("!"), broadcasts=True)
+    form.family[()] = form
+    for subsystem in SUBSYSTEMS:
+        subsystem.register(form)
+    return form
+
+
+def _kernel(schema, function):
+    form = Kernel.of(_defined(schema, function, _overlap), FLOATING)
+    returns = len(form.op._schema.returns)
+
+    @form.fake
+    def fake(*args):
+        form.check(*args)
+        return torch.empty_like(_flat(args)[0]) if returns else None
+
+    return form
+
+
+def _public(form):
+    """Return the public function of an operator."""
+
+    def declared():
+        raise AssertionError
+
+    declared.__name__ = form.name
+    declared.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                x.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=x.default_value if x.has_default_value() else inspect.Parameter.empty,
+            )
+            for x in form.op._schema.arguments
+        ]
+    )
+    with mock.patch.object(layer_public, "fast_paths", lambda *args, **kwargs: []):  # which are in C++
+        return layer_public.public([form])(declared)
+
+
+def ema_(x, y, by):
+    return [x + y * by]
+
+
+def adam2_(p, m, v, grad, lr):
+    m, v = m * 0.5 + grad, v * 0.75 + grad * grad
+    return [p - m * lr / (v + 1), m, v]
+
+
+def scale_(x, y, by=0.5):
+    return [x * by + y]
+
+
+def steps_(xs, y, by):
+    return [x + y * (i + by) for i, x in enumerate(xs)]
+
+
+def fold_(x, total, parts, by):
+    return [*([] if total is None else [total + x]), *(y * by + x for y in parts), x + by]
+
+
+FORMS = [
+    _row("ema_(Tensor(a!) x, Tensor y, float by)", ema_),
+    _row("adam2_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor grad, float lr)", adam2_),
+    _kernel("scale_(Tensor! x, Tensor y, float by=0.5) -> ()", scale_),
+    _kernel("steps_(Tensor(a!)[] xs, Tensor y, float by) -> ()", steps_),
+    _kernel("fold_(Tensor x, Tensor(a!)? total, Tensor(b!)[] parts, float by) -> Tensor", fold_),
+]
+
+RAW = {form.name: form.op for form in FORMS}
+PUBLIC = {form.name: _public(form) for form in FORMS}
