@@ -4,7 +4,6 @@ As those in C++ do, they refuse a tensor that is written to and shares memory wi
 """
 
 import inspect
-import itertools
 from unittest import mock
 
 import torch
@@ -27,7 +26,7 @@ def _extent(x):
     return first, first + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)))
 
 
-def _defined(schema, compute, allowed):
+def _defined(schema, compute, overlaps):
     """Define an operator that writes what ``compute`` returns, and then returns what is left of that."""
     library.define(schema)
     name = schema.partition("(")[0]
@@ -37,11 +36,19 @@ def _defined(schema, compute, allowed):
         given = inspect.signature(compute).bind(*args, **kwargs)
         given.apply_defaults()
         args = list(given.arguments.values())
-        written = _flat([args[i] for i, x in enumerate(op._schema.arguments) if x.alias_info])
-        for x in written:
-            for y in _flat(args):
-                if y is not x and allowed(x, y):
-                    raise RuntimeError(f"{name}: what is written to must share no memory with others")
+        read, written = (
+            _flat(
+                [
+                    x
+                    for x, declared in zip(args, op._schema.arguments, strict=True)
+                    if bool(declared.alias_info) == is_written
+                ]
+            )
+            for is_written in (False, True)
+        )
+        for i, x in enumerate(written):
+            if any(overlaps(x, y) for y in read) or any(_overlap(x, y) for y in written[:i]):
+                raise RuntimeError(f"{name}: what is written to must share no memory with others")
         results = list(compute(*args))
         for x in written:
             x.copy_(results.pop(0))
@@ -63,7 +70,9 @@ def _overlap_in_part(x, y):
 def _row(declaration, function):
     schema = f"{declaration} -> ()"
     op = _defined(schema, function, _overlap_in_part)
-    form = Form(declaration, "updating", op, FLOATING, Elementwise(), of_results=(None,) * schema.count("!"), broadcasts=True)
+    form = Form(
+        declaration, "updating", op, FLOATING, Elementwise(), of_results=(None,) * schema.count("!"), broadcasts=True
+    )
     form.family[()] = form
     for subsystem in SUBSYSTEMS:
         subsystem.register(form)
@@ -78,6 +87,10 @@ def _kernel(schema, function):
     def fake(*args):
         form.check(*args)
         return torch.empty_like(_flat(args)[0]) if returns else None
+
+    @form.batched
+    def rule(info, in_dims, *args):
+        return form.call(*form.batch_first(info, in_dims, args)), 0 if returns else None
 
     return form
 
@@ -99,7 +112,7 @@ def _public(form):
             for x in form.op._schema.arguments
         ]
     )
-    with mock.patch.object(layer_public, "fast_paths", lambda *args, **kwargs: []):  # which are in C++
+    with mock.patch.object(layer_public, "fast_paths", return_value=[]):  # which are in C++
         return layer_public.public([form])(declared)
 
 
@@ -125,12 +138,15 @@ def fold_(x, total, parts, by):
 
 
 FORMS = [
-    _row("ema_(Tensor(a!) x, Tensor y, float by)", ema_),
-    _row("adam2_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor grad, float lr)", adam2_),
-    _kernel("scale_(Tensor! x, Tensor y, float by=0.5) -> ()", scale_),
-    _kernel("steps_(Tensor(a!)[] xs, Tensor y, float by) -> ()", steps_),
-    _kernel("fold_(Tensor x, Tensor(a!)? total, Tensor(b!)[] parts, float by) -> Tensor", fold_),
+    _row("_test_ema_(Tensor(a!) x, Tensor y, float by)", ema_),
+    _row("_test_adam2_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor grad, float lr)", adam2_),
+    _kernel("_test_scale_(Tensor! x, Tensor y, float by=0.5) -> ()", scale_),
+    _kernel("_test_steps_(Tensor(a!)[] xs, Tensor y, float by) -> ()", steps_),
+    _kernel("_test_fold_(Tensor x, Tensor(a!)? total, Tensor(b!)[] parts, float by) -> Tensor", fold_),
 ]
 
-RAW = {form.name: form.op for form in FORMS}
-PUBLIC = {form.name: _public(form) for form in FORMS}
+# Of each kind what calls the operators, by their names.
+CALLS = {
+    "public": {form.name.removeprefix("_test_"): _public(form) for form in FORMS},
+    "raw": {form.name.removeprefix("_test_"): form.op for form in FORMS},
+}

@@ -2,9 +2,9 @@
 
     ema_(x, y, 0.5)    becomes    (new,) = _functional_ema_(x, y, 0.5); x.copy_(new)
 
-The copy is torch's own, so the compiler knows where it goes: into views, slices, inputs that are views. torch's own way,
-``auto_functionalize``, describes views by where they begin in memory, and is wrong where the memory begins earlier
-(docs/why/traps.md). Inductor then writes in place where nobody can tell: lowering.py.
+The compiler knows where a copy goes: into views, slices, inputs that are views. By itself torch describes to an
+operator where its views begin in memory, and is wrong for an input that begins later (docs/why/traps.md). Inductor
+writes in place where nobody can tell (in_place.py).
 """
 
 from __future__ import annotations

@@ -110,14 +110,16 @@ class _Place(NamedTuple):
         return begin, begin + (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
 
 
-class _Places:
-    """The places of the tensors of a program, also of those that share memory because they were written in place."""
+# By program: in whose memory results are that were written in place, and how much further on, if that is known.
+_written: WeakKeyDictionary[Graph, dict[Any, tuple[Any, Any]]] = WeakKeyDictionary()
 
-    _shared: WeakKeyDictionary[Graph, dict[Any, tuple[Any, Any]]] = WeakKeyDictionary()
+
+class _Places:
+    """The places of the tensors of a program."""
 
     def __init__(self, storage: Callable[[Node], Any], graph: Graph) -> None:
         self._storage = storage
-        self._of_results = self._shared.setdefault(graph, {})
+        self._of_results = _written.setdefault(graph, {})
 
     def of(self, x: Any) -> _Place:
         """Return the place of a tensor; what is none has no memory."""
