@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -566,6 +567,16 @@ def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_pa
     assert len({*tags}) == 4
     assert tag("a") == tags[0]
     assert tags[0].startswith("the user's ")
+
+
+def test_this_tag_knows_the_schema_of_a_kernel():
+    """Which may have been mended: a program that was compiled before lacks what the operator writes."""
+    tags = set()
+    for argument in ("Tensor x", "Tensor(a!) x"):
+        with torch.compiler.config.patch(cache_key_tag=""):
+            lowering.tag_schema(SimpleNamespace(_schema=f"my_ops::f({argument}) -> ()"))
+            tags.add(torch.compiler.config.cache_key_tag)
+    assert len(tags) == 2
 
 
 def test_strides_survive_compilation(device):

@@ -84,8 +84,16 @@ def tag_caches(package: Path, operators: Any) -> None:
     They know an operator by its name alone. A functor's derivative is declared where it is a number.
     """
     python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
-    digest = hashlib.sha256(b"".join([*python, repr(operators).encode()])).hexdigest()
-    torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
+    _tag(b"".join([*python, repr(operators).encode()]))
+
+
+def tag_schema(op: Any) -> None:
+    """Let them know the schema of an operator that C++ declared elsewhere: what it writes to decides what they hold."""
+    _tag(private.schema(op).encode())
+
+
+def _tag(known: bytes) -> None:
+    torch.compiler.config.cache_key_tag += f" {namespace}-{hashlib.sha256(known).hexdigest()[:16]}"
 
 
 def _decomposed(op: Any, form: Form) -> Callable[..., Any]:
