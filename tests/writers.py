@@ -4,6 +4,8 @@ As those in C++ do, they refuse a tensor that is written to and shares memory wi
 """
 
 import inspect
+import itertools
+import operator
 from unittest import mock
 
 import torch
@@ -21,9 +23,10 @@ def _flat(args):
     return [y for x in args for y in (x if isinstance(x, (list, tuple)) else [x]) if isinstance(y, torch.Tensor)]
 
 
-def _extent(x):
-    first = x.data_ptr()
-    return first, first + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)))
+def _elements(x):
+    """Return where the elements of a tensor are."""
+    places = itertools.product(*map(range, x.shape))
+    return {x.data_ptr() + x.element_size() * sum(map(operator.mul, place, x.stride())) for place in places}
 
 
 def _defined(schema, compute, overlaps):
@@ -59,8 +62,7 @@ def _defined(schema, compute, overlaps):
 
 
 def _overlap(x, y):
-    (a, b), (c, d) = _extent(x), _extent(y)
-    return a < d and c < b
+    return not _elements(x).isdisjoint(_elements(y))
 
 
 def _overlap_in_part(x, y):
