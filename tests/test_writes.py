@@ -265,7 +265,6 @@ def test_in_regions_and_branches(backend):
 IN_PLACE = {
     "inputs": lambda call, x, y: call["adam2_"](x, y, y.new_ones(18), y.neg(), 0.5),
     "a slice": lambda call, x, y: call["scale_"](x[2:8], y[:6]),
-    "slices": lambda call, x, y: call["adam2_"](*x.chunk(3), y[:6], 0.5),
     "flat": lambda call, x, y: call["steps_"]([x.view(3, 6).view(-1)], y, 0.5),
     "twice": lambda call, x, y: [call["ema_"](x, y, 0.5), call["scale_"](x, y)][:0],
     "out": lambda call, x, y: call["myadd"](y, x, x),
