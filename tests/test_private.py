@@ -58,9 +58,7 @@ MODULES = [path for path in PACKAGE.rglob("*.py") if not {"copied", "project"} &
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_modules_use_public_names_only(path):
     assert not {name for name in names_of_torch(path) if private(name)} - DOCUMENTED
-    assert private_attributes(path) <= (
-        {"_base", "_current_level", "_is_profiler_enabled"} if path.name == HOME else {"_check"}
-    )
+    assert private_attributes(path) <= ({"_current_level", "_is_profiler_enabled"} if path.name == HOME else {"_check"})
 
 
 def test_the_table_is_read_rightly():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, negative, unsupported
+from . import contract, functional, lowering, negative, unsupported
 from . import torch_private as private
 from ._library import implement
 from .autocast import WithoutAutocast, casts, dtype_of
@@ -79,10 +79,12 @@ class Kernel(Form):
         for device_type in ("cpu", "cuda"):
             implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
         unsupported.implement_refusal(self.op, self._refuse)
+        lowering.tag_schema(self.op)
         if self.written:
             self.without_derivative()
             count_writes(self.op, lambda args, kwargs: self.targets(args, kwargs).values())
             negative.implement_resolved(self)
+            functional.register(self)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:

@@ -5,8 +5,11 @@ where the bits would be others: on processors whose vectors Inductor knows no fu
 the compiler of C++ may contract a product and a sum. In 16 bits it rounds what it reads and what it returns, where
 Inductor by itself rounds only what a loop stores; before torch 2.13 it stays a call there.
 
-With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere; in
-place of one that writes into ``out``, mutation.py puts one that does not.
+With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere.
+
+An operator that writes comes here as one that returns what the tensors become (functional.py). Where it is not a part
+of a loop, Inductor has a call of the one that writes in its place: in place, if nobody reads the memory that it
+overwrites, or else into a copy (in_place.py).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import getitem
@@ -25,7 +28,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from . import autocast, contract
+from . import autocast, contract, in_place
 from . import torch_private as private
 from ._library import namespace
 from .formula import checked_formula
@@ -34,38 +37,44 @@ from .operator import Form, complete
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
 
-_waiting: list[Form] = []  # until Inductor is imported
+_waiting: list[tuple[Any, Form]] = []  # operators that return their results, until Inductor is imported
 _lowered_ops: set[Any] = set()
 
 
 def register(form: Form) -> None:
     """Remember that an operator is to be lowered."""
-    fused = form.promises.fused
-    # Nothing that Inductor decomposes may write; see mutation.py.
-    if fused is not None and (form.kind == "functional" or (form.kind == "writing" and fused != "formula")):
-        _waiting.append(form)
+    if form.promises.fused is not None and form.kind == "functional":
+        _waiting.append((form.op, form))
+
+
+def register_functional(op: Any, form: Form) -> None:
+    """Remember that an operator which returns what ``form`` writes is to be lowered."""
+    _waiting.append((op, form))
 
 
 def register_waiting() -> None:
     """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
-    if torch.compiler.is_compiling() and any(form.promises.fused == "formula" for form in _waiting):
+    if torch.compiler.is_compiling() and any(form.promises.fused == "formula" for _, form in _waiting):
         # Once Inductor has a program it copies its decompositions. A new thread has none of the modes of the tracing.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(importlib.import_module, "torch._inductor.lowering").result()
     inductor = private.inductor() if _waiting else None
     if inductor is None:
         return
-    for form in _waiting:
-        for op in {form.op, autocast.uncast.get(form.op, form.op)}:
+    for of_form, form in _waiting:
+        for op in {of_form, autocast.uncast.get(of_form, of_form)}:
+            call = inductor.kernel(op, add_to_fallback_set=False)
+            if form.writes:
+                call = in_place.lowered(inductor, op, form)
             if form.promises.fused == "formula":
                 # If Inductor has compiled before, it has copied the first table. A program that was compiled then, or
                 # exported elsewhere, calls the kernel.
                 for table in (inductor.decompositions, inductor.decompositions_in_use()):
-                    table[op] = _decomposed(form)
-                inductor.lowerings[op] = inductor.kernel(op, add_to_fallback_set=False)
-            else:
-                inductor.lowerings[op] = _lowered(inductor, op, form)
+                    table[op] = _decomposed(op, form)
+            elif form.promises.fused is not None:
+                call = _lowered(inductor, op, form, call)
                 _lowered_ops.add(op)
+            inductor.lowerings[op] = call
     _waiting.clear()  # now, for another thread may be here, too
 
 
@@ -75,27 +84,38 @@ def tag_caches(package: Path, operators: Any) -> None:
     They know an operator by its name alone. A functor's derivative is declared where it is a number.
     """
     python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
-    digest = hashlib.sha256(b"".join([*python, repr(operators).encode()])).hexdigest()
-    torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
+    _tag(b"".join([*python, repr(operators).encode()]))
 
 
-def _decomposed(form: Form) -> Callable[..., Any]:
+def tag_schema(op: Any) -> None:
+    """Let them know the schema of an operator that C++ declared elsewhere: what it writes to decides what they hold."""
+    _tag(private.schema(op).encode())
+
+
+def _tag(known: bytes) -> None:
+    torch.compiler.config.cache_key_tag += f" {namespace}-{hashlib.sha256(known).hexdigest()[:16]}"
+
+
+def _decomposed(op: Any, form: Form) -> Callable[..., Any]:
     formula: Any = form.promises.formula
     compute, reads = checked_formula(form.op, formula)
-    names = private.argument_names(form.op)
+    names = private.argument_names(op)
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         shape = contract.check(form, args)
         likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
-        given = dict(zip(names, complete(form.op, args, kwargs), strict=True))
-        results = compute(likes, *(given[x] for x in reads))
-        return results if len(results) > 1 else results[0]
+        given = dict(zip(names, complete(op, args, kwargs), strict=True))
+        return _returned(form, compute(likes, *(given[x] for x in reads)))
 
     return decomposed
 
 
-def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
-    ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
+def _returned(form: Form, results: Sequence[Any]) -> Any:
+    return [*results] if form.writes else results[0] if len(results) == 1 else results
+
+
+def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]) -> Callable[..., Any]:
+    ops = inductor.ops
     compute: Any = form.promises.fused
     numbers = form.numbers.values()
     own = {form.inputs[x]: dtype for x, dtype in form.own.items()}
@@ -105,8 +125,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         first = args[form.inputs[form.first]]
         device, dtype = first.get_device(), first.get_dtype()
         call = inductor.now.graph.current_node
-        out = form.targets(call.args, call.kwargs).get("out")
-        if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call, out)):
+        if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call)):
             return call_kernel(*args, **kwargs)
         given = complete(op, args, kwargs)
         read = inductor.broadcast(*form.given(args).values())
@@ -138,10 +157,7 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             )
             for place, result_dtype in enumerate(result_dtypes)
         )
-        if form.kind == "functional":
-            return results if len(results) > 1 else results[0]
-        inductor.write(form.targets(args, kwargs)["out"], results[0])
-        return None
+        return _returned(form, results)
 
     return lowered
 
@@ -205,9 +221,9 @@ def _keeps_bits(config: Any, device: torch.device, dtypes: set[Any]) -> bool:
     )
 
 
-def _is_near_a_loop(call: Node, out: Any) -> bool:
+def _is_near_a_loop(call: Node) -> bool:
     """Return whether Inductor makes a loop of what gives the arguments of a call, or takes its result, past views."""
-    near, seen = [*call.all_input_nodes, *call.users, *(out.users if isinstance(out, Node) else ())], {call}
+    near, seen = [*call.all_input_nodes, *call.users], {call}
     for node in near:
         if node in seen or node.op != "call_function":
             continue

@@ -14,7 +14,7 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .fast_path import with_fast_path
-from .operator import Form, by_position, complete
+from .operator import Form
 from .recording import no_gradient, refuse_gradients
 
 _warned: set[str] = set()
@@ -45,29 +45,6 @@ def register(form: Form) -> None:
 
     implement(op, with_fast_path(autograd, form), "Autograd", with_keyset=True)
     count_writes(op, lambda args, kwargs: targets_of(args, kwargs).values(), form)
-    if form.functional is not None and (form.kind == "out" or form.promises.fused == "formula"):
-        _compile(form)
-
-
-def _compile(form: Form) -> None:
-    """Register what a compiled program has in place of an operator that writes into ``out``.
-
-    That is the operator that returns its result, and a copy: for one that returns ``out``, which torch 2.13 and later
-    take by themselves where it has ``torch.Tag.out``, and then lose what is written to the result; and for one whose
-    formula is compiled, which writes nothing.
-    """
-
-    def functionalized(*args: Any, **kwargs: Any) -> Tensor | None:
-        if private.transforms_active():  # which would also cast what autocast has already left as it is
-            advice = "use the operator that returns its result"
-            raise RuntimeError(f"{form.name}: torch.func.functionalize takes no out; {advice}")
-        targets = form.targets(args, kwargs)
-        contract.check(form, args, targets)
-        inputs = complete(form.op, args, kwargs)[: len(form.kinds)]
-        written: Tensor = targets["out"].copy_(by_position(form.functional, form.functional)(*inputs))
-        return written if form.kind == "out" else None
-
-    implement(form.op, functionalized, "Functionalize")
 
 
 def count_writes(

@@ -194,6 +194,17 @@ class Form:
         """The arguments that an ``updating`` form writes to, and their places."""
         return {x: place for place, (x, _, is_written) in enumerate(self._read[1]) if is_written}
 
+    @cached_property
+    def writes(self) -> list[int]:
+        """The places of the arguments that its operator writes to, as the schema has them."""
+        return [place for place, x in enumerate(private.arguments(self.op)) if x.alias_info and x.alias_info.is_write]
+
+    def with_written(self, returned: Any, written: list[Any]) -> Any:
+        """Return what the operator returns, and then what it writes, as a list: without None, and without ``out``."""
+        if self.kind == "out" or returned is None:
+            return written
+        return (*returned, written) if isinstance(returned, (list, tuple)) else (returned, written)
+
     def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors that a call writes to, in the order of the results, by their names."""
         if self.kind in ("writing", "out"):

@@ -197,9 +197,6 @@ class _Caller:
         self.by_kind = by_kind
         self.calls = {kind: by_position(form.op, form.op) for kind, form in by_kind.items()}
         self.changing = {kind: by_position(form.op, form.op) for kind, form in changing.items()}
-        self.written = {
-            kind: [len(form.kinds)] if kind == "writing" else [*form.written.values()] for kind, form in by_kind.items()
-        }
         self.form = by_kind.get("functional") or by_kind.get("updating") or by_kind["writing"]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
         # Now: until Python 3.12 Dynamo cannot trace the first read of a cached_property.
@@ -246,16 +243,7 @@ class _Caller:
             for argument, place in self.numbers.items():
                 if args[place].is_complex():
                     raise TypeError(f"{self.name}: {argument} must be {self.expected}, got a complex one")
-        # The compiler may lose where a view begins that an operator writes into: auto_functionalize where its base does
-        # not begin with the storage, Inductor where shapes are dynamic. So the operator writes into a copy.
-        views = {place: args[place] for place in self.written[kind]}
-        views = {place: x for place, x in views.items() if isinstance(x, Tensor) and private.base(x) is not None}
-        for place, x in views.items():
-            args[place] = torch.empty_like(x) if kind == "writing" else x.clone()
-        result = call(*args)
-        for place, x in views.items():
-            x.copy_(args[place])
-        return result
+        return call(*args)
 
     def _check_integer(self, argument: str, x: Any) -> None:
         kind = self.form.kinds[argument]

@@ -166,9 +166,6 @@ _set_strategy = _find("torch._C._dynamo.eval_frame:set_code_exec_strategy", COMP
 _Strategy = _find("torch._C._dynamo.eval_frame:_FrameExecStrategy", COMPILED_IN_PART)
 _Action = _find("torch._C._dynamo.eval_frame:_FrameAction", COMPILED_IN_PART)
 
-COMPILED_VIEWS = Capability("a compiled write into out", "takes longer")
-_knows_base = _find("torch._C:TensorBase._base", COMPILED_VIEWS) is not None
-
 JAGGED = Capability("a jagged nested tensor", "is refused")
 COMPILED_LENGTHS = Capability("a compiled jagged tensor with lengths", "is refused")
 _JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
@@ -299,11 +296,6 @@ def call_directly(function: Any) -> None:
         _node_of(function).apply = function.backward
 
 
-def base(tensor: Tensor) -> Tensor | None:
-    """Return what a tensor is a view of; if that is not known, itself. Dynamo traces this."""
-    return tensor._base if _knows_base else tensor
-
-
 def needs_recording(args: tuple[Any, ...]) -> bool:
     """Return whether autograd, or a transform, may have something to record for an operator on ``args``."""
     return is_recorded(args) or may_be_dual()
@@ -376,6 +368,11 @@ def is_view(op: Any) -> bool:
     return any(alias is not None and not alias.is_write for alias in aliases)
 
 
+def is_mutable(op: Any) -> bool:
+    """Return whether what a program calls is an operator that writes to an argument."""
+    return isinstance(op, OpOverload) and any(x.alias_info and x.alias_info.is_write for x in arguments(op))
+
+
 def schema(op: Any) -> str:
     """Return the schema of an operator as text."""
     return str(_schema(op))
@@ -395,6 +392,8 @@ def _schema_of_fx(op: Any) -> Any:
 
 # What operators are lowered with. Inductor takes seconds to import, and is not imported for them.
 _INDUCTOR = {
+    "TensorBox": "torch._inductor.ir:TensorBox",
+    "as_traced": "torch._inductor.lowering:constrain_to_fake_tensor",
     "broadcast": "torch._inductor.lowering:broadcast_tensors",
     "config": "torch._inductor:config",
     "decompositions": "torch._inductor.decomposition:decompositions",
@@ -403,8 +402,10 @@ _INDUCTOR = {
     "lowerings": "torch._inductor.lowering:lowerings",
     "now": "torch._inductor.virtualized:V",
     "ops": "torch._inductor.virtualized:ops",
+    "mark_written": "torch._inductor.graph:GraphLowering.mark_buffer_mutated",
     "pointwise": "torch._inductor.ir:Pointwise.create",
-    "write": "torch._inductor.lowering:mutate_to",
+    "realized": "torch._inductor.ir:ExternKernel.realize_input",
+    "storage": "torch._inductor.fx_utils:get_node_storage",
 }
 
 

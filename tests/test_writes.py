@@ -1,0 +1,301 @@
+"""Compiled writes: they go where those of eager mode go, by whichever operator, into whatever view."""
+
+import random
+
+import pytest
+import torch
+import writers
+from torch._inductor.utils import run_and_get_code
+
+import muladd_nb
+
+ops = torch.ops.muladd_nb
+OURS = {
+    "public": {
+        "mymuladd": lambda a, b, c, out: muladd_nb.mymuladd(a, b, c, out=out),
+        "mymul": lambda a, b, out: muladd_nb.mymul(a, b, out=out),
+        "myadd": muladd_nb.myadd_out,
+    },
+    "raw": {
+        "mymuladd": lambda a, b, c, out: (ops.mymuladd_out.Tensor if torch.is_tensor(c) else ops.mymuladd_out)(
+            a, b, c, out
+        ),
+        "mymul": lambda a, b, out: [ops.mymul.out(a, b, out=out)][1:] or None,
+        "myadd": ops.myadd_out,
+    },
+}
+KINDS = {kind: OURS[kind] | writers.CALLS[kind] for kind in OURS}
+
+
+def _hundred(x):
+    return torch.full_like(x, 100.0)
+
+
+def _read_before(call, x):
+    before = -x
+    call["scale_"](x, torch.ones_like(x))
+    return before
+
+
+def _returns_a_clone(call, x):
+    call["scale_"](x, torch.ones_like(x))
+    return x.clone()
+
+
+def _writes_to_a_clone(call, x):
+    y = x.clone()
+    call["scale_"](y, torch.ones_like(x))
+    return y
+
+
+def _chain_of_a_clone(call, x):
+    call["ema_"](x, x, 0.5)
+    y = x.clone()
+    call["scale_"](y, torch.ones_like(x))
+    call["ema_"](y, x, 0.5)
+    return y + x
+
+
+def _again_and_again(call, x):
+    for i in range(3):
+        call["ema_"](x[2:8], _hundred(x[:6]), float(i))
+    call["scale_"](x.view(-1), x.clone(), 0.5)
+
+
+def _slices_that_overlap(call, x):
+    for part in (x[:6], x[3:9], x[1:12:2]):
+        call["scale_"](part, -torch.ones_like(part))
+    x[4:6].add_(1)
+    call["ema_"](x[5:10], x[5:10].clone(), 2.0)
+
+
+# What programs do to 18 elements, which begin at the sixth of their memory.
+PROGRAMS = {
+    "slice": lambda call, x: call["scale_"](x[:3], _hundred(x[:3])),
+    "step": lambda call, x: call["ema_"](x[1:12:3], _hundred(x[:4]), 0.5),
+    "row of a row": lambda call, x: call["ema_"](x.view(3, 3, 2)[1, 2], _hundred(x[:2]), 0.5),
+    "column": lambda call, x: call["scale_"](x.view(6, 3)[:, 1], _hundred(x[:6])),
+    "transposed": lambda call, x: call["ema_"](x.view(6, 3).t(), _hundred(x.view(3, 6)), 0.5),
+    "unbind": lambda call, x: call["adam2_"](*x.view(3, 6).unbind(), _hundred(x[:6]), 0.5),
+    "chunk": lambda call, x: call["adam2_"](*x.chunk(3), _hundred(x[:6]), 0.5),
+    "rows of a state": lambda call, x: call["adam2_"](_hundred(x[:6]), *x[6:].view(2, 6), _hundred(x[:6]), 0.5),
+    "list": lambda call, x: call["steps_"]([x[:3], x[4:7], x[9:18:3]], _hundred(x[:3]), 0.5),
+    "optional": lambda call, x: call["fold_"](_hundred(x[:3]), x[4:7], [x[8:11], x[12:15]], 0.5),
+    "absent": lambda call, x: call["fold_"](_hundred(x[:3]), None, [x[8:11]], 0.5),
+    "out of a view": lambda call, x: call["mymuladd"](_hundred(x[:3]), x[:3], 0.5, x[9:12]),
+    "out of itself": lambda call, x: call["myadd"](x[:3], x[:3], x[:3]),
+    "clone as out": lambda call, x: call["mymuladd"](x.view(2, 9), x.view(2, 9), x.view(2, 9)[0].clone(), x.view(2, 9)),
+    "clone, transposed": lambda call, x: call["mymul"](
+        x[:16].view(4, 4).clone().t(), x[:16].view(4, 4), x[:16].view(4, 4)
+    ),
+    "clone, expanded": lambda call, x: call["myadd"](x.view(3, 6)[:1].clone().expand(3, 6), x.view(3, 6), x.view(3, 6)),
+    "clone in a row": lambda call, x: call["ema_"](x.view(3, 6), x.view(3, 6)[0].clone(), 0.5),
+    "clone in a kernel": lambda call, x: call["scale_"](x, x.clone()),
+    "clone of a part": lambda call, x: call["steps_"]([x[:9], x[9:]], x[:9].clone(), 0.5),
+    "read before": _read_before,
+    "returns a clone": _returns_a_clone,
+    "writes to a clone": _writes_to_a_clone,
+    "chain of a clone": _chain_of_a_clone,
+    "again and again": _again_and_again,
+    "slices that overlap": _slices_that_overlap,
+}
+
+
+def random_program(seed):
+    """Return a program of writes into views, which share memory in all ways that eager mode allows."""
+    draw = random.Random(seed)
+
+    def view(x, size):
+        begin, step = draw.choice([(0, 1), (3, 1), (18 - size, 1), (1, 2), (0, 3)])
+        kind = draw.randrange(4)
+        if kind == 0:
+            return lambda x: x.view(3, 6).t()[:, begin % 3][:size]
+        return lambda x: x[begin::step][:size]
+
+    steps = []
+    for _ in range(draw.randint(1, 4)):
+        size = draw.choice([2, 3, 6])
+        views = [view(None, size) for _ in range(4)]
+        copied = [draw.random() < 0.4 for _ in range(4)]
+        steps.append((draw.choice(["ema_", "scale_", "adam2_", "steps_", "fold_", "mymuladd", "myadd"]), views, copied))
+
+    def program(call, x):
+        read = []
+        for name, views, copied in steps:
+            a, b, c, d = (view(x).clone() if is_copy else view(x) for view, is_copy in zip(views, copied, strict=True))
+            given = {
+                "ema_": (a, d, 0.5),
+                "scale_": (a, d),
+                "adam2_": (a, b, c, d, 0.5),
+                "steps_": ([a, b], d, 0.5),
+                "fold_": (d, a, [b, c], 0.5),
+                "mymuladd": (c, d, 0.5, a),
+                "myadd": (b, d, a),
+            }[name]
+            read.append(call[name](*given))
+            read += [a + 1, -b]
+        return torch.cat([y for y in read if y is not None])
+
+    return program
+
+
+def run(program, kind, offset=6):
+    memory = torch.arange(1.0, 25.0)
+    result = program(KINDS[kind], memory[offset : offset + 18])
+    return [memory, *([] if result is None else [result])]
+
+
+def works(program):
+    """Return whether eager mode runs a program, or refuses it because of what overlaps."""
+    try:
+        return bool(run(program, "raw"))
+    except RuntimeError:
+        return False
+
+
+RANDOM = [program for seed in range(200) if works(program := random_program(seed))][:40]
+
+
+def all_of(programs, kinds):
+    pairs = [(program, KINDS[kind]) for program in programs for kind in kinds]
+
+    def f(*tensors):
+        each = iter(tensors)
+        results = [program(call, next(each)) for program, call in pairs]
+        return [y for y in results if y is not None]
+
+    return f
+
+
+def written(f, count):
+    memories = [torch.arange(1.0, 25.0) for _ in range(count)]
+    results = f(*(memory[6:] for memory in memories))
+    return [*memories, *results]
+
+
+@pytest.mark.parametrize(
+    ("programs", "backend", "dynamic"),
+    [
+        pytest.param(PROGRAMS.values(), "aot_eager", False, id="traced"),
+        pytest.param(PROGRAMS.values(), "aot_eager", True, id="traced, dynamic"),
+        pytest.param(PROGRAMS.values(), "inductor", False, id="inductor"),
+        pytest.param(PROGRAMS.values(), "inductor", True, id="inductor, dynamic", marks=pytest.mark.slow),
+        pytest.param(RANDOM, "aot_eager", False, id="random"),
+        pytest.param(RANDOM, "aot_eager", True, id="random, dynamic", marks=pytest.mark.slow),
+        pytest.param(RANDOM, "inductor", False, id="random, inductor", marks=pytest.mark.slow),
+        pytest.param(RANDOM, "inductor", True, id="random, inductor, dynamic", marks=pytest.mark.slow),
+    ],
+)
+def test_compiled(programs, backend, dynamic):
+    """All in one program, which is compiled in the time of one."""
+    f = all_of(programs, KINDS)
+    count = len(programs) * len(KINDS)
+    got = written(torch.compile(f, fullgraph=True, backend=backend, dynamic=dynamic), count)
+    expected = written(f, count)
+    wrong = [i for i, (x, y) in enumerate(zip(got, expected, strict=True)) if not torch.equal(x, y)]
+    assert not wrong, [(list(PROGRAMS)[i // 2], got[i], expected[i]) for i in wrong[:3] if i < count]
+
+
+def test_functionalized_without_a_compiler():
+    f = all_of(PROGRAMS.values(), ["raw"])
+    count = len(PROGRAMS)
+    assert all(map(torch.equal, written(torch.func.functionalize(f), count), written(f, count)))
+    x = torch.arange(36.0).view(2, 18)
+    for program in (PROGRAMS["slice"], PROGRAMS["unbind"], PROGRAMS["returns a clone"]):
+        once = lambda x, program=program: [program(KINDS["raw"], x), x.clone()][1]  # noqa: E731
+        assert torch.equal(torch.vmap(torch.func.functionalize(once))(x.clone()), torch.vmap(once)(x.clone()))
+    with pytest.raises(RuntimeError, match="what it writes to has no derivative"):
+        torch.func.grad(torch.func.functionalize(lambda x: once(x * 1).sum()))(x[0])
+
+
+class Program(torch.nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+        self.register_buffer("state", torch.arange(1.0, 25.0)[6:])
+
+    def forward(self, *tensors):
+        results = self.f(self.state, *tensors)
+        return [self.state + 0, *results]
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_exported(decomposed):
+    f = all_of(PROGRAMS.values(), ["public"])
+    count = len(PROGRAMS)
+
+    def module():
+        return Program(f), [torch.arange(1.0, 25.0) for _ in range(count - 1)]
+
+    eager, memories = module()
+    expected = eager(*(x[6:] for x in memories)), memories
+    exported = torch.export.export(Program(f), tuple(torch.arange(1.0, 25.0)[6:] for _ in range(count - 1)))
+    exported = exported.run_decompositions() if decomposed else exported
+    _, memories = module()
+    got = exported.module()(*(x[6:] for x in memories)), memories
+    for xs, ys in zip(got, expected, strict=True):
+        assert all(map(torch.equal, xs, ys))
+
+
+@torch.compiler.nested_compile_region
+def region(x, y):
+    z = x.clone()
+    KINDS["public"]["scale_"](z[1:4], y[:3])
+    KINDS["raw"]["ema_"](z[2:6], y[:4], 0.5)
+    return z
+
+
+def branch(x, y):
+    z = x.sin()
+    KINDS["public"]["scale_"](z[4:7], y[:3])  # torch.cond takes no operator that writes to a list
+    muladd_nb.mymul(z[:3], y[:3], out=z[7:10])
+    return z
+
+
+def regions(x, y):
+    return region(x, y) + region(y, x) + torch.cond(x.sum() > 0, branch, lambda x, y: branch(y, x), (x, y))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_in_regions_and_branches(backend):
+    x, y = torch.arange(18.0), torch.arange(1.0, 19.0)
+    torch.testing.assert_close(torch.compile(regions, fullgraph=True, backend=backend)(x, y), regions(x, y))
+
+
+IN_PLACE = {
+    "inputs": lambda call, x, y: call["adam2_"](x, y, y.new_ones(18), y.neg(), 0.5),
+    "a slice": lambda call, x, y: call["scale_"](x[2:8], y[:6]),
+    "flat": lambda call, x, y: call["steps_"]([x.view(3, 6).view(-1)], y, 0.5),
+    "twice": lambda call, x, y: [call["ema_"](x, y, 0.5), call["scale_"](x, y)][:0],
+    "out": lambda call, x, y: call["myadd"](y, x, x),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_written_in_place_where_nobody_can_tell(name):
+    """No copy before, no copy back: in the time of the operator."""
+    f = lambda x, y: IN_PLACE[name](KINDS["raw"], x, y)  # noqa: E731
+    _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), torch.ones(18), torch.ones(18))
+    body = code.split("def call")[1]
+    assert "torch.ops.muladd_nb." in body
+    allocated = body.count("empty_strided_cpu(")
+    assert allocated == (2 if name == "inputs" else 0)  # of what is computed there
+    assert "copy_" not in body
+
+
+def test_what_is_written_twice_is_refused_in_a_compiled_program_too():
+    f = lambda p, m: KINDS["public"]["adam2_"](p, m, m, p, 0.5)  # noqa: E731
+    for run in (f, torch.compile(f, backend="aot_eager"), torch.compile(f)):
+        with pytest.raises(RuntimeError, match="share no memory"):
+            run(torch.ones(3), torch.ones(3))
+
+
+def test_autocast_casts_what_is_read_once():
+    def f(x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            KINDS["public"]["scale_"](x, y)
+        return x
+
+    x, y = torch.arange(3.0), torch.full((3,), 1 / 3)
+    for backend in ("aot_eager", "inductor"):
+        assert torch.equal(torch.compile(f, fullgraph=True, backend=backend)(x.clone(), y), f(x.clone(), y))
