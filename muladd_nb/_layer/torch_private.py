@@ -32,6 +32,7 @@ _missing: list[str] = []
 _package = __name__.partition(".")[0]
 _version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 NEWEST = (2, 15)  # that the tests ran on
+_asks_cpp = _version <= NEWEST and _C.wants_fast_path()  # outside of the stable ABI
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +79,12 @@ def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = N
 
 
 def _address(symbol: str, *needed_for: Capability) -> int:
-    """Return where a function of torch's C++ is, or 0: also on a torch that is newer than the tests.
+    """Return where a function of torch's C++ is, or 0: also where the fast path is off, or torch newer than the tests.
 
     Such a function takes the address of a tensor. The stable ABI does not promise that its handle is one, and a name
     that is still there proves nothing.
     """
-    if _version > NEWEST:
+    if not _asks_cpp:
         return 0
     names[path := f"libtorch:{symbol}"] = needed_for
     address = _C.address(symbol)
@@ -135,7 +136,7 @@ dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
 has_kernel = _address("_ZNK3c104impl13OperatorEntry23hasKernelForDispatchKeyENS_11DispatchKeyE", CALLS)
 kernel = _address("_ZNK3c104impl13OperatorEntry20kernelForDispatchKeyENS_11DispatchKeyE", CALLS)
 # For who looks where an object has its tensor. On a newer torch the stable ABI has functions for both ways.
-example = torch.empty(0) if _version <= NEWEST else None
+example = torch.empty(0) if _asks_cpp else None
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
 # What `op.redispatch` calls: without that step through Python, 0.3 us a call.
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
@@ -463,10 +464,19 @@ def jagged_like(nested: Any, values: Tensor) -> Tensor:
     return nested_tensor
 
 
-def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
+def vmap_kernel(name: str, rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``.
 
-    def kernel(*args: Any) -> Any:
-        return _vmap_helper(_interpreter(), rule, op, *args)
+    It explains what went wrong where no transform is running, which torch's kernel asserts.
+    """
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        try:
+            interpreter = _interpreter()
+        except AssertionError:
+            raise RuntimeError(
+                f"{name}: a tensor of torch.vmap is used outside of it; return it from the function that made it"
+            ) from None
+        return _vmap_helper(interpreter, rule, op, *args, **kwargs)
 
     return kernel
