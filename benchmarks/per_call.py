@@ -60,7 +60,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
     asked |= {
         "_is_any_autocast_enabled": private.autocasts,
         "requires_grad, of each tensor": partial(getattr, a, "requires_grad"),
-        "is_neg, of each tensor": a.is_neg,
+        "dispatch keys, of each tensor": partial(private.dispatch_keys_of, a),
     }
     yield {"mode": "questions", "numel": 16}, {"mymuladd": calls["mymuladd"], "no question": int} | asked
 

@@ -1,4 +1,4 @@
-"""A torch that lacks a private name: it is away while the table of a package looks, and there for torch itself."""
+"""A torch that lacks a private name, or has another function there, while the table of a package looks for it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ import pytest
 import torch
 
 
-def import_without(package: str, path: str) -> list[str]:
-    """Import a package where torch has not `module:name.name`, or the whole `module`, and return what it warns of."""
+def import_without(package: str, path: str, instead: str = "") -> list[str]:
+    """Import a package where torch has not `module:name.name`, or the whole `module`, and return what it warns of.
+
+    ``instead`` is a function that is found in the place of one of torch's C++.
+    """
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        patch.setattr(sys, "meta_path", [_Without(f"{package}._layer.torch_private", path), *sys.meta_path])
+        patch.setattr(sys, "meta_path", [_Without(f"{package}._layer.torch_private", path, instead), *sys.meta_path])
         importlib.import_module(package)
     return [str(warning.message) for warning in caught]
 
@@ -26,8 +29,8 @@ def import_without(package: str, path: str) -> list[str]:
 class _Without(MetaPathFinder):
     """Finds a module as if this were not here, and takes a name away while it runs."""
 
-    def __init__(self, module: str, path: str) -> None:
-        self.module, self.path = module, path
+    def __init__(self, module: str, path: str, instead: str) -> None:
+        self.module, self.path, self.instead = module, path, instead
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != self.module:
@@ -38,18 +41,18 @@ class _Without(MetaPathFinder):
 
         def execute_without(module: Any) -> None:
             with pytest.MonkeyPatch.context() as patch:
-                _take_away(patch, self.module.partition(".")[0], *self.path.split(":"))
+                _take_away(patch, self.module.partition(".")[0], self.instead, *self.path.split(":"))
                 execute(module)
 
         spec.loader.exec_module = execute_without
         return spec
 
 
-def _take_away(patch: pytest.MonkeyPatch, package: str, module: str, names: str = "") -> None:
+def _take_away(patch: pytest.MonkeyPatch, package: str, instead: str, module: str, names: str = "") -> None:
     if module == "libtorch":
         compiled = importlib.import_module(f"{package}._C")
-        address = compiled.address
-        return patch.setattr(compiled, "address", lambda symbol: 0 if symbol == names else address(symbol))
+        address, other = compiled.address, compiled.address(instead) if instead else 0
+        return patch.setattr(compiled, "address", lambda symbol: other if symbol == names else address(symbol))
     found = importlib.import_module(module)
     if not names:
         return patch.setitem(sys.modules, module, None)

@@ -33,4 +33,6 @@ def name(op: Any) -> str:
 
 def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:
     """Register a kernel of an operator for a dispatch key."""
-    library.impl(op.name().partition("::")[2], private.skip_in_dynamo(kernel), dispatch_key, with_keyset=with_keyset)
+    name = op.name().partition("::")[2]
+    library.impl(name, private.skip_in_dynamo(kernel), dispatch_key, with_keyset=with_keyset)
+    _C.note_kernel(name, dispatch_key)

@@ -21,7 +21,7 @@ from .. import _C
 from . import torch_private as private
 from .operator import Form
 
-_REACHES_TENSORS = _C.set_up(private, Tensor, Parameter)
+_REACHES_TENSORS = _C.set_up(private, Tensor, Parameter) and _C.wants_fast_path()
 for enabled in False, True:
     with torch.inference_mode(enabled):
         _C.note_inference_mode()

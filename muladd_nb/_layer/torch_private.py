@@ -13,7 +13,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from operator import attrgetter
+from functools import reduce
+from operator import attrgetter, or_
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
@@ -31,6 +32,7 @@ _missing: list[str] = []
 _package = __name__.partition(".")[0]
 _version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 NEWEST = (2, 15)  # that the tests ran on
+_asks_cpp = _version <= NEWEST and _C.wants_fast_path()  # outside of the stable ABI
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +79,12 @@ def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = N
 
 
 def _address(symbol: str, *needed_for: Capability) -> int:
-    """Return where a function of torch's C++ is, or 0: also on a torch that is newer than the tests.
+    """Return where a function of torch's C++ is, or 0: also where the fast path is off, or torch newer than the tests.
 
     Such a function takes the address of a tensor. The stable ABI does not promise that its handle is one, and a name
     that is still there proves nothing.
     """
-    if _version > NEWEST:
+    if not _asks_cpp:
         return 0
     names[path := f"libtorch:{symbol}"] = needed_for
     address = _C.address(symbol)
@@ -121,7 +123,6 @@ if _find("torch.autograd.forward_ad:_current_level", CALLS) is None:
     _forward_ad = SimpleNamespace(_current_level=0)
 
 # The same, and more, by functions of torch's C++: Python takes half of a small call to ask (measured).
-is_neg = _address("_ZN2at6native6is_negERKNS_6TensorE", CALLS)  # at::native::is_neg(const Tensor&)
 requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)  # c10::TensorImpl::requires_grad()
 function_modes = _address("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS)  # how many there are
 has_callbacks = _address("_ZN2at12hasCallbacksEv", CALLS)  # of profilers, and all else that observes
@@ -131,8 +132,11 @@ wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_
 # A variable of each thread, c10::impl::raw_local_dispatch_key_set: its changes to what it dispatches to.
 _KEYS = "_ZN3c104impl26raw_local_dispatch_key_setE"
 dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
+# c10::impl::OperatorEntry::hasKernelForDispatchKey(DispatchKey) and kernelForDispatchKey(DispatchKey)
+has_kernel = _address("_ZNK3c104impl13OperatorEntry23hasKernelForDispatchKeyENS_11DispatchKeyE", CALLS)
+kernel = _address("_ZNK3c104impl13OperatorEntry20kernelForDispatchKeyENS_11DispatchKeyE", CALLS)
 # For who looks where an object has its tensor. On a newer torch the stable ABI has functions for both ways.
-example = torch.empty(0) if _version <= NEWEST else None
+example = torch.empty(0) if _asks_cpp else None
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
 # What `op.redispatch` calls: without that step through Python, 0.3 us a call.
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
@@ -153,8 +157,15 @@ SingleLevelFunction = _find(
 _node_of = _getter("torch.autograd.function:Function", "_backward_cls", CALLS)
 record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
-_dispatch_keys = _find("torch._C:_dispatch_keys", FORWARD_MODE)
 _set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
+
+# What a tensor dispatches to, from which is known whether it is nothing but memory.
+dispatch_keys_of = _find("torch._C:_dispatch_keys", CALLS, FORWARD_MODE)
+keys_of_example = dispatch_keys_of(example).raw_repr() if dispatch_keys_of and example is not None else 0
+_DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
+_DispatchKey = _find("torch._C:DispatchKey", CALLS)
+_dump = _find("torch._C:_dispatch_dump", CALLS)
+_handle = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 
 # What compiled autograd asks of every function, which those for a single level do not answer.
 COMPILED_AUTOGRAD = Capability("a backward under compiled autograd", "is refused")
@@ -243,6 +254,29 @@ QUIET = [
 ]
 
 
+def dispatch(op: str, device: str) -> tuple[int, int, Any, dict[str, int]] | None:
+    """Return what an operator dispatches to, given tensors that are nothing but memory on a kind of device.
+
+    These are the keys of such a tensor, those of one that was made in inference mode, the operator's handle, and the
+    keys whose kernels may be called. None if that is not known, or another kernel for the device was registered before
+    this package was imported.
+    """
+    if None in (dispatch_keys_of, _DispatchKeySet, _DispatchKey, _dump, _handle):
+        return None
+    if f"{device} (inactive)" in _dump(f"{_package}::{op}"):
+        return None
+
+    def together(*keys: str) -> int:
+        return reduce(or_, (_DispatchKeySet(getattr(_DispatchKey, key)).raw_repr() for key in keys))
+
+    inference = together(device, f"Autocast{device}")
+    normal = inference | together(f"Autograd{device}", "ADInplaceOrView")
+    packet, _, overload = op.partition(".")
+    handle = _handle(getattr(getattr(getattr(torch.ops, _package), packet), overload or "default"))
+    keys = "BackendSelect", "ADInplaceOrView", "Autograd", f"Autograd{device}", device
+    return normal, inference, handle, {key: int(getattr(_DispatchKey, key)) for key in keys}
+
+
 def differentiating() -> bool:
     """Return whether a torch.func transform is running, or a level of ``torch.autograd.forward_ad`` is open."""
     return transforms_active() or _forward_ad._current_level >= 0
@@ -325,7 +359,7 @@ def has_tangent(tensor: Tensor) -> bool:
 
 def dispatch_alike(tensors: Iterable[Tensor]) -> bool:
     """Return whether a call on one of these tensors goes to the kernels that it would go to on the others."""
-    return transforms_active() or len({_dispatch_keys(x).raw_repr() for x in tensors}) == 1
+    return transforms_active() or len({dispatch_keys_of(x).raw_repr() for x in tensors}) == 1
 
 
 def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -431,10 +465,19 @@ def jagged_like(nested: Any, values: Tensor) -> Tensor:
     return nested_tensor
 
 
-def vmap_kernel(rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``."""
+def vmap_kernel(name: str, rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``.
 
-    def kernel(*args: Any) -> Any:
-        return _vmap_helper(_interpreter(), rule, op, *args)
+    It explains what went wrong where no transform is running, which torch's kernel asserts.
+    """
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        try:
+            interpreter = _interpreter()
+        except AssertionError:
+            raise RuntimeError(
+                f"{name}: a tensor of torch.vmap is used outside of it; return it from the function that made it"
+            ) from None
+        return _vmap_helper(interpreter, rule, op, *args, **kwargs)
 
     return kernel

@@ -56,11 +56,17 @@ def register(form: Form) -> None:
 
 def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
     """Register the batching rule of an operator; torch.library.register_vmap takes no keyword-only tensor."""
-    if not any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op)):
+    has_keyword = any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op))
+    refuse = private.VMAP_OF_OUT.refusal(form.name)
+    if refuse and not has_keyword:
         torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
         return
-    kernel = private.VMAP_OF_OUT.refusal(form.name) or private.vmap_kernel(rule, call)
-    implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
+    kernel = refuse or private.vmap_kernel(form.name, private.skip_in_dynamo(rule), call)
+
+    def by_place(*args: Any, **kwargs: Any) -> Any:
+        return kernel(*complete(form.op, args, kwargs))
+
+    implement(form.op, by_place if has_keyword else kernel, "FuncTorchBatched")
 
 
 def _one(x: Tensor, dim: int | None) -> Sequence[int]:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <span>
 #include <sstream>
@@ -146,13 +147,16 @@ inline void check_number(const Caller& op, const Operand& c) {
         ", on ", device_name(c));
 }
 
-// A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do.
+// A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do, or have no memory.
 inline void check_in_storage(const Caller& op, const Operand& x) {
   const int64_t extent = x.extent();
   if (extent > 0 && (x.offset + extent) * x.element_bytes > x.storage_bytes)
     fail(
         op, x.name, " must lie in its storage, got shape ", list(x.sizes, x.dim), ", strides ", list(x.strides, x.dim),
         " and offset ", x.offset, " in a storage of ", x.storage_bytes, " bytes");
+  // The storage of a zero tensor of torch says that it has bytes, and begins at null: a view of it is at its offset.
+  if (extent > 0 && reinterpret_cast<intptr_t>(x.data) == x.offset * x.element_bytes)
+    fail(op, x.name, " must have memory, got a tensor without; clone() makes one with memory of a zero tensor");
 }
 
 // All that is asked of the inputs of a call, which are alike.

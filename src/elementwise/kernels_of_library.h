@@ -15,6 +15,7 @@ struct KernelOfLibrary {
   unsigned form;
   int results;
   int32_t device_type; // of torch
+  bool broadcasts;
   // Replaces the arguments on the stack by the results. Both are the caller's own.
   void (*call)(StableIValue* stack);
 };

@@ -45,7 +45,7 @@ struct Operand {
   int32_t device_index = 0;
   int64_t offset = 0;        // of the first element in the storage, in elements
   int64_t storage_bytes = 0; // of the storage
-  void* data = nullptr;      // of the first element, where it was asked for
+  void* data = nullptr;      // of the first element
 };
 
 } // namespace elementwise

@@ -46,6 +46,7 @@ class Tensor {
     x.element_bytes = static_cast<int64_t>(aoti_torch_dtype_element_size(x.dtype));
     x.sizes = sizes;
     x.strides = strides;
+    x.data = const_cast<void*>(data());
     return x;
   }
 

@@ -78,12 +78,9 @@ class Call {
       summed |= uint32_t{is_summed} << k;
     }
     if (computed.numel() > 0) {
-      for (int k = 0; k < kResults; k++) {
-        operands_[k].data = made_[k].mutable_data();
+      for (int k = 0; k < kResults; k++)
         if (!(summed >> k & 1))
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
-      }
-      for (int k = kResults; k < operands(); k++) operands_[k].data = const_cast<void*>(tensors_[k].data());
       const size_t like = inputs.first_of_shape % op_->count; // any, where none has the shape
       run(summed, summed ? kResults + like : 0);
     } else {
@@ -181,7 +178,7 @@ class Call {
     int64_t stride = 1;
     for (int64_t d = x.dim - 1; d >= 0; d--) {
       strides[d] = stride;
-      stride *= x.sizes[d];
+      stride *= std::max<int64_t>(1, x.sizes[d]);
     }
     return empty(x, strides);
   }
@@ -309,7 +306,8 @@ template <class Operators, class Backend>
 void implement(torch::stable::detail::StableLibrary& library) {
   for_each_form(Operators{}, [&]<class Op, unsigned form>() {
     kernels_of_library().push_back(
-        {Op::signature, form, Op::Kernel::kResults, Backend::kDeviceType, run<Operators, Op, Backend, form>});
+        {Op::signature, form, Op::Kernel::kResults, Backend::kDeviceType, Op::broadcasts,
+         run<Operators, Op, Backend, form>});
     if (!registered_before()) library.impl(Op::signature.qualified(form).c_str(), boxed<Operators, Op, Backend, form>);
   });
 }

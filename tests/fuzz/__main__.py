@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 # A target is a file, with one test in it, and how many cases of it take about 4 seconds: then another has its turn.
 TARGETS = {
     "layouts": ("right_in_any_layout", 300),
+    "broadcasts": ("right_where_it_broadcasts", 500),
     "nesting": ("right_in_any_nesting", 500),
     "compiled": ("right_when_compiled", 20),
     "subclasses": ("right_with_any_kind_of_tensor", 1500),

@@ -25,6 +25,13 @@ class Reluctant(torch.Tensor):
         return super().__torch_function__(function, types, args, kwargs)
 
 
+def zero_gradient(x):
+    """What autograd hands out as the gradient by a tensor that a tangent does not depend on."""
+    x, b = x.detach().requires_grad_(), x.detach()
+    tangent = torch.func.jvp(lambda x: x * b, (x,), (torch.ones_like(x),))[1]
+    return torch.autograd.grad(tangent.sum(), x)[0]
+
+
 OFFSETS = torch.tensor([0, 2, 3])
 # Each made of three numbers.
 KINDS = {
@@ -38,6 +45,9 @@ KINDS = {
     "jagged": lambda x: torch.nested.nested_tensor_from_jagged(x.clone(), OFFSETS),
     "negated": lambda x: torch.complex(x, x).conj().imag,
     "zero": lambda x: torch._efficientzerotensor(3),
+    "zero of autograd": lambda x: zero_gradient(x),
+    "part of a zero of autograd": lambda x: zero_gradient(torch.cat([x, x]))[3:],
+    "column of a zero": lambda x: torch._efficientzerotensor((3, 2)).t()[1],
     "lazy clone": lambda x: torch._lazy_clone(x),
     "expanded": lambda x: x[:1].expand(3),
     "of inference mode": torch.inference_mode(lambda x: x.clone()),
@@ -48,7 +58,17 @@ KINDS = {
     "complex": lambda x: torch.complex(x, x),
     "conjugated": lambda x: torch.complex(x, x).conj(),
 }
-REFUSED = {"sparse", "mkldnn", "complex", "conjugated"}  # here, and not by ATen; so are promotion and broadcasting
+if hasattr(torch.Tensor, "refine_names"):  # which a torch of today has not
+    KINDS["named"] = lambda x: x.refine_names("N")
+PLAIN = {"plain", "slice", "parameter", "expanded"}
+ZERO = {kind for kind in KINDS if "zero" in kind}
+REFUSED = {
+    "sparse",
+    "mkldnn",
+    "complex",
+    "conjugated",
+    "named",
+}  # here, and not by ATen; so are promotion and broadcasting
 
 
 @given(
@@ -64,14 +84,15 @@ REFUSED = {"sparse", "mkldnn", "complex", "conjugated"}  # here, and not by ATen
     requires_grad=st.booleans(),
     mode=st.sampled_from([torch.enable_grad, torch.no_grad, torch.inference_mode]),
     listener=st.sampled_from([contextlib.nullcontext, DispatchMode, FunctionMode]),
+    registers=st.sampled_from([False, False, True]),
 )
-def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, listener):
+def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, listener, registers):
     count = len(call.names)
     kinds = kinds[:count] + kinds[MOST:] * call.writes
     if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
         in_place = False  # TwoTensor calls an operator twice, so it writes twice into what is less wrapped
         # Of a wrapper and a zero tensor, ATen's product is no wrapper, since torch 2.15.
-        kinds = ["plain" if kind == "zero" else kind for kind in kinds]
+        kinds = ["plain" if kind in ZERO else kind for kind in kinds]
 
     def run(function):
         """What there is to see afterwards; a refusal is an exception."""
@@ -100,12 +121,29 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
         result = call.expected(*x)
         return out.copy_(result) if call.writes else result
 
+    seen = []
+
+    def kernel(*args, out=None):
+        """A kernel of the program, which says that it was called."""
+        seen.append(call)
+        names, tensors = [*call.form.inputs], [x for x in args if isinstance(x, torch.Tensor)]
+        result = call.expected(*tensors[: len(names)])
+        if call.writes:
+            out = args[-1] if out is None else out
+            out.copy_(result)
+        return out if call.returns_out else None if call.writes else result
+
     try:
         expected, its_gradients, aten_counts = run(aten)
     except Exception:
         expected = None
+    registers = registers and not call.form.tensor_numbers and set(kinds) <= PLAIN
     try:
-        result, gradients, counted = run(call)
+        with torch.library._scoped_library("muladd_nb", "IMPL") as library:
+            if registers:
+                library.impl(call.form.op.name().partition("::")[2], kernel, "CPU", allow_override=True)
+            result, gradients, counted = run(call)
+        assert seen or not registers, "a kernel that the program has registered is not called"
     except (RuntimeError, TypeError, AssertionError, NotImplementedError, AttributeError) as error:
         sentence = str(error).splitlines()[0]
         if expected is None:
@@ -115,10 +153,11 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
             REFUSED & set(kinds)
             or len({kind == "half" for kind in kinds}) > 1  # nothing is promoted
             or "meta" in kinds
-            or (call.writes and {"expanded", "negated", "zero", "jagged"} & set(kinds))
+            or (call.writes and {"expanded", "negated", "jagged", *ZERO} & set(kinds))
             or (call.writes and mode is not torch.no_grad and (requires_grad or "parameter" in kinds))
         )
-        assert due and sentence.startswith("my"), f"{kinds}: ATen takes it; {error}"
+        of_torch = "ZeroTensors are immutable" in sentence or "Named tensors are currently unsupported" in sentence
+        assert due and (of_torch or sentence.startswith("my")), f"{kinds}: ATen takes it; {error}"
         COUNTS["refused with a sentence"] += 1
         return
     if expected is None:

@@ -6,23 +6,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <stdexcept>
 #include <string>
 
 #include "../settings.h"
 
 namespace elementwise::cpu {
 
-// Whether <LIBRARY>_HUGEPAGES leaves the hint on: it is 1, 0 or not set, and anything else is a std::runtime_error.
 inline bool wants_huge_pages() {
-  static const bool wanted = [] {
-    const char* const value = setting("HUGEPAGES");
-    if (value && std::strcmp(value, "0") == 0) return false;
-    if (value && *value && std::strcmp(value, "1") != 0)
-      throw std::runtime_error(kLibrary + (": " + setting_name("HUGEPAGES")) + " must be 0 or 1, got " + value);
-    return true;
-  }();
+  static const bool wanted = is_on("HUGEPAGES");
   return wanted;
 }
 

@@ -97,6 +97,7 @@ inline void check_written(
     ins.operands[k].data = const_cast<void*>(ins.tensors[k]->const_data_ptr());
   for (size_t k = 0; k < outs.operands.size(); k++) {
     const Operand& out = outs.operands[k];
+    contract::check_in_storage(op, out);
     contract::check_not_self_overlapping(op, out);
     for (size_t j = k + 1; j < outs.operands.size(); j++) contract::check_apart(op, out, outs.operands[j]);
     for (const Operand& x : ins.operands) contract::check_apart(op, out, x);

@@ -9,11 +9,15 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../contract.h"
+#include "../kernels_of_library.h"
 #include "../tensor.h"
 
 namespace elementwise::python {
@@ -32,13 +36,15 @@ struct Torch {
   };
   // Functions of torch, each of which may be null.
   struct {
-    bool (*is_neg)(AtenTensorHandle tensor);
     bool (*requires_grad)(const void* implementation); // of a tensor
     int64_t (*function_modes)();                       // how many
     bool (*has_callbacks)();                           // of a profiler
     void (*bump_version)(AtenTensorHandle tensor);
     void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // as `tensor.data = value` does
     PyObject* (*wrap)(AtenTensorHandle tensor);                        // moves from it
+    // Of the dispatcher's entry for an operator: whether a kernel is registered for a key, and the one that is called.
+    bool (*has_kernel)(const void* entry, uint16_t key);
+    const void* (*kernel)(const void* entry, uint16_t key);
     // Of the stable ABI from torch 2.14 on. Objects and types are PyObject*.
     AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor);
     AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
@@ -46,9 +52,10 @@ struct Torch {
   std::string dispatch_keys;   // the symbol of the thread's own, or nothing
   DispatchKeys inference_mode; // what they are in it
   size_t implementation;       // where in an object the address of its tensor's implementation is, or 0
+  size_t keys;                 // where in an implementation its dispatch keys are, or 0
   std::vector<Question> of_keys, others;
   PyObject *Tensor, *Parameter;
-  PyObject *autocasts, *is_inference_mode_enabled; // functions
+  PyObject *autocasts, *is_inference_mode_enabled, *keys_of_tensor, *dispatch; // functions
 };
 
 inline Torch& torch() {
@@ -149,12 +156,14 @@ inline Object object_of(OwnTensor tensor) {
   return Object(static_cast<PyObject*>(object));
 }
 
-// Returns whether it worked, and if not, Python has set an error.
-inline bool set_data(PyObject* object, OwnTensor value) {
-  if (!torch().in_c.set_data) return PyObject_SetAttrString(object, "data", object_of(std::move(value)).get()) == 0;
-  OwnTensor own;
-  torch().in_c.set_data(tensor_of(object, own).get(), value.get());
-  return true;
+// Does what `object.data = value` does. Where torch's function throws, Python finds torch's words for it.
+inline void set_data(PyObject* object, OwnTensor value) {
+  if (torch().in_c.set_data) try {
+      OwnTensor own;
+      return torch().in_c.set_data(tensor_of(object, own).get(), value.get());
+    } catch (const std::exception&) {
+    }
+  if (PyObject_SetAttrString(object, "data", object_of(std::move(value)).get())) throw ErrorInPython();
 }
 
 inline bool requires_grad(PyObject* object, Tensor tensor) {
@@ -162,22 +171,98 @@ inline bool requires_grad(PyObject* object, Tensor tensor) {
   return Object(PyObject_GetAttrString(object, "requires_grad")).get() != Py_False;
 }
 
-inline bool is_negated(PyObject* object, Tensor tensor) {
-  if (torch().in_c.is_neg) return torch().in_c.is_neg(tensor.get());
-  return Object(PyObject_CallMethod(object, "is_neg", nullptr)).get() != Py_False;
+// What a call on a tensor dispatches to, as a set of bits.
+inline uint64_t keys_of(PyObject* object, Tensor tensor) {
+  if (torch().keys) return *reinterpret_cast<const uint64_t*>(*reinterpret_cast<char**>(tensor.get()) + torch().keys);
+  const Object keys(PyObject_CallFunctionObjArgs(torch().keys_of_tensor, object, nullptr));
+  return PyLong_AsUnsignedLongLong(Object(PyObject_CallMethod(keys.get(), "raw_repr", nullptr)).get());
 }
 
 inline PyObject* kept(nanobind::handle object) {
   return object.is_none() ? nullptr : object.inc_ref().ptr();
 }
 
-// Looks into a tensor for the address of the implementation, which it tells as `_cdata`.
-inline size_t find_implementation(const nanobind::handle tensor) {
-  const auto* const words = reinterpret_cast<const uintptr_t*>(tensor.ptr());
-  const auto size = nanobind::cast<size_t>(tensor.type().attr("__basicsize__"));
-  const auto* const end = words + size / sizeof(*words);
-  const auto* const found = std::find(words, end, nanobind::cast<uintptr_t>(tensor.attr("_cdata")));
-  return found == end ? 0 : (found - words) * sizeof(*words);
+// Where, in bytes, a value is among so many words; or 0.
+inline size_t find(uint64_t value, const void* words, size_t count) {
+  const auto* const begin = static_cast<const uint64_t*>(words);
+  const auto* const found = std::find(begin, begin + count, value);
+  return found == begin + count ? 0 : (found - begin) * sizeof(value);
+}
+
+// A kernel of this library, and when it is what torch's dispatcher would call in the end, and nothing before it that
+// matters: for tensors that are nothing but memory, as long as no one registers another kernel of the operator.
+class PlainKernel {
+ public:
+  explicit PlainKernel(const KernelOfLibrary& kernel) : kernel(kernel), name_(kernel.signature.qualified(kernel.form)) {
+    namespace nb = nanobind;
+    std::string device = contract::device_name({{}, 0, nullptr, nullptr, 0, 0, kernel.device_type, -1});
+    for (char& letter : device) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    const nb::object found = nb::borrow(torch().dispatch)(name_, device);
+    if (found.is_none()) return;
+    most_ = nb::cast<uint64_t>(found[0]);
+    least_ = nb::cast<uint64_t>(found[1]);
+    const nb::dict keys = found[3];
+    for (size_t i = 0; i < keys_.size(); i++) {
+      keys_[i].name = nb::cast<std::string>(keys.keys()[i]);
+      keys_[i].key = nb::cast<uint16_t>(keys.values()[i]);
+    }
+    if (!torch().in_c.has_kernel || !torch().in_c.kernel) return;
+    // pybind11 has the address of a c10::OperatorHandle after what each object begins with; that has that of the entry.
+    const nb::handle object(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    const auto* const handle =
+        reinterpret_cast<const char*>(nb::object(found[2]).ptr()) + nb::cast<size_t>(object.attr("__basicsize__"));
+    entry_ = **reinterpret_cast<const void* const* const*>(handle);
+    note(device);
+  }
+
+  const KernelOfLibrary& kernel;
+
+  // Whether it is for tensors which have these keys together, and those in common. Tensors that were made in inference
+  // mode lack those of autograd.
+  bool takes(uint64_t together, uint64_t common) const {
+    return !(together & ~most_) && (common & least_) == least_;
+  }
+  // Whether there is a tensor among them which autograd sees.
+  bool is_differentiable(uint64_t together) const {
+    return together != least_;
+  }
+
+  // The kernel that the dispatcher has now for a key is this library's.
+  void note(const std::string& key) {
+    for (Key& one : keys_)
+      if (entry_ && one.name == key && torch().in_c.has_kernel(entry_, one.key))
+        one.kernel = torch().in_c.kernel(entry_, one.key);
+  }
+
+  bool is_registered() const {
+    if (!entry_) return true; // not known
+    for (const Key& one : keys_)
+      if (one.kernel ? torch().in_c.kernel(entry_, one.key) != one.kernel : torch().in_c.has_kernel(entry_, one.key))
+        return false;
+    return true;
+  }
+
+  bool is_of(const std::string& name) const {
+    return name_ == name;
+  }
+
+ private:
+  struct Key {
+    std::string name;
+    uint16_t key = 0;
+    const void* kernel = nullptr; // this library's, or null if it has none
+  };
+
+  std::string name_;
+  uint64_t most_ = 0, least_ = 1; // no tensor
+  const void* entry_ = nullptr;
+  std::array<Key, 5> keys_;
+};
+
+// In the order of kernels_of_library().
+inline std::vector<PlainKernel>& plain_kernels() {
+  static std::vector<PlainKernel> all;
+  return all;
 }
 
 inline void define_questions(nanobind::module_& m) {
@@ -188,7 +273,6 @@ inline void define_questions(nanobind::module_& m) {
     const auto address = [&known](auto& of, const char* name) {
       of = reinterpret_cast<std::remove_reference_t<decltype(of)>>(nb::cast<uintptr_t>(known.attr(name)));
     };
-    address(set.in_c.is_neg, "is_neg");
     address(set.in_c.requires_grad, "requires_grad");
     address(set.in_c.function_modes, "function_modes");
     address(set.in_c.has_callbacks, "has_callbacks");
@@ -197,10 +281,18 @@ inline void define_questions(nanobind::module_& m) {
     address(set.in_c.wrap, "wrap");
     address(set.in_c.from_object, "from_object");
     address(set.in_c.to_object, "to_object");
+    address(set.in_c.has_kernel, "has_kernel");
+    address(set.in_c.kernel, "kernel");
     if (set.in_c.bump_version) bumps_version = bump_version;
     set.dispatch_keys = nb::cast<std::string>(known.attr("dispatch_keys"));
-    if (const nb::object example = known.attr("example"); !example.is_none())
-      set.implementation = find_implementation(example);
+    if (const nb::object example = known.attr("example"); !example.is_none()) {
+      const auto address = nb::cast<uintptr_t>(example.attr("_cdata"));
+      const auto size = nb::cast<size_t>(example.type().attr("__basicsize__"));
+      set.implementation = find(address, example.ptr(), size / sizeof(address));
+      constexpr size_t kWords = 24; // an implementation has more
+      set.keys =
+          find(nb::cast<uint64_t>(known.attr("keys_of_example")), reinterpret_cast<const void*>(address), kWords);
+    }
     const auto ask = [&known](std::vector<Torch::Question>& questions, const char* name) {
       for (const nb::handle question : known.attr(name)) {
         const nb::object object = question[0], key = question[1];
@@ -214,7 +306,15 @@ inline void define_questions(nanobind::module_& m) {
     set.Parameter = kept(parameter);
     set.autocasts = kept(known.attr("autocasts"));
     set.is_inference_mode_enabled = kept(known.attr("is_inference_mode_enabled"));
+    set.keys_of_tensor = kept(known.attr("dispatch_keys_of"));
+    set.dispatch = kept(known.attr("dispatch"));
+    for (const KernelOfLibrary& kernel : kernels_of_library()) plain_kernels().emplace_back(kernel);
     return (set.implementation || set.in_c.from_object) && (set.in_c.wrap || set.in_c.to_object);
+  });
+  // The kernel that was registered last for an operator and a dispatch key is this library's.
+  m.def("note_kernel", [](const std::string& op, const std::string& key) {
+    for (PlainKernel& kernel : plain_kernels())
+      if (kernel.is_of(op)) kernel.note(key);
   });
   // Called before inference mode, and in it: notes what that changes, whatever else is on.
   m.def("note_inference_mode", [] {

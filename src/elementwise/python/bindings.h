@@ -16,6 +16,7 @@
 #include "../derivatives.h"
 #include "../overlap.h"
 #include "../register_once.h"
+#include "../settings.h"
 #include "ask_torch.h"
 #include "fast_path.h"
 #include "reads.h"
@@ -32,7 +33,9 @@ void define_module(nanobind::module_& m) {
   m.def("check_settings", [] {
     cpu::isa();
     cpu::wants_huge_pages();
+    is_on("FAST_PATH");
   });
+  m.def("wants_fast_path", [] { return is_on("FAST_PATH"); });
   // Python may import its files again, and the dispatcher keeps what the first ones registered.
   m.def("registered_from_python", [] {
     static std::atomic<bool> registered = false;

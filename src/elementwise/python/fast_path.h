@@ -1,8 +1,9 @@
 // The fast path of a small call: a C function of Python that takes it straight to the kernel of an operator.
 //
-// That is past the dispatcher, and only where nothing observes the call: its tensors are plain, and there is no
-// transform, mode, tracing, profiler or autocast. Every other call is left to a function in Python, `otherwise`, which
-// is given all arguments by position. What goes wrong here is left to it too, so nothing here has an error message.
+// That is past the dispatcher, and only where nothing observes the call: its tensors are plain, the kernels that torch
+// would call are this library's, and there is no transform, mode, tracing, profiler or autocast. Every other call is
+// left to a function in Python, `otherwise`, which is given all arguments by position. If asking fails, that is left to
+// it too. Once the kernel is called, its errors are those of the call, which must not be made a second time.
 //
 // By CPython's limited API and not by nanobind, one of whose functions takes 0.1 us longer to call (measured).
 #pragma once
@@ -11,18 +12,16 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "../kernels_of_library.h"
 #include "ask_torch.h"
 
 namespace elementwise::python {
-
-// An error of a hook of the program, which is not called again.
-struct ErrorOfProgram {};
 
 // Releases the interpreter's lock, if that is worth its time.
 class WithoutLock {
@@ -41,27 +40,42 @@ class WithoutLock {
 class Stack {
  public:
   // `out` is a tensor, or None. Throws if one does not fit an argument.
-  Stack(const Signature& signature, PyObject* const* args, PyObject* out) {
+  void push(const Signature& signature, PyObject* const* args, PyObject* out) {
     for (int i = 0; i < signature.count; i++) push(signature.arguments[i].kind, args[i]);
     if (out != Py_None) push(Kind::tensor, out);
   }
 
-  int32_t device_type() const {
-    return device_type_;
+  // Asked of each tensor before anything else, which many a kind of tensor does not answer.
+  bool is_for(const PlainKernel& kernel) const {
+    return kernel.takes(keys_together_, keys_in_common_);
   }
-  int64_t numel() const {
-    return numel_; // of the largest
-  }
-  // Are all tensors what their metadata says, in memory? Not those that are sparse, functional, lazily negated, of
-  // torch._efficientzerotensor, or without elements, of which these and others have no memory.
-  bool is_plain() const {
-    return is_plain_;
-  }
-  bool requires_grad() const {
-    return requires_grad_; // where that counts
+  bool requires_grad(const PlainKernel& kernel) const {
+    return requires_grad_ && kernel.is_differentiable(keys_together_);
   }
 
-  // Replaces the arguments by the results.
+  // Finds how many elements are computed: those of the shape that the tensors are broadcast to.
+  int64_t measure(const KernelOfLibrary& kernel) {
+    if (!kernel.broadcasts) {
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor(0), &numel_));
+      return numel_;
+    }
+    int64_t sizes[kMaxDims], dims = 0;
+    for (int i = 0; i < tensors_count_; i++) {
+      int64_t dim, *own;
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor(i), &dim));
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor(i), &own));
+      own += dim;
+      dim = std::min<int64_t>(dim, kMaxDims);
+      while (dims < dim) sizes[dims++] = 1;
+      for (int64_t d = 0; d < dim; d++)
+        if (own[-1 - d] != 1) sizes[d] = own[-1 - d];
+    }
+    numel_ = 1;
+    for (int64_t d = 0; d < dims; d++) numel_ *= sizes[d];
+    return numel_;
+  }
+
+  // Replaces the arguments by the results, once it was measured.
   void run(const KernelOfLibrary& kernel) {
     const bool is_long = numel_ > kLong;
     if (is_long) own_tensors();
@@ -100,24 +114,22 @@ class Stack {
 
   AtenTensorHandle push_tensor(PyObject* x) {
     const Tensor tensor = tensor_of(x, own_[tensors_count_++]);
-    int32_t layout, device_type;
-    int64_t numel;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(tensor.get(), &layout));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor.get(), &numel));
-    is_plain_ = is_plain_ && layout == aoti_torch_layout_strided() && tensor.data() && !is_negated(x, tensor);
+    const uint64_t keys = keys_of(x, tensor);
+    keys_together_ |= keys;
+    keys_in_common_ &= keys;
     requires_grad_ = requires_grad_ || (is_grad_enabled_ && python::requires_grad(x, tensor));
-    numel_ = std::max(numel_, numel);
-    if (tensors_count_ == 1) device_type_ = device_type; // the kernel compares them
     return tensor.get();
+  }
+
+  AtenTensorHandle tensor(int i) const {
+    return torch::stable::detail::to<AtenTensorHandle>(*of_tensors_[i]);
   }
 
   // While this does not hold the lock, other threads may give an object another tensor (torch.utils.swap_tensors).
   void own_tensors() {
     for (int i = 0; i < tensors_count_; i++) {
       AtenTensorHandle own;
-      TORCH_ERROR_CODE_CHECK(
-          aoti_torch_new_tensor_handle(torch::stable::detail::to<AtenTensorHandle>(*of_tensors_[i]), &own));
+      TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor(i), &own));
       own_[i] = OwnTensor(own);
       *of_tensors_[i] = torch::stable::detail::from(own);
     }
@@ -129,14 +141,16 @@ class Stack {
   StableIValue* of_tensors_[kMaxOperands]; // where among these
   int count_ = 0, tensors_count_ = 0, optional_count_ = 0;
   OwnTensor own_[kMaxOperands];
-  bool is_plain_ = true;
+  uint64_t keys_together_ = 0, keys_in_common_ = ~uint64_t{0};
   const bool is_grad_enabled_ = aoti_torch_grad_mode_is_enabled();
   bool requires_grad_ = false;
-  int32_t device_type_ = -1;
   int64_t numel_ = 0;
 };
 
-using Kernels = std::vector<const KernelOfLibrary*>; // one for each kind of device
+using Kernels = std::vector<const PlainKernel*>; // one for each kind of device
+
+// How many calls came to a kernel this way, for the tests.
+inline std::atomic<int64_t> calls_past_dispatcher = 0;
 
 // One declaration of an operator.
 struct FastPath {
@@ -148,19 +162,37 @@ struct FastPath {
 
   // Returns null, without an error, where this path does not take the call.
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
-    if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
-    Stack stack(*signature, args, out);
-    if (!stack.is_plain() || (asks_autocast && autocasts())) return nullptr;
-    const Kernels& kernels = out == Py_None ? without_out : with_out;
-    const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&stack](const KernelOfLibrary* one) {
-      return one->device_type == stack.device_type();
-    });
-    if (kernel == kernels.end()) return nullptr;
-    if (!stack.requires_grad()) return run(**kernel, stack, out);
-    if (out != Py_None || is_below_autograd()) return nullptr;
-    if (aten && stack.numel() <= kMostComputedTwice && (asks_autocast || !autocasts()))
-      return record_by_aten(**kernel, stack, args);
-    return recorder ? record(Object(run(**kernel, stack, out)), args) : nullptr;
+    Stack stack;
+    const KernelOfLibrary* kernel;
+    bool records, by_aten;
+    try {
+      if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
+      stack.push(*signature, args, out);
+      const Kernels& kernels = out == Py_None ? without_out : with_out;
+      const auto found =
+          std::find_if(kernels.begin(), kernels.end(), [&stack](const PlainKernel* one) { return stack.is_for(*one); });
+      if (found == kernels.end() || !(*found)->is_registered() || (asks_autocast && autocasts())) return nullptr;
+      kernel = &(*found)->kernel;
+      records = stack.requires_grad(**found);
+      by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts());
+      if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
+    } catch (const std::exception&) {
+      PyErr_Clear(); // `otherwise` finds what it was, and says it
+      return nullptr;
+    }
+    // Without the GIL a count may be lost.
+    calls_past_dispatcher.store(calls_past_dispatcher.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    try {
+      if (by_aten) return record_by_aten(*kernel, stack, args);
+      Object value = run(*kernel, stack, out);
+      return records ? record(value, args) : value.release();
+    } catch (const ErrorInPython&) {
+    } catch (const std::bad_alloc&) {
+      PyErr_NoMemory();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
   }
 
  private:
@@ -184,13 +216,15 @@ struct FastPath {
     }
   }
 
-  PyObject* run(const KernelOfLibrary& kernel, Stack& stack, PyObject* out) const {
+  Object run(const KernelOfLibrary& kernel, Stack& stack, PyObject* out) const {
     stack.run(kernel);
-    if (!(kernel.form & functional)) return Py_NewRef(returns ? out : Py_None);
-    if (kernel.results == 1) return object_of(stack.result(0)).release();
-    Object results(PyTuple_New(kernel.results));
-    for (int k = 0; k < kernel.results; k++) PyTuple_SetItem(results.get(), k, object_of(stack.result(k)).release());
-    return results.release();
+    if (!(kernel.form & functional)) return Object(Py_NewRef(returns ? out : Py_None));
+    OwnTensor results[kMaxOperands];
+    for (int k = 0; k < kernel.results; k++) results[k] = stack.result(k);
+    if (kernel.results == 1) return object_of(std::move(results[0]));
+    Object all(PyTuple_New(kernel.results));
+    for (int k = 0; k < kernel.results; k++) PyTuple_SetItem(all.get(), k, object_of(std::move(results[k])).release());
+    return all;
   }
 
   // The kernel's values with the node of ATen's operator: what that has computed gets the memory in which the kernel
@@ -201,12 +235,9 @@ struct FastPath {
     const Object tensors(PyTuple_New(signature->tensors));
     for (int i = 0, k = 0; i < signature->count; i++)
       if (signature->arguments[i].is_tensor()) PyTuple_SetItem(tensors.get(), k++, Py_NewRef(args[i]));
-    PyObject* const result = PyObject_Call(aten, tensors.get(), nullptr); // this calls the hooks of the program
-    if (!result || !set_data(result, std::move(value))) {
-      Py_XDECREF(result);
-      throw ErrorOfProgram();
-    }
-    return result;
+    Object result(PyObject_Call(aten, tensors.get(), nullptr)); // this calls the hooks of the program
+    set_data(result.get(), std::move(value));
+    return result.release();
   }
 
   // Above it, to compute twice takes longer than a node in Python (measured).
@@ -216,11 +247,9 @@ struct FastPath {
   PyObject* record(const Object& value, PyObject* const* args) const {
     const Object given(PyTuple_New(1 + signature->count));
     const bool is_one = !PyTuple_Check(value.get());
-    PyTuple_SetItem(given.get(), 0, is_one ? PyTuple_Pack(1, value.get()) : Py_NewRef(value.get()));
+    PyTuple_SetItem(given.get(), 0, is_one ? Object(PyTuple_Pack(1, value.get())).release() : Py_NewRef(value.get()));
     for (int i = 0; i < signature->count; i++) PyTuple_SetItem(given.get(), 1 + i, Py_NewRef(args[i]));
-    PyObject* const result = PyObject_Call(recorder, given.get(), nullptr); // this calls the hooks of the program
-    if (!result) throw ErrorOfProgram();
-    return result;
+    return Object(PyObject_Call(recorder, given.get(), nullptr)).release(); // this calls the hooks of the program
   }
 };
 
@@ -242,15 +271,12 @@ class Function {
 
   PyObject* call(PyObject* positional, PyObject* by_name) const {
     PyObject* bound[kMostParameters];
-    if (!bind(positional, by_name, bound)) return PyObject_Call(refuse, positional, by_name);
-    try {
-      PyObject* const out = has_out ? bound[parameters.size() - 1] : Py_None;
-      for (const FastPath& path : paths)
-        if (PyObject* const result = path.call(bound + leading, out, leading == 0)) return result;
-    } catch (const ErrorOfProgram&) {
-      return nullptr;
-    } catch (const std::exception&) {
-      PyErr_Clear(); // `otherwise` finds what it was, and says it
+    if (!bind(positional, by_name, bound))
+      return PyErr_Occurred() ? nullptr : PyObject_Call(refuse, positional, by_name);
+    PyObject* const out = has_out ? bound[parameters.size() - 1] : Py_None;
+    for (const FastPath& path : paths) {
+      PyObject* const result = path.call(bound + leading, out, leading == 0);
+      if (result || PyErr_Occurred()) return result;
     }
     PyObject* const all = PyTuple_New(static_cast<Py_ssize_t>(parameters.size()));
     for (size_t i = 0; all && i < parameters.size(); i++)
@@ -267,12 +293,25 @@ class Function {
     for (size_t i = 0; i < count; i++) bound[i] = PyTuple_GetItem(positional, static_cast<Py_ssize_t>(i));
     Py_ssize_t found = 0;
     for (size_t i = count; i < parameters.size(); i++) {
-      PyObject* const given = by_name ? PyDict_GetItemWithError(by_name, parameters[i].name) : nullptr;
+      PyObject* const given = by_name ? argument(by_name, parameters[i].name) : nullptr;
+      if (!given && PyErr_Occurred()) return false;
       found += given != nullptr;
       bound[i] = given ? given : parameters[i].preset;
       if (!bound[i]) return false;
     }
     return !by_name || found == PyDict_Size(by_name); // no name is unknown, or given twice
+  }
+
+  // As Python finds it. What derives from `str` may have another hash than its text.
+  static PyObject* argument(PyObject* by_name, PyObject* name) {
+    PyObject* const given = PyDict_GetItemWithError(by_name, name);
+    if (given || PyErr_Occurred()) return given;
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(by_name, &at, &key, &value);)
+      if (!PyUnicode_CheckExact(key))
+        if (const int is_equal = PyObject_RichCompareBool(name, key, Py_EQ); is_equal)
+          return is_equal > 0 ? value : nullptr;
+    return nullptr;
   }
 };
 
@@ -290,14 +329,16 @@ inline nanobind::object object_of(Function* function) {
 
 inline Kernels kernels_of(const std::string& declaration, unsigned forms) {
   Kernels found;
-  for (const KernelOfLibrary& kernel : kernels_of_library())
-    if (kernel.signature.declaration == declaration && (kernel.form == (kernel.form & forms))) found.push_back(&kernel);
+  for (const PlainKernel& one : plain_kernels())
+    if (one.kernel.signature.declaration == declaration && (one.kernel.form == (one.kernel.form & forms)))
+      found.push_back(&one);
   return found;
 }
 
 inline void define_fast_path(nanobind::module_& m) {
   namespace nb = nanobind;
   using namespace nb::literals;
+  m.def("calls_past_dispatcher", [] { return calls_past_dispatcher.load(); });
   // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `paths` are
   // those of _layer/fast_path.py.
   m.def(
@@ -319,7 +360,7 @@ inline void define_fast_path(nanobind::module_& m) {
           const Kernels all = kernels_of(declaration, functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
           function->paths.push_back(
-              {&all[0]->signature, kernels_of(declaration, returns ? functional : updating),
+              {&all[0]->kernel.signature, kernels_of(declaration, returns ? functional : updating),
                kernels_of(declaration, writing), returns, kept(path.attr("aten")), kept(path.attr("recorder"))});
         }
         return object_of(function);

@@ -1,0 +1,466 @@
+"""Past the dispatcher a call does what it does through it: for any kind of tensor, and whatever else is registered."""
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from calls import CALLS, RETURNING, WRITES
+from conftest import HAS_GIL, each
+from forked import python, together
+from torch._C import _dispatch_keys
+from torch._subclasses import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
+
+import muladd_nb
+from muladd_nb import _C
+from muladd_nb._layer import torch_private
+
+ops = torch.ops.muladd_nb
+IN_CPP = [path for path in torch_private.names if path.startswith("libtorch:")]  # none, where C++ is not asked
+TAKEN = [call for call in CALLS if not (call.form.tensor_numbers or call.returns_out)]
+
+
+@pytest.fixture
+def taken():
+    """Return how many calls went past the dispatcher since this was asked last."""
+    if not _C.wants_fast_path():
+        pytest.skip("the fast path is off")
+    before = [_C.calls_past_dispatcher()]
+
+    def count():
+        before.append(_C.calls_past_dispatcher())
+        return before[-1] - before[-2]
+
+    return count
+
+
+@each(TAKEN)
+def test_a_plain_call_is_taken(device, call, taken):
+    a, b, c, out = (torch.randn(3, device=device) for _ in range(4))
+    for x in a, b[1:], torch.nn.Parameter(c):
+        with torch.no_grad():
+            call(x, out=x if call.writes else None)
+        assert taken() == 1
+    with torch.inference_mode():  # where the dispatcher comes to the kernel without a step through Python
+        call(a.clone(), b, c, out=out.clone())
+    assert taken() == (call.is_public or call.writes)
+    if not call.writes:
+        call(a.requires_grad_(), b, c)
+        assert taken() == 1
+
+
+# ---- Kinds of tensors, by the dispatch keys that they have and a dense tensor has not
+
+
+@dataclass
+class Kind:
+    """A tensor made of four numbers; `read` makes a dense one of it again."""
+
+    make: Callable
+    keys: tuple = ()
+    read: Callable = lambda x: x
+
+
+def escaped(transform):
+    kept = []
+
+    def keep(x):
+        kept.append(x)
+        return x.sum()
+
+    return lambda x: (transform(keep)(x.expand(2, 4)), kept.pop())[1]
+
+
+def fake(x):
+    return FakeTensorMode(allow_non_fake_inputs=True).from_tensor(x)
+
+
+def without_memory(x):
+    storage = torch._C._construct_storage_from_data_pointer(0, torch.device("cpu"), 64)
+    return torch.empty(0, dtype=x.dtype).set_(storage, 2, x.shape)
+
+
+def nothing(x):
+    return None
+
+
+KINDS = {
+    "dense": Kind(lambda x: x),
+    "parameter": Kind(torch.nn.Parameter),
+    "made in inference mode": Kind(torch.inference_mode(lambda x: x.clone())),
+    "negative": Kind(lambda x: torch._neg_view(-x), ("Negative",)),
+    "view of a negative": Kind(lambda x: torch._neg_view(-x.repeat(2))[4:], ("Negative",)),
+    "conjugate": Kind(lambda x: torch.complex(x, x).conj(), ("Conjugate",)),
+    "zero": Kind(lambda x: torch._efficientzerotensor(4), ("ZeroTensor",)),
+    "view of a zero": Kind(lambda x: torch._efficientzerotensor(9)[5:], ("ZeroTensor",)),
+    "column of a zero": Kind(lambda x: torch._efficientzerotensor((4, 3)).t()[1], ("ZeroTensor",)),
+    "sparse": Kind(torch.Tensor.to_sparse, ("Sparse",), torch.Tensor.to_dense),
+    "rows": Kind(lambda x: x.view(2, 2).to_sparse_csr(), ("SparseCsr",), torch.Tensor.to_dense),
+    "strided nested": Kind(
+        lambda x: torch.nested.nested_tensor([x, x[:1]], layout=torch.strided), ("NestedTensor",), torch.Tensor.values
+    ),
+    "jagged": Kind(
+        lambda x: torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 1, 4])),
+        ("Python", "PythonTLSSnapshot"),
+        torch.Tensor.values,
+    ),
+    "quantized": Kind(
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), ("Quantized",), torch.Tensor.dequantize
+    ),
+    "mkldnn": Kind(torch.Tensor.to_mkldnn, (), torch.Tensor.to_dense),
+    "functional": Kind(torch._to_functional_tensor, ("Functionalize",), torch._from_functional_tensor),
+    "of vmap": Kind(escaped(torch.vmap), ("FuncTorchBatched",), nothing),
+    "of grad": Kind(escaped(torch.func.grad), ("FuncTorchGradWrapper",), nothing),
+    "meta": Kind(lambda x: x.to("meta"), ("Meta",), nothing),
+    "fake": Kind(fake, ("Python", "PythonTLSSnapshot"), nothing),
+    "wrapper": Kind(lambda x: TwoTensor(x, x + 1), ("Python", "PythonTLSSnapshot"), lambda x: getattr(x, "b", x)),
+    "named": Kind(lambda x: x.refine_names("N"), ("Named",), lambda x: x.rename(None)),
+}
+if not hasattr(torch.Tensor, "refine_names"):  # torch has none any more
+    del KINDS["named"]
+# Those without a tensor in a process of its own: of other devices, of a thread and not of a tensor, and of no tensor.
+NOT_MADE = {
+    *("Undefined", "Dense", "BackendSelect", "PythonDispatcher", "PreDispatch", "AutogradOther", "Autograd"),
+    *("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
+    *("CompositeImplicitAutogradNestedTensor", "FuncTorchBatchedDecomposition", "FuncTorchVmapMode"),
+    *("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "AutogradNestedTensor"),
+    *("AutogradFunctionality", "ADInplaceOrView"),  # which a dense tensor has
+}
+
+
+def test_there_is_a_tensor_for_every_dispatch_key():
+    """Also on a torch that has another one: then this says to make one."""
+    of_devices = {key.removeprefix("StartOf").removesuffix("Backends") for key in torch._C.DispatchKey.__members__}
+    keys = {
+        key
+        for key in torch._C.DispatchKey.__members__
+        if not key.startswith(("StartOf", "EndOf", "Autocast"))
+        and not any(key.startswith(kind) and key != kind for kind in of_devices - {"Dense", "AutogradFunctionality"})
+        and not key.startswith("Autograd")
+    }
+    devices = {key.removeprefix("Sparse") for key in torch._C.DispatchKey.__members__ if key.startswith("Sparse")}
+    made = {key for kind in KINDS.values() for key in kind.keys}
+    assert keys - devices - made - NOT_MADE == set()
+
+
+def outcome(function, tensors, kind):
+    """What there is to see of a call: its result, or an error."""
+    try:
+        result = function(*tensors)
+        return type(result), getattr(result, "names", None), kind.read(result) if result is not None else None
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        return error
+
+
+@pytest.mark.parametrize("place", ["every", "first", "last"])
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_any_kind_of_tensor_is_as_for_aten(name, place):
+    for call in TAKEN:
+        compare(KINDS[name], call, place, (2, 2) if name == "rows" else (4,))
+
+
+def compare(kind, call, place, shape):
+    count = len(call.names) + call.writes
+    places = {"every": range(count), "first": [0], "last": [count - 1]}[place]
+
+    def tensors():
+        dense = [torch.tensor([1.0, 2.0, 3.0, 4.0]) / (k + 1) for k in range(count)]
+        made = [kind.make(x) if k in places else x.view(shape) for k, x in enumerate(dense)]
+        for k in places:
+            assert all(key in str(_dispatch_keys(made[k])) for key in kind.keys)
+        return made
+
+    def aten(*x):
+        return x[-1].copy_(call.expected(*x[:-1])) if call.writes else call.expected(*x)
+
+    def ours(*x):
+        result = call(*x[: len(call.names)], out=x[-1])
+        return x[-1] if call.writes else result
+
+    with torch.no_grad():
+        expected = outcome(aten, tensors(), kind)
+        got = outcome(ours, tensors(), kind)
+    if isinstance(got, Exception):
+        sentence = str(got).splitlines()[0]
+        # torch functionalizes no operator but its own that writes, outside of torch.func and torch.compile, and knows
+        # names for its own alone.
+        torchs = "non-ATen" in sentence or "Named tensors are currently unsupported" in sentence
+        ours = torchs or (sentence.startswith("my") and ": " in sentence)
+        assert ours or isinstance(expected, Exception), f"{call}: ATen takes it, we say: {sentence}"
+        assert "INTERNAL ASSERT" not in sentence
+        return
+    assert not isinstance(expected, Exception), f"{call}: ATen refuses it: {expected}"
+    assert got[:2] == expected[:2]
+    if got[2] is not None:
+        torch.testing.assert_close(got[2], expected[2])
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_zero_tensors_as_autograd_hands_them_out(write):
+    """The gradient by what a tangent does not depend on is one, and a part of it has the address null + offset."""
+    a, b = torch.rand(4, requires_grad=True), torch.rand(4)
+    tangent = torch.func.jvp(lambda x: x * b, (a,), (torch.ones(4),))[1]
+    (zero,) = torch.autograd.grad(tangent.sum(), a)
+    assert torch._is_zerotensor(zero)
+    for call in WRITES if write else RETURNING:
+        with torch.no_grad():
+            if write:
+                with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
+                    call(b[1:], out=zero[1:])
+            else:
+                torch.testing.assert_close(call(zero[1:], b[1:]), call.expected(zero[1:], b[1:]))
+
+
+def test_zero_tensors_in_a_backward_pass():
+    def f(mul, x):
+        return torch.cat([mul(x[:2], x[:2]), mul(x[2:], x[2:])])
+
+    def gradient(mul):
+        x = torch.arange(1.0, 6.0, requires_grad=True)
+        (value, tangent) = torch.func.jvp(lambda x: f(mul, x), (x,), (torch.ones(5),))
+        return torch.autograd.grad(tangent[3:].sum() + value[:1].sum(), x)
+
+    torch.testing.assert_close(gradient(muladd_nb.mymul), gradient(torch.mul))
+
+
+@each([call for call in CALLS if not call.form.tensor_numbers])
+def test_memory_that_is_not_there_is_refused(call):
+    """However a tensor without it comes here: its storage says that it has bytes, and begins at null."""
+    count = len(call.names) + call.writes
+    for place in range(count):
+        x = [torch.ones(4) for _ in range(count)]
+        x[place] = without_memory(x[place])
+        name = [*call.names, "out"][place]
+        with pytest.raises(RuntimeError, match=rf"^my\S+: {name} must have memory"):
+            call(*x[: len(call.names)], out=x[-1])
+    assert call(*(without_memory(torch.ones(0)) for _ in call.names), out=torch.ones(0)) is not False  # needs none
+
+
+# ---- Other kernels
+
+
+@pytest.mark.parametrize("key", ["CPU", "AutogradCPU", "Autograd", "ADInplaceOrView", "BackendSelect"])
+@each(TAKEN)
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_kernels_that_a_program_registers_are_called(call, key, taken):
+    a, out = torch.ones(3), torch.ones(3)
+    args, kwargs = call.arguments(a, out=out)
+    seen = []
+
+    def kernel(*args, **kwargs):
+        seen.append(key)
+        return torch.full_like(a, 7.0) if call.form.kind == "functional" else None
+
+    before = call.form.op(*args, **kwargs)
+    library = torch.library.Library("muladd_nb", "IMPL")
+    try:
+        library.impl(call.form.op.name().partition("::")[2], kernel, key, allow_override=True)
+        taken()
+        result = call.function(*args, **kwargs)
+        assert seen == [key]
+        assert taken() == 0
+        if not call.writes:
+            assert result.eq(7).all()
+    finally:
+        library._destroy()
+    result = call.function(*args, **kwargs)
+    assert taken() == 1
+    if not call.writes:
+        assert torch.equal(result, before)
+
+
+def test_kernels_that_were_registered_before_the_import_are_called(tmp_path):
+    library = muladd_nb.library_path()
+    code = f"""
+import torch
+torch.ops.load_library({library!r})
+other = torch.library.Library("muladd_nb", "IMPL")
+other.impl("mymul", lambda a, b: torch.full_like(a, 7.0), "CPU", allow_override=True)
+import muladd_nb
+x = torch.ones(3)
+assert muladd_nb.mymul(x, x).eq(7).all() and torch.ops.muladd_nb.mymul(x, x).eq(7).all()
+assert muladd_nb.mymuladd(x, x, 0.5).eq(1.5).all()
+"""
+    status, stderr = python(code, tmp_path / "stderr")
+    assert status == 0, stderr
+
+
+def test_one_setting_turns_it_off(tmp_path):
+    code = """
+import os
+os.environ["MULADD_NB_FAST_PATH"] = "{}"
+import torch, muladd_nb
+x, out = torch.ones(3, requires_grad=True), torch.empty(3)
+y = muladd_nb.mymuladd(x, x, 0.5)
+y.sum().backward()
+with torch.no_grad():
+    muladd_nb.mymul(x, x, out=out)
+assert y.eq(1.5).all() and x.grad.eq(2).all() and out.eq(1).all() and out._version == 1
+print(muladd_nb._C.calls_past_dispatcher(), torch.ops.muladd_nb.mymul(out, out), file=__import__("sys").stderr)
+"""
+    codes = {tmp_path / value: code.format(value) for value in ("0", "1", "off")}
+    (off, said_off), (on, said_on), (bad, said_bad) = together(codes)
+    assert (off, on, bad) == (0, 0, 1)
+    assert said_off.startswith("0 tensor") and int(said_on.split()[0]) > 0
+    assert "ImportError: muladd_nb: MULADD_NB_FAST_PATH must be 0 or 1, got off" in said_bad
+
+
+# ---- What a call costs others
+
+
+@pytest.mark.skipif(not HAS_GIL, reason="there is no lock")
+@pytest.mark.parametrize("out", [False, True])
+def test_a_result_that_is_larger_than_every_input_is_computed_without_the_lock(out):
+    a, b, c = torch.rand(3000, 1), torch.rand(1, 3000), torch.rand(1, 1)
+    into = torch.empty(3000, 3000) if out else None
+    before, switch = [0], sys.getswitchinterval()
+    done = threading.Event()
+
+    def count():
+        while not done.is_set():
+            before[0] += 1
+            time.sleep(0)  # lets the other one go on
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    sys.setswitchinterval(1000)  # from here on, no thread runs unless this one lets it
+    try:
+        start = before[0]
+        muladd_nb.mymuladd(a, b, c, out=into)
+        counted = before[0] - start
+    finally:
+        sys.setswitchinterval(switch)
+        done.set()
+        thread.join()
+    assert counted > 0
+
+
+# ---- When torch throws
+
+THROWS = """
+import gc, sys
+import torch
+from lacking import import_without
+import_without("muladd_nb", {path!r}, instead="_ZSt17__throw_bad_allocv")
+import muladd_nb
+
+def held():  # of what was made since the objects that there were are frozen
+    gc.collect()
+    return sum(type(x) is torch.Tensor for x in gc.get_objects()), *map(sys.getrefcount, (a, b, c, out, w))
+
+a, b, c, out = (torch.full((3,), x) for x in (2.0, 3.0, 0.5, 0.0))
+w = torch.full((3,), 2.0, requires_grad=True)
+calls = dict(
+    plain=lambda: muladd_nb.mymul(a, b),
+    three=lambda: muladd_nb.mymuladd(a, b, c),
+    raw=lambda: torch.ops.muladd_nb.mymul(a, b),
+    out=lambda: muladd_nb.mymul(a, b, out=out),
+    by_aten=lambda: muladd_nb.mymul(w, b),
+    recorded=lambda: muladd_nb.mymuladd(w, b, c),
+)
+gc.freeze()
+for name, call in calls.items():
+    for turn in range(3):  # torch keeps what it makes at first
+        packed, version, before = [], out._version, held()
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(1) or x, lambda x: x):
+            try:
+                result = call()
+            except (MemoryError, RuntimeError) as error:
+                assert "bad_alloc" in str(error) or isinstance(error, MemoryError), error
+                result = None
+        assert result is None or result.eq(6.5 if name in ("three", "recorded") else 6).all(), (name, result)
+        saved = int(name in ("by_aten", "recorded"))
+        assert len(packed) == saved or (result is None and not packed), (name, packed)
+        assert out._version - version == (name == "out"), name
+        del result, packed
+    assert held() == before, (name, held(), before)
+"""
+
+
+# Each function of torch's C++ in turn, but for a variable of that name, and those that are asked as the package is
+# imported.
+THROWING = [path for path in IN_CPP if "OperatorEntry" not in path and not path.endswith(torch_private._KEYS)]
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=() if "Wrap" in path else pytest.mark.slow) for path in THROWING]
+)
+def test_nothing_is_done_twice_or_leaks_where_torch_throws(path, tmp_path):
+    status, stderr = python(THROWS.format(path=path), tmp_path / "stderr")
+    assert status == 0, stderr
+
+
+@pytest.mark.parametrize("returns", ["sparse", "an error"])
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_what_goes_wrong_while_aten_records_is_an_error_once(returns):
+    seen = []
+
+    def multiply(a, b):
+        seen.append(1)
+        if returns == "an error":
+            raise ValueError("of the program")
+        return torch.zeros(3).to_sparse()
+
+    x = torch.ones(3, requires_grad=True)
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("mul.Tensor", multiply, "CPU", allow_override=True)
+        counts = []
+        for _ in range(3):
+            gc.collect()
+            counts.append(sum(type(one) is torch.Tensor for one in gc.get_objects()))
+            with pytest.raises((RuntimeError, ValueError), match="incompatible tensor type|of the program"):
+                muladd_nb.mymul(x, x)
+    finally:
+        library._destroy()
+    assert len(seen) == 3
+    assert counts[1] == counts[2]
+
+
+# ---- Other things that C takes apart by itself
+
+
+def test_a_keyword_may_be_a_string_with_a_hash_of_its_own():
+    class Name(str):
+        def __hash__(self):
+            return 5
+
+    x, out = torch.full((3,), 2.0), torch.zeros(3)
+    assert muladd_nb.mymul(x, x, **{Name("out"): out}) is out
+    assert out.eq(4).all()
+    assert muladd_nb.mymuladd(x, **{Name("c"): 0.5, Name("b"): x}).eq(4.5).all()
+    for wrong in ("others", "a"):
+        with pytest.raises(TypeError, match=f"argument '?{wrong}"):
+            muladd_nb.mymul(x, x, **{Name(wrong): out})
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_was_made_in_inference_mode_may_say_that_it_requires_grad(count):
+    """Autograd does not see such tensors unless another one is among them."""
+    with torch.inference_mode():
+        x = [torch.full((3,), 2.0, requires_grad=k == 0) for k in range(count)]
+    x += [torch.full((3,), 3.0) for _ in range(3 - count)]
+
+    def outcome(function, *x):
+        try:
+            result = function(*x)
+        except RuntimeError as error:
+            return str(error)
+        return result.tolist(), result.requires_grad, result.is_inference()
+
+    assert outcome(muladd_nb.mymuladd, *x) == outcome(lambda a, b, c: torch.addcmul(c, a, b), *x)
+    assert outcome(muladd_nb.mymul, *x[:2]) == outcome(torch.mul, *x[:2])
+    assert outcome(muladd_nb.mymuladd, *x[:2], 0.0) == outcome(torch.mul, *x[:2])
+
+
+@each(RETURNING)
+def test_a_tensor_that_escaped_from_vmap_is_explained(call):
+    x = KINDS["of vmap"].make(torch.ones(4))
+    with pytest.raises(RuntimeError, match=r"^my\S+: a tensor of torch.vmap is used outside of it; return it"):
+        call(x)
