@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ from torch.autograd import forward_ad
 
 from . import contract
 from . import torch_private as private
-from .operator import Form
+from ._library import implement
+from .operator import Form, by_position
+from .partials import Partial
+from .recording import has_tangent
 
 
 def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
@@ -50,3 +54,36 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
         return result
 
     return dual
+
+
+def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> None:
+    """Register the Autograd kernel of the operator that computes a value and its tangent.
+
+    Where something is recorded it computes the two apart, as ATen does: so each requires grad only if it depends on
+    what does, and keeps only what its own gradients read.
+    """
+    of = form.family[()]
+    call, redispatch = by_position(of.op, of.op), private.redispatch(form.op)
+    count = len(of.kinds)
+    tensors = [x for x in of.inputs if (x,) in form.family]
+    read = {y for partial in partials.values() for y in partial.reads}
+
+    def kernel(keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
+        if not (private.is_recorded(args) or (private.may_be_dual() and any(map(has_tangent, args)))):
+            value, tangent = redispatch(private.below_autograd(keyset), *args)
+            return value, tangent
+        inputs, tangents = args[:count], args[count:]
+        value = call(*inputs)
+        values = {x: y for x, y in zip(of.kinds, inputs, strict=True) if x in read}
+        products = []
+        for x, given in zip(tensors, tangents, strict=True):
+            tangent = given.expand(value.shape)
+            times = partials[x].in_forward_mode or partials[x].times
+            product = times((tangent,), values) if times else None
+            if product is not None:
+                # Zeros stand for a tangent that there is not: they stay zero beside an infinity.
+                is_missing = not (given.requires_grad or any(given.stride()))
+                products.append(torch.where(tangent == 0, tangent, product) if is_missing else product)
+        return value, reduce(torch.add, products) if products else torch.zeros_like(value)
+
+    implement(form.op, kernel, "Autograd", with_keyset=True)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from . import autocast, contract
+from . import contract
 from . import torch_private as private
 from ._library import namespace
 from .formula import checked_formula
@@ -56,7 +56,7 @@ def register_waiting() -> None:
     if inductor is None:
         return
     for form in _waiting:
-        for op in {form.op, autocast.uncast.get(form.op, form.op)}:
+        for op in {form.op, form.made.without_autocast or form.op}:
             if form.promises.fused == "formula":
                 # If Inductor has compiled before, it has copied the first table. A program that was compiled then, or
                 # exported elsewhere, calls the kernel.
