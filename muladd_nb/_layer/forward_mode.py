@@ -48,7 +48,8 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
         if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
             return None
         contract.check(form, args)  # whose words are of this operator and its arguments alone
-        primals = [pairs[place].primal if place in pairs else x for place, x in enumerate(args)]
+        # Not `is_number`, which only tells two overloads apart.
+        primals = [pairs[place].primal if place in pairs else args[place] for place in range(len(form.kinds))]
         made = redispatch(private.below_autograd(keyset), *primals, *tangents)
         result: Tensor = forward_ad.make_dual(*made, level=0)
         return result
@@ -75,9 +76,10 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
         inputs, tangents = args[:count], args[count:]
         value = call(*inputs)
         values = {x: y for x, y in zip(of.kinds, inputs, strict=True) if x in read}
+        shape = torch.broadcast_shapes(value.shape, *(x.shape for x in tangents))  # of tangents, a batch of vmap
         products = []
         for x, given in zip(tensors, tangents, strict=True):
-            tangent = given.expand(value.shape)
+            tangent = given.expand(shape)
             times = partials[x].in_forward_mode or partials[x].times
             product = times((tangent,), values) if times else None
             if product is not None:

@@ -250,7 +250,9 @@ class Derivative:
     def save(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
     ) -> tuple[Sequence[Tensor], Saved]:
-        plan: _Plan = self.plans[self.compiled and private.traces()][needs]
+        # torch.func, which differentiates a formula, knows no jagged tensors.
+        in_formula = self.compiled and private.traces() and not any(_is_jagged(x) for x in inputs)
+        plan: _Plan = self.plans[in_formula][needs]
         given = dict(zip(self.arguments, inputs, strict=True))
         tensors, numbers = plan.tensors, plan.numbers
         if self.has_optional:
@@ -359,7 +361,7 @@ class Derivative:
         self, plan: _Plan, values: Mapping[str, Any], grads: Sequence[Tensor | None]
     ) -> Iterable[tuple[str, Tensor]]:
         """Return the gradients that the formula gives."""
-        if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
+        if any(map(_is_jagged, grads)):
             raise RuntimeError(
                 f"{name(self.op)}: on jagged nested tensors the formula has no derivative; call the operator on their "
                 "values()"
@@ -400,6 +402,10 @@ class Derivative:
             for of_result, (shape, dtype) in zip(sums, likes, strict=True)
         )
         return typed if self.n > 1 else typed[0]
+
+
+def _is_jagged(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.layout is torch.jagged
 
 
 def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:

@@ -16,7 +16,7 @@ from .operator import Form, by_position, complete
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
-    call = by_position(form.op, form.op) if form.kind == "out" else form.op
+    call = by_position(form.op, form.op)
     written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     operator = form.family.get((), form)
     instead = "" if form.written else ", or use the operator that returns its result"
@@ -55,12 +55,23 @@ def register(form: Form) -> None:
 
 
 def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
-    """Register the batching rule of an operator; torch.library.register_vmap takes no keyword-only tensor."""
-    if not any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op)):
+    """Register the batching rule of an operator."""
+    takes_no_out = not any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op))
+    refuse = private.VMAP_OF_OUT.refusal(form.name)
+    if refuse and takes_no_out:
         torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
         return
-    kernel = private.VMAP_OF_OUT.refusal(form.name) or private.vmap_kernel(rule, call)
-    implement(form.op, lambda *args, **kwargs: kernel(*complete(form.op, args, kwargs)), "FuncTorchBatched")
+    # Not register_vmap: it takes no keyword-only tensor, and asserts that a transform is running.
+    batched = refuse or private.vmap_kernel(rule, call)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if not private.transforms_active():
+            raise RuntimeError(
+                f"{form.name}: a tensor has left the function that torch.vmap mapped; return it from that function"
+            )
+        return batched(*complete(form.op, args, kwargs))
+
+    implement(form.op, kernel, "FuncTorchBatched")
 
 
 def _one(x: Tensor, dim: int | None) -> Sequence[int]:
