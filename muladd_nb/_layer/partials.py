@@ -342,10 +342,10 @@ class Derivative:
             if gradient.layout is not torch.strided:
                 continue
             shape, strides = saved.layout_of(x, values)
-            if gradient.shape != shape:
-                gradients[x] = _laid_out(gradient.sum_to_size(shape), strides)
-            elif x in saved.layouts and self.partials[x].constant is None:
-                gradients[x] = _laid_out(gradient, strides)
+            summed = gradient if gradient.shape == shape else gradient.sum_to_size(shape)
+            # One that is that of the result, which may be expanded, is handed on as it is.
+            if any(summed.stride()) and (self.broadcasts or x in saved.layouts):
+                gradients[x] = _laid_out(summed, strides)
 
     def through(self, times: Times, grads: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
         """Return what a kernel makes of the gradient of each result, also of one that is sparse."""
@@ -409,7 +409,9 @@ def _is_jagged(x: Any) -> bool:
 
 
 def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
-    return torch.zeros_like(like) if like.layout is torch.jagged else like.new_zeros(()).expand(shape)
+    if like.layout is torch.jagged:
+        return torch.zeros_like(like)
+    return torch.zeros((), dtype=like.dtype, device=like.device).expand(shape)
 
 
 def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor:
