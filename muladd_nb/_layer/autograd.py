@@ -26,10 +26,10 @@ _INSTEAD = f"say `differentiable` in its row of src/operators.h, or give it a fo
 def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
     promises = form.promises
-    if form.kind == "updating" and (promises.formula or promises.fused):
+    if form.kind == "updating" and (promises.formula or promises.derivative or promises.fused):
         raise ValueError(
-            f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave formula and "
-            "fused out of its row"
+            f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave formula, "
+            "derivative and fused out of its row"
         )
     if form.kind != "functional" or not any(_floats(form, form.own.get(x)) for x in form.inputs):
         return
@@ -40,6 +40,9 @@ def register(form: Form) -> None:
         return
     if not promises.differentiable:
         derivative.none(form.op)
+        return
+    if promises.derivative is not None:
+        _by_hand(form, **promises.derivative)
         return
     value_and_tangent, all_gradients = _others_of(form)
     if form is value_and_tangent:
@@ -67,6 +70,25 @@ def register(form: Form) -> None:
         node=promises.node,
         instead=promises.instead or (None if form.tensor_numbers else _INSTEAD),
         form=form,
+    )
+
+
+def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]) -> None:
+    """Give an operator the derivative that its author wrote; the one for changing numbers has an argument more."""
+    if not form.tensor_numbers:
+        derivative.derivative(form.op, save=save, vjp=vjp, jvp=jvp, node=form.promises.node)
+        return
+
+    def gradients(needs: tuple[bool, ...], *rest: Any) -> tuple[Tensor | None, ...]:
+        made = vjp(needs[:-1], *rest)
+        return (*(made if isinstance(made, tuple) else (made,)), None)
+
+    derivative.derivative(
+        form.op,
+        save=lambda needs, inputs, results: save(needs[:-1], inputs[:-1], results),
+        vjp=gradients,
+        jvp=lambda saved, *tangents: jvp(saved, *tangents[:-1]),
+        node=form.promises.node,
     )
 
 

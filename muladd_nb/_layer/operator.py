@@ -32,6 +32,9 @@ class Elementwise:
         the arguments. It tells the tests what to expect. It is differentiated where the functor gives no derivative:
         if the row does not say `differentiable`, beyond the third order, and, where there is ``fused``, in compiled
         programs. A number that changes between calls of a compiled program comes as a float64 tensor of shape [].
+    derivative
+        The functions ``save``, ``vjp`` and ``jvp`` by their names, as :func:`derivative.derivative` takes them, of an
+        operator that has another derivative than its functor.
     node
         What ``grad_fn`` is called, without ``Backward``.
     differentiable
@@ -58,6 +61,7 @@ class Elementwise:
     """
 
     formula: Callable[..., Any] | None = None
+    derivative: Mapping[str, Callable[..., Any]] | None = None
     differentiable: bool = True
     node: str | None = None
     instead: str | None = None
@@ -68,6 +72,11 @@ class Elementwise:
     linear: tuple[set[str], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.derivative is not None and not (self.differentiable and self.derivative.keys() == {"save", "vjp", "jvp"}):
+            raise ValueError(
+                "a derivative is a save, a vjp and a jvp, of an operator that is differentiable, got "
+                f"{[*self.derivative]}, and differentiable={self.differentiable}"
+            )
         if self.fused == "formula" and self.formula is None:
             raise ValueError('fused="formula" is to compile a formula, and there is none')
 
