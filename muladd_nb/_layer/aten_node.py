@@ -47,7 +47,6 @@ def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[
         if saved_for_it != [one for one in order if one in read] or not set(read) <= set(order):
             saved = ["another tensor" if one is None else one for one in saved_for_it]
             raise ValueError(
-                f"{name(op)}: for the gradient of {argument} aten saves {saved}, and the derivative "
-                f"reads {[*read]}"
+                f"{name(op)}: for the gradient of {argument} aten saves {saved}, and the derivative reads {[*read]}"
             )
     return [x for x in inputs if x is not None], [x for x in order if x is not None]

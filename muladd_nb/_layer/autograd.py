@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import derivative
+from . import torch_private as private
 from ._library import implement
 from .fast_path import caller
 from .formula import checked_formula
@@ -49,6 +50,8 @@ def register(form: Form) -> None:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
     partials = _partials(form)
+    # Inductor takes "formula" for the operator itself, and makes the gradients of other operators parts of its loops.
+    compiles_formula = partial(private.decomposes, form.op) if promises.fused == "formula" else private.traces
     compiled = promises.formula is not None and promises.fused is not None
     lacks_some = not form.inputs.keys() <= partials.keys()
     is_operator = not form.by
@@ -58,7 +61,7 @@ def register(form: Form) -> None:
         one_pass=_one_pass(form, all_gradients) if is_operator and all_gradients else None,
         in_c=_in_c(form) if is_operator else None,
         formula=promises.formula if compiled or lacks_some else None,
-        compiled=compiled,
+        compiles_formula=compiles_formula if compiled else None,
         aten=None if form.tensor_numbers else promises.aten,
         mixed=_is_mixed(form),
         broadcasts=form.broadcasts,
@@ -187,15 +190,15 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
         def times(gradients: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
             products = [
                 of_one((gradient,), values)
-                for i, partial in parts
-                if (of_one := times_of(partial)) and (gradient := gradients[i]) is not None
+                for i, one in parts
+                if (of_one := times_of(one)) and (gradient := gradients[i]) is not None
             ]
             there = [x for x in products if x is not None]
             return reduce(torch.add, there) if there else None
 
         return times
 
-    reads = [*dict.fromkeys(x for _, partial in parts for x in partial.reads)]
+    reads = [*dict.fromkeys(x for _, one in parts for x in one.reads)]
     return Partial(reads, summed(lambda one: one.times), summed(lambda one: one.in_forward_mode or one.times))
 
 

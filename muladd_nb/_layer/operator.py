@@ -72,7 +72,9 @@ class Elementwise:
     linear: tuple[set[str], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.derivative is not None and not (self.differentiable and self.derivative.keys() == {"save", "vjp", "jvp"}):
+        if self.derivative is not None and not (
+            self.differentiable and self.derivative.keys() == {"save", "vjp", "jvp"}
+        ):
             raise ValueError(
                 "a derivative is a save, a vjp and a jvp, of an operator that is differentiable, got "
                 f"{[*self.derivative]}, and differentiable={self.differentiable}"

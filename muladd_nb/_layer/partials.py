@@ -124,8 +124,9 @@ class Derivative:
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
         differentiated for the tensors among them that have no kernel.
-    compiled
-        Whether the formula is differentiated in compiled programs, also where there are kernels.
+    compiles_formula
+        Returns whether a program is being compiled now in which the formula is differentiated, also where there are
+        kernels.
     aten
         The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
         order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
@@ -157,7 +158,7 @@ class Derivative:
         one_pass: OnePass | None = None,
         in_c: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
         formula: Callable[..., Any] | None = None,
-        compiled: bool = False,
+        compiles_formula: Callable[[], bool] | None = None,
         aten: Callable[..., Tensor] | None = None,
         mixed: bool = False,
         broadcasts: bool = False,
@@ -167,7 +168,7 @@ class Derivative:
         self.arguments = checked_arguments(op)
         self.n = len(private.results(op))
         self.partials = partials or {}
-        self.one_pass, self.in_c, self.compiled = one_pass, in_c or {}, compiled
+        self.one_pass, self.in_c, self.compiles_formula = one_pass, in_c or {}, compiles_formula or (lambda: False)
         types = {argument.name: str(argument.type) for argument in private.arguments(op)}
         self.tensors = [x for x, type_ in types.items() if type_ in TENSOR]
         self.has_optional = any(types[x] != "Tensor" for x in self.tensors)
@@ -251,7 +252,7 @@ class Derivative:
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
     ) -> tuple[Sequence[Tensor], Saved]:
         # torch.func, which differentiates a formula, knows no jagged tensors.
-        in_formula = self.compiled and private.traces() and not any(_is_jagged(x) for x in inputs)
+        in_formula = self.compiles_formula() and not any(map(_is_jagged, inputs))
         plan: _Plan = self.plans[in_formula][needs]
         given = dict(zip(self.arguments, inputs, strict=True))
         tensors, numbers = plan.tensors, plan.numbers
@@ -326,11 +327,7 @@ class Derivative:
     def given_to_kernel(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> list[Any]:
         """Return all arguments of the operator, with other tensors in place of those whose elements are not read."""
         return [
-            values[x]
-            if x in values
-            else _stand_in(grad, saved.layouts[x], values)
-            if x in saved.layouts
-            else grad
+            values[x] if x in values else _stand_in(grad, saved.layouts[x], values) if x in saved.layouts else grad
             for x in self.of_kernel
         ]
 
@@ -371,7 +368,7 @@ class Derivative:
     def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
         saved, likes = saved_for_jvp
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
-        plan: _Plan = self.plans[self.compiled and private.traces()][tuple(x in tangents for x in self.order)]
+        plan: _Plan = self.plans[self.compiles_formula()][tuple(x in tangents for x in self.order)]
         values = saved.values(tensors)
         # All that any derivative reads, so that a tangent requires grad where one of these does, as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
@@ -417,9 +414,7 @@ def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
 def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor:
     """Return a tensor in place of one whose elements are not read: with its layout, if one of these has that."""
     shape, strides = layout
-    same = [
-        x for x in (*values.values(), grad) if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype
-    ]
+    same = [x for x in (*values.values(), grad) if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype]
     alike = (x for x in same if x.layout is torch.strided and x.stride() == strides)
     return next(alike, same[0] if same else grad.new_empty(()).expand(shape))
 
@@ -430,4 +425,6 @@ def _laid_out(gradient: Tensor, strides: Sequence[int]) -> Tensor:
         return gradient
     order = sorted(range(gradient.dim()), key=lambda d: -strides[d])
     moved = gradient.permute(order)
-    return gradient if moved.is_contiguous() else moved.contiguous().permute([order.index(d) for d in range(len(order))])
+    return (
+        gradient if moved.is_contiguous() else moved.contiguous().permute([order.index(d) for d in range(len(order))])
+    )
