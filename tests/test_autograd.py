@@ -204,7 +204,7 @@ def tangents(function, needs, duals, is_recorded, transform, written):
         value, tangent = torch.func.jvp(of_duals, primals, given)
     else:
         with forward_ad.dual_level():
-            result = function(*(forward_ad.make_dual(*pair) if d else pair[0] for *pair, d in zip(x, of_x, duals)))  # noqa: B905
+            result = function(*(forward_ad.make_dual(*pair) if d else pair[0] for *pair, d in zip(x, of_x, duals)))
             value, tangent = forward_ad.unpack_dual(result)
     if written is not None:
         with torch.no_grad():
@@ -235,7 +235,7 @@ def test_a_tangent_that_there_is_not_stays_zero_beside_an_infinity():
 
 @each([call for call in RETURNING if not call.form.tensor_numbers])
 def test_what_jvp_returns_inside_of_functionalize_may_be_written_to(call):
-    """Also where factor and tangent come from outside: what depends on no argument of the function is not functional."""
+    """Also where factor and tangent come from outside: what depends on no argument is not functional."""
     outside = [torch.linspace(1, 2, 4).to(torch.bfloat16) for _ in range(3)]
 
     def f(function, write, x):

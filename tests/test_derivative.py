@@ -120,7 +120,7 @@ sincos = define("sincos(Tensor x) -> (Tensor, Tensor)", Aten.sincos)
 
 
 def by_a_slope(op, slope, reads):
-    """Give an operator its derivative by its first argument: a slope that reads some of the arguments and the result."""
+    """Give an operator its derivative by its first argument: a slope, which reads some arguments and the result."""
     others = (None,) * (len(op._schema.arguments) - 1)
     layer.derivative(
         op,

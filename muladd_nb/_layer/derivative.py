@@ -14,7 +14,6 @@ from ._library import implement, name
 from .formula import check_is
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
-
 _SAVED = object()  # in the place of a tensor that autograd keeps
 
 
