@@ -131,7 +131,7 @@ def test_gradient_accumulates_in_expanded_and_shared_inputs(device):
     torch.testing.assert_close(row.grad, 6 * row.detach())
 
 
-# ---- Like ATen's node, whatever requires grad, however often its backward pass runs, and whatever is written in between
+# ---- Like ATen's node: any inputs require grad, the backward pass runs twice, and inputs are written to in between
 
 
 def outcome(function):

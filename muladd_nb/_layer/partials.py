@@ -25,7 +25,7 @@ from .recording import TENSOR, Rule, checked_arguments, register
 _DENSE = (torch.strided, torch.jagged)
 
 # Above this size it is faster to hand on a gradient whose factor is 1 than to write it beside the others.
-_FEW = 1 << 18  # elements (benchmarks/derivatives.py)
+_FEW = 1 << 18  # elements
 
 # Multiplies gradients by a partial derivative. Takes the gradient of each result, None where it has none, and values by
 # the names of arguments. An argument that the partial derivative does not read may be left out.
