@@ -12,9 +12,10 @@ using elementwise::functional, elementwise::writing, elementwise::out;
 
 // clang-format off
 using Operators = elementwise::List<
-    Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd, functional | writing | out | same_shape>,
+    Operator<"mymuladd(Tensor a, Tensor b, float c)", MulAdd,
+             functional | writing | out | same_shape | differentiable>,
     Operator<"mymuladd.Tensor(Tensor a, Tensor b, Tensor c)", MulAdd, functional | writing | out | differentiable>,
-    Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out | same_shape>,
+    Operator<"mymul(Tensor a, Tensor b)", Mul, functional | writing | out | same_shape | differentiable>,
     Operator<"myadd(Tensor a, Tensor b)", Add, writing | same_shape>
 >;
 // clang-format on

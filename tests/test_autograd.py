@@ -1,10 +1,12 @@
 """Derivatives in reverse and forward mode, of any order; they save only the tensors that they need."""
 
 import itertools
+from contextlib import nullcontext
 from functools import partial
 
+import pytest
 import torch
-from calls import RETURNING
+from calls import FUNCTIONS, RETURNING
 from conftest import each
 from torch.autograd import forward_ad
 
@@ -78,11 +80,11 @@ def test_only_what_a_needed_gradient_reads_is_saved(device):
     assert packed[0].data_ptr() == b.data_ptr()
 
 
-def test_backward_is_made_of_mymul(device):
+def test_backward_is_a_kernel_made_of_the_functor(device):
     a = torch.randn(3, device=device, requires_grad=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         ops.mymuladd(a, a.detach(), 0.5).sum().backward()
-    assert sum(event.name == "muladd_nb::mymul" for event in profiler.events()) == 1
+    assert sum(event.name == "muladd_nb::_mymuladd_by_a" for event in profiler.events()) == 1
 
 
 @each(RETURNING)
@@ -127,3 +129,162 @@ def test_gradient_accumulates_in_expanded_and_shared_inputs(device):
     row = torch.randn(1, 4, device=device, requires_grad=True)
     ops.mymuladd(row.expand(3, 4), row.expand(3, 4), 0.5).sum().backward()
     torch.testing.assert_close(row.grad, 6 * row.detach())
+
+
+# ---- Like ATen's node: any inputs require grad, the backward pass runs twice, and inputs are written to in between
+
+
+def outcome(function):
+    """Return what a function returns, or which error of autograd it raises."""
+    try:
+        return function()
+    except RuntimeError as error:
+        return str(error).partition("(")[0].partition(":")[0]
+
+
+def same(ours, atens):
+    if isinstance(ours, (str, bool)) or isinstance(atens, (str, bool)):
+        return ours == atens
+    return all(map(torch.equal, ours, atens))
+
+
+def inputs_of(needs):
+    """Return tensors that may be written to, and those that gradients are by."""
+    leaves = [torch.linspace(0.5, 2 + place, 4).requires_grad_(need) for place, need in enumerate(needs)]
+    return [leaf.clone() for leaf in leaves], [leaf for leaf in leaves if leaf.requires_grad]
+
+
+def backward_passes(function, needs, written, when, hooks, create_graph):
+    """Return what comes of two backward passes, and of that of the gradients, with a write before one of these."""
+    x, wanted = inputs_of(needs)
+    seen = []
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone) if hooks else nullcontext():
+        y = function(*x)
+    y.register_hook(lambda grad: seen.append(grad) or 2 * grad)
+
+    def step(place, of):
+        if place == when and written is not None:
+            with torch.no_grad():
+                x[written].mul_(3)
+        return outcome(of)
+
+    def of_gradients():
+        return torch.autograd.grad(sum(map(torch.sum, first)), wanted, materialize_grads=True, allow_unused=True)
+
+    weight = torch.linspace(1, 2, 4).requires_grad_(create_graph)
+    first = step(0, lambda: torch.autograd.grad((y * weight).sum(), wanted, create_graph=create_graph))
+    again = step(1, lambda: torch.autograd.grad((3 * y).sum(), wanted))
+    if not create_graph or isinstance(first, str):
+        return [first, again, seen]
+    return [first, again, seen, *([step(2, of_gradients)] if any(g.requires_grad for g in first) else [])]
+
+
+@each(FUNCTIONS)
+def test_repeated_backward_passes_are_as_atens(call):
+    for needs in some(call.names):
+        places = [None, *range(len(needs))]
+        for case in itertools.product(places, range(3), (False, True), (False, True)):
+            ours, atens = (backward_passes(f, needs, *case) for f in (call, call.expected))
+            assert len(ours) == len(atens), (needs, case)
+            assert all(map(same, ours, atens)), (needs, case, ours, atens)
+
+
+def tangents(function, needs, duals, is_recorded, transform, written):
+    """Return whether result and tangent require grad, and what comes of the tangent's backward pass after a write."""
+    x, _ = inputs_of(needs)
+    of_x = [torch.linspace(1, 3, 4).requires_grad_(is_recorded) for _ in needs]
+    places = [place for place, is_dual in enumerate(duals) if is_dual]
+    if transform:
+
+        def of_duals(*primals):
+            given = dict(zip(places, primals, strict=True))
+            return function(*(given.get(place, y) for place, y in enumerate(x)))
+
+        primals, given = (tuple(some[place] for place in places) for some in (x, of_x))
+        value, tangent = torch.func.jvp(of_duals, primals, given)
+    else:
+        with forward_ad.dual_level():
+            result = function(*(forward_ad.make_dual(*pair) if d else pair[0] for *pair, d in zip(x, of_x, duals)))
+            value, tangent = forward_ad.unpack_dual(result)
+    if written is not None:
+        with torch.no_grad():
+            x[written].mul_(3)
+    return value.requires_grad, tangent.requires_grad, outcome(lambda: tangent.sum().backward() or True)
+
+
+@pytest.mark.parametrize("transform", [False, True])
+@pytest.mark.parametrize("operator", ["mymuladd", "mymul"])
+def test_tangents_require_grad_and_are_saved_as_atens(operator, transform):
+    ours = getattr(muladd_nb, operator)
+    atens = {"mymul": torch.mul, "mymuladd": lambda a, b, c: torch.addcmul(c, a, b)}[operator]
+    count = 3 if operator == "mymuladd" else 2
+    for needs, duals in itertools.product([*itertools.product([False, True], repeat=count)], some(range(count))):
+        for case in itertools.product((False, True), (transform,), (None, *range(count))):
+            found = [tangents(f, needs, duals, *case) for f in (ours, atens)]
+            assert found[0] == found[1], (needs, duals, case)
+
+
+def test_a_tangent_that_there_is_not_stays_zero_beside_an_infinity():
+    infinite = torch.full((3,), float("inf"), requires_grad=True)
+    x, t = torch.ones(2, 3)
+    _, tangent = torch.func.jvp(lambda x: muladd_nb.mymuladd(x, infinite, 0.5), (x,), (0 * t,))
+    assert tangent.isnan().all()  # as the product is
+    _, tangent = torch.func.jvp(lambda b: muladd_nb.mymuladd(infinite, b, x), (x,), (t,))
+    assert torch.equal(tangent, infinite)
+
+
+@each([call for call in RETURNING if not call.form.tensor_numbers])
+def test_what_jvp_returns_inside_of_functionalize_may_be_written_to(call):
+    """Also where factor and tangent come from outside: what depends on no argument is not functional."""
+    outside = [torch.linspace(1, 2, 4).to(torch.bfloat16) for _ in range(3)]
+
+    def f(function, write, x):
+        def of_one(x):
+            return function(x, *outside[: len(call.names) - 1])
+
+        value, tangent = torch.func.jvp(of_one, (x,), (outside[0],))
+        (value, tangent)[write].mul_(x)
+        return value, tangent
+
+    for write in (0, 1):
+        ours, atens = (
+            torch.func.functionalize(partial(f, function, write))(outside[1]) for function in (call, call.expected)
+        )
+        torch.testing.assert_close(ours, atens)
+
+
+def test_an_inference_tensor_that_says_requires_grad_is_computed_with(device):
+    with torch.inference_mode():
+        inputs = [torch.rand(4, device=device).requires_grad_(need) for need in (True, False, True)]
+    result = ops.mymuladd(*inputs)
+    assert torch.equal(result, ops.mymuladd(*(x.clone() for x in inputs)).detach())
+    assert not (result.requires_grad or result.is_inference())
+
+
+LAYOUTS = {
+    "channels_last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda x: x.transpose(1, 3).contiguous().transpose(1, 3),
+    "contiguous": lambda x: x,
+}
+
+
+def in_order(x):
+    """Return the dimensions of more than one element, in their order in memory."""
+    return sorted((d for d in range(x.dim()) if x.shape[d] > 1), key=lambda d: -x.stride(d))
+
+
+@pytest.mark.parametrize("shapes", [((2, 3, 4, 5),) * 3, ((2, 3, 4, 5), (2, 3, 4, 1), (1, 3, 4, 5))], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broadcast(device, layout, shapes):
+    """Also where the gradient of the result is expanded, as that of a sum is."""
+    for needs in some(shapes):
+        inputs = [
+            layout(torch.rand(shape, device=device)).requires_grad_(need)
+            for shape, need in zip(shapes, needs, strict=True)
+        ]
+        wanted = [x for x in inputs if x.requires_grad]
+        for grad in (torch.ones((), device=device).expand(shapes[0]), torch.rand(shapes[0], device=device)):
+            result = ops.mymuladd.Tensor(*inputs)
+            for x, gradient in zip(wanted, torch.autograd.grad(result, wanted, grad), strict=True):
+                hands_on = x is inputs[2] and gradient.shape == grad.shape  # that of the result, as ATen does
+                assert hands_on or in_order(gradient) == in_order(x), (needs, gradient.stride(), x.stride())

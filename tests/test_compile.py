@@ -274,7 +274,9 @@ def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtypes, d
         assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device, *dtypes)
 
 
-def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
+def test_inductor_fuses_derivatives(device):
+    """With the bits of the kernels; but in 16 bits it rounds only what a loop stores."""
+
     def loss(a, b, c):
         return -muladd_nb.mymul(-muladd_nb.mymuladd(-a, -b, c), -b)
 
@@ -289,7 +291,10 @@ def test_inductor_fuses_derivatives_with_the_bits_of_the_kernel(device):
     ]
     actual, codes = run_and_get_code(gradients, torch.compile(loss, fullgraph=True), *tensors)
     for x, y in zip(actual, gradients(loss, *tensors), strict=True):
-        assert torch.equal(x, y)
+        if x.dtype == torch.float32:
+            assert torch.equal(x, y)
+        else:
+            torch.testing.assert_close(x, y, rtol=2**-6, atol=2**-5)
     assert len(codes) == 4  # of each dtype, forward and backward
     assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device, torch.float32, torch.bfloat16)
 

@@ -182,26 +182,29 @@ struct Popcount {
         "src/operators.h",
         "    Operator<",
         """\
-    Operator<"blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)", Blend, functional | writing | out>,
-    Operator<"bent(Tensor x)", Bent, functional | writing | out>,
+    Operator<"blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)", Blend,
+             functional | writing | out | elementwise::differentiable>,
+    Operator<"bent(Tensor x)", Bent, functional | writing | out | elementwise::differentiable>,
     Operator<"popcount(Tensor x)", Popcount, functional>,
-    Operator<"choose(Tensor x, int n, float alpha, bool first, Tensor y)", Choose, functional | writing | out>,
+    Operator<"choose(Tensor x, int n, float alpha, bool first, Tensor y)", Choose,
+             functional | writing | out | elementwise::differentiable>,
     Operator<"ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)", Ramp,
-             functional | writing | out>,
+             functional | writing | out | elementwise::differentiable>,
     Operator<"adam_(Tensor(a!) p, Tensor(b!) m, Tensor(c!) v, Tensor gradient, float lr, *, float beta1=0.5, "
              "float beta2=0.75, float eps=0.125)", Adam, elementwise::updating>,
     Operator<"rescale_(Tensor by, Tensor! x, int n=2)", Rescale, elementwise::updating>,
     Operator<"count_(Tensor x, Tensor(a!) hits, float limit)", Count, elementwise::updating>,
     Operator<"affine(Tensor? weight, Tensor x, Tensor? bias=None, float c=2.0, Tensor? n=None)", Affine,
-             functional | writing | out>,
+             functional | writing | out | elementwise::differentiable>,
     Operator<"offset(Tensor x, Tensor? by)", Offset, functional | writing | out>,
     Operator<"fade_(Tensor! x, Tensor? keep=None, float by=0.5)", Fade, elementwise::updating>,
     Operator<"shift(Tensor x, int n)", Shift, functional | writing | out>,
     Operator<"masked_scale(Tensor x, Tensor keep, float scale)", MaskedScale, functional | writing | out>,
-    Operator<"dequantize(Tensor q, Tensor scale)", Dequantize, functional | writing | out>,
+    Operator<"dequantize(Tensor q, Tensor scale)", Dequantize,
+             functional | writing | out | elementwise::differentiable>,
     Operator<"weigh(Tensor x, Tensor weight)", Weigh, functional | writing | out>,
     Operator<"quantize(Tensor x, float scale)", Quantize, functional | writing | out>,
-    Operator<"sum_difference(Tensor x, Tensor y)", SumDifference, functional>,
+    Operator<"sum_difference(Tensor x, Tensor y)", SumDifference, functional | elementwise::differentiable>,
     Operator<"product_above(Tensor x, Tensor y)", ProductAbove, functional | elementwise::differentiable>,
     Operator<"clip(Tensor x, float limit)", Clip, functional>,
     Operator<"product(Tensor x, Tensor y)", Product, functional | writing | out>,
@@ -212,17 +215,13 @@ struct Popcount {
         "muladd_nb/_operators.py",
         "}\n\nFORMS",
         """\
-    "blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)": Elementwise(
-        partials={"x": lambda alpha: alpha, "y": lambda w, beta: beta * w, "w": lambda y, beta: beta * y}, flops=4
-    ),
-    "bent(Tensor x)": Elementwise(partials={"x": lambda x: (1 + x.abs()) ** -2}, flops=3, autocast="float32"),
+    "blend(Tensor x, float alpha, Tensor y, Tensor w, float beta)": Elementwise(flops=4),
+    "bent(Tensor x)": Elementwise(formula=lambda x: x / (1 + x.abs()), flops=3, autocast="float32"),
     "popcount(Tensor x)": Elementwise(),
     "choose(Tensor x, int n, float alpha, bool first, Tensor y)": Elementwise(
-        partials={"x": lambda n, alpha, first: n * alpha * first, "y": lambda first: 1 - first},
         fused=lambda ops, x, n, alpha, first, y: ops.where(first, x * ops.to_dtype(n, torch.float32) * alpha, y),
     ),
     "ramp(Tensor x, float slope=2.0, *, int n=-3, float bias=1e-3, bool twice=False)": Elementwise(
-        partials={"x": lambda slope, n, twice: slope * n * (1 + twice)},
         fused=lambda ops, x, slope, n, bias, twice: (
             (x * slope * ops.to_dtype(n, torch.float32) + bias) * ops.where(twice, 2.0, 1.0)
         ),
@@ -232,11 +231,6 @@ struct Popcount {
     "rescale_(Tensor by, Tensor! x, int n=2)": Elementwise(),
     "count_(Tensor x, Tensor(a!) hits, float limit)": Elementwise(),
     "affine(Tensor? weight, Tensor x, Tensor? bias=None, float c=2.0, Tensor? n=None)": Elementwise(
-        partials={
-            "weight": lambda x, c, n: c * x * (1 if n is None else n),
-            "x": lambda weight, x, c, n: c * (1 if weight is None else weight) * (1 if n is None else n.to(x.dtype)),
-            "bias": lambda x, c, n: c if n is None else c * n.to(x.dtype),
-        },
         fused=lambda ops, weight, x, bias, c, n: (
             c * ((x if weight is None else weight * x) + (0 if bias is None else bias))
             * (1 if n is None else ops.to_dtype(n, torch.float32))
@@ -252,15 +246,13 @@ struct Popcount {
         fused=lambda ops, x, keep, scale: ops.where(keep, x * scale, 0),
     ),
     "dequantize(Tensor q, Tensor scale)": Elementwise(
-        partials={"scale": lambda q, scale: q.to(scale.dtype)},
         fused=lambda ops, q, scale: ops.to_dtype(q, torch.float32) * scale,
     ),
-    "weigh(Tensor x, Tensor weight)": Elementwise(partials={"x": lambda weight: weight, "weight": lambda x: x}),
+    "weigh(Tensor x, Tensor weight)": Elementwise(formula=lambda x, weight: (x * weight).to(x.dtype)),
     "quantize(Tensor x, float scale)": Elementwise(
         formula=lambda x, scale: (x * scale).round().nan_to_num().clamp(-128, 127).to(torch.int8), autocast="leave"
     ),
     "sum_difference(Tensor x, Tensor y)": Elementwise(
-        partials={"x": (lambda: 1, lambda: 1), "y": (lambda: 1, lambda: -1)},
         fused=lambda ops, x, y: (x + y, x - y),
         linear=({"x", "y"},),
     ),
@@ -275,7 +267,12 @@ struct Popcount {
         fused=lambda ops, x, y: ops.to_dtype(x, torch.float64) * ops.to_dtype(y, torch.float64),
     ),
     "sum8(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h)": Elementwise(
-        partials={"a": lambda a: a.exp()} | {x: lambda: 1 for x in "bcdefg"}, autocast="leave"
+        derivative={
+            "save": lambda needs, inputs, results: inputs[:1],
+            "vjp": lambda needs, saved, grad: (grad * saved[0].exp(), *[grad] * 6, None),
+            "jvp": lambda saved, a, *others: a * saved[0].exp() + sum(others[:6]),
+        },
+        autocast="leave",
     ),
 """,
     ),

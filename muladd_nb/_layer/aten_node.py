@@ -19,8 +19,8 @@ from ._library import name
 def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return the tensors that ATen's node has as inputs, and those that it saves, in its order.
 
-    ``reads`` has what each partial derivative reads. Raise ``ValueError`` if that is not one node, or saves for a
-    gradient what the partial derivative does not read.
+    ``reads`` has what the derivative by each tensor reads. Raise ``ValueError`` if that is not one node, or saves for a
+    gradient what its derivative does not read.
     """
 
     def look(some: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
@@ -47,7 +47,6 @@ def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[
         if saved_for_it != [one for one in order if one in read] or not set(read) <= set(order):
             saved = ["another tensor" if one is None else one for one in saved_for_it]
             raise ValueError(
-                f"{name(op)}: for the gradient of {argument} aten saves {saved}, and the partial derivative "
-                f"reads {[*read]}"
+                f"{name(op)}: for the gradient of {argument} aten saves {saved}, and the derivative reads {[*read]}"
             )
     return [x for x in inputs if x is not None], [x for x in order if x is not None]

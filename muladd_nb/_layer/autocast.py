@@ -101,9 +101,6 @@ def in_backward() -> bool:
     return getattr(_backward, "is_running", False)
 
 
-uncast: dict[Any, Any] = {}  # by operator: the one that define_uncast made of it
-
-
 def define_uncast(op: Any) -> Any:
     """Define a copy of an operator that autocast leaves alone, for compiled backward passes."""
     packet, _, overload = op.name().partition("::")[2].partition(".")
@@ -118,5 +115,4 @@ def define_uncast(op: Any) -> Any:
     library.impl(qualified, private.skip_in_dynamo(call), "CompositeExplicitAutograd")
     library.impl(qualified, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(f"{library.ns}::{qualified}", call)
-    uncast[op] = getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")
-    return uncast[op]
+    return getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")

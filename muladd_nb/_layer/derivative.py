@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,22 @@ from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
+
+_SAVED = object()  # in the place of a tensor that autograd keeps
+
+
+class _Kept(NamedTuple):
+    """What a node keeps beside the tensors that autograd keeps."""
+
+    others: Sequence[Any]
+    needs: tuple[bool, ...]
+    of_gradients: Sequence[tuple[Sequence[int], torch.dtype] | None]  # shape and dtype
+    of_tangents: Sequence[tuple[Sequence[int], torch.dtype] | None]
+
+    def joined(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return what ``save`` returned."""
+        each = iter(tensors)
+        return tuple(next(each) if x is _SAVED else x for x in self.others)
 
 
 def derivative(
@@ -78,24 +94,18 @@ def derivative(
     _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
 
     def split_save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        saved = save(needs[1:], inputs, results)
+        saved = save(needs, inputs, results)
         for x in saved:
             differentiable = isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
             if differentiable and not any(x is y for y in inputs + results):
                 # It was made where nothing is recorded: second derivatives would miss it.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
-        tensors = [x if isinstance(x, Tensor) else None for x in saved]
         # What a gradient of each argument, and a tangent of each result, must be.
-        pairs = zip(inputs, needs[1:], strict=True)  # an optional tensor that is absent has no gradient
+        pairs = zip(inputs, needs, strict=True)  # an optional tensor that is absent has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
         of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
-        others = (None if isinstance(x, Tensor) else x for x in saved)
-        return tensors, (*others, (needs[1:], of_gradients, of_tangents))
-
-    def joined(saved: tuple[Any, ...]) -> tuple[Any, ...]:
-        *both, _ = saved
-        tensors, others = both[: len(both) // 2], both[len(both) // 2 :]
-        return tuple(other if x is None else x for x, other in zip(tensors, others, strict=True))
+        others = [_SAVED if isinstance(x, Tensor) else x for x in saved]
+        return [x for x in saved if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents)
 
     def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
         gradients = vjp(needs, saved, *grads)
@@ -104,22 +114,21 @@ def derivative(
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
         return gradients
 
-    def checked_vjp(saved: tuple[Any, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
-        needs, of_gradients, _ = saved[-1]
-        gradients = gradients_of(needs, joined(saved), *grads)
-        for argument, wanted, gradient in zip(arguments, of_gradients, gradients, strict=True):
+    def checked_vjp(tensors: Sequence[Tensor], kept: _Kept, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = gradients_of(kept.needs, kept.joined(tensors), *grads)
+        for argument, wanted, gradient in zip(arguments, kept.of_gradients, gradients, strict=True):
             if wanted and gradient is None:
                 raise no_gradient(op, argument, "have vjp return one")
             if wanted:
                 check_is(op, f"the gradient of {argument} that vjp returns", vjp, wanted, gradient)
         return gradients
 
-    def checked_jvp(saved: tuple[Any, ...], *tangents: Tensor) -> Any:
-        returned = jvp(joined(saved), *tangents)
+    def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, *tangents: Tensor) -> Any:
+        returned = jvp(kept.joined(tensors), *tangents)
         of_results = returned if isinstance(returned, tuple) else (returned,)
         if len(of_results) != len(results):
             raise RuntimeError(f"{name(op)}: jvp must return {len(results)} tangents, got {len(of_results)}")
-        for place, (wanted, tangent) in enumerate(zip(saved[-1][2], of_results, strict=True)):
+        for place, (wanted, tangent) in enumerate(zip(kept.of_tangents, of_results, strict=True)):
             if wanted:
                 of_place = f" of result {place}" * (len(results) > 1)
                 check_is(op, f"the tangent{of_place} that jvp returns", jvp, wanted, tangent)

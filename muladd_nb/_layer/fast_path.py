@@ -27,11 +27,6 @@ for enabled in False, True:
         _C.note_inference_mode()
 
 
-# By operator with a derivative: the function that records a call outside of transforms. It takes a tuple of what the
-# kernel has computed, and all arguments.
-recorders: dict[Any, Callable[..., Any]] = {}
-
-
 class FastPath(NamedTuple):
     """How a function in C calls the forms of a declaration."""
 
@@ -47,11 +42,11 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
     Parameters
     ----------
     form
-        One of them.
+        One of them: the functional one, if there is one.
     returns
         Whether the function returns its results, or ``out``.
     """
-    recording = (form.promises.aten, recorders.get(form.functional)) if returns else (None, None)
+    recording = (form.promises.aten, form.made.recorder) if returns else (None, None)
     return [FastPath(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
 
 

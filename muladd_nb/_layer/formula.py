@@ -21,12 +21,17 @@ def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[...,
     The function takes first what each result must be like, or None, then what is read. It returns a tuple.
     """
     n = len(private.results(op))
+    has_tensor_numbers = "is_number" in private.argument_names(op)
 
     def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:
         returned = formula(*read)
         results = returned if isinstance(returned, tuple) else (returned,)
         if len(results) != n:
             raise RuntimeError(f"{name(op)}: the formula must return {n} results, got {len(results)}")
+        if has_tensor_numbers:
+            # Beside tensors without dimensions, a number that is a float64 tensor counts for their dtype, too.
+            pairs = zip(likes, results, strict=True)
+            results = tuple(y.to(like.dtype) if like is not None and _is_number(y) else y for like, y in pairs)
         for i, (like, result) in enumerate(zip(likes, results, strict=True)):
             if like is not None:
                 what = f"the result{f' {i}' if n > 1 else ''} of the formula"
@@ -34,6 +39,10 @@ def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[...,
         return results
 
     return checked, reads_of(op, "the formula", formula, private.argument_names(op))
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() == 0 and x.dtype == torch.float64
 
 
 def pull(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ from torch.autograd import forward_ad
 
 from . import contract
 from . import torch_private as private
-from .operator import Form
+from ._library import implement
+from .operator import Form, by_position
+from .partials import Partial
+from .recording import has_tangent
 
 
 def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
@@ -44,9 +48,44 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
         if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
             return None
         contract.check(form, args)  # whose words are of this operator and its arguments alone
-        primals = [pairs[place].primal if place in pairs else x for place, x in enumerate(args)]
+        # Not `is_number`, which only tells two overloads apart.
+        primals = [pairs[place].primal if place in pairs else args[place] for place in range(len(form.kinds))]
         made = redispatch(private.below_autograd(keyset), *primals, *tangents)
         result: Tensor = forward_ad.make_dual(*made, level=0)
         return result
 
     return dual
+
+
+def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> None:
+    """Register the Autograd kernel of the operator that computes a value and its tangent.
+
+    Where something is recorded it computes the two apart, as ATen does: so each requires grad only if it depends on
+    what does, and keeps only what its own gradients read.
+    """
+    of = form.family[()]
+    call, redispatch = by_position(of.op, of.op), private.redispatch(form.op)
+    count = len(of.kinds)
+    tensors = [x for x in of.inputs if (x,) in form.family]
+    read = {y for partial in partials.values() for y in partial.reads}
+
+    def kernel(keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
+        if not (private.is_recorded(args) or (private.may_be_dual() and any(map(has_tangent, args)))):
+            value, tangent = redispatch(private.below_autograd(keyset), *args)
+            return value, tangent
+        inputs, tangents = args[:count], args[count:]
+        value = call(*inputs)
+        values = {x: y for x, y in zip(of.kinds, inputs, strict=True) if x in read}
+        shape = torch.broadcast_shapes(value.shape, *(x.shape for x in tangents))  # of tangents, a batch of vmap
+        products = []
+        for x, given in zip(tensors, tangents, strict=True):
+            tangent = given.expand(shape)
+            times = partials[x].in_forward_mode or partials[x].times
+            product = times((tangent,), values) if times else None
+            if product is not None:
+                # Zeros stand for a tangent that there is not: they stay zero beside an infinity.
+                is_missing = not (given.requires_grad or any(given.stride()))
+                products.append(torch.where(tangent == 0, tangent, product) if is_missing else product)
+        return value, reduce(torch.add, products) if products else torch.zeros_like(value)
+
+    implement(form.op, kernel, "Autograd", with_keyset=True)

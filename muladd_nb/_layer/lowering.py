@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from . import autocast, contract, in_place
+from . import contract, in_place
 from . import torch_private as private
 from ._library import namespace
 from .formula import checked_formula
@@ -62,7 +62,7 @@ def register_waiting() -> None:
     if inductor is None:
         return
     for of_form, form in _waiting:
-        for op in {of_form, autocast.uncast.get(of_form, of_form)}:
+        for op in {of_form} if form.writes else {of_form, form.made.without_autocast or of_form}:
             call = inductor.kernel(op, add_to_fallback_set=False)
             if form.writes:
                 call = in_place.lowered(inductor, op, form)

@@ -27,20 +27,14 @@ class Elementwise:
 
     Parameters
     ----------
-    partials
-        The partial derivative of the result with respect to each tensor that has one, as
-        :class:`partials.Derivative` takes them: a tuple of them where there are several results. They win over those
-        that C++ makes of the functor of an operator whose row says `differentiable`.
     formula
         The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name
-        the arguments. It gives the derivatives that neither ``partials`` nor the functor do, and the tests what to
-        expect. A number
-        that changes between calls of a compiled program comes as a float64 tensor of shape [].
-    one_pass
-        Whether the gradients of what was broadcast may be made of the functor although there are ``partials``, which
-        say the same: computed and summed in one pass. Compiled programs are made of the partial derivatives.
-    times
-        What multiplies a gradient by a partial derivative: a function, or the name of an operator of this library.
+        the arguments. It tells the tests what to expect. It is differentiated where the functor gives no derivative:
+        if the row does not say `differentiable`, beyond the third order, and, where there is ``fused``, in compiled
+        programs. A number that changes between calls of a compiled program comes as a float64 tensor of shape [].
+    derivative
+        The functions ``save``, ``vjp`` and ``jvp`` by their names, as :func:`derivative.derivative` takes them, of an
+        operator that has another derivative than its functor.
     node
         What ``grad_fn`` is called, without ``Backward``.
     differentiable
@@ -66,10 +60,8 @@ class Elementwise:
         stay partial sums together, as a DTensor.
     """
 
-    partials: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     formula: Callable[..., Any] | None = None
-    one_pass: bool = False
-    times: Callable[[Tensor, Tensor], Tensor] | str = torch.mul
+    derivative: Mapping[str, Callable[..., Any]] | None = None
     differentiable: bool = True
     node: str | None = None
     instead: str | None = None
@@ -80,10 +72,23 @@ class Elementwise:
     linear: tuple[set[str], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.partials and not self.differentiable:
-            raise ValueError(f"what is not differentiable has no partial derivatives, got some for {[*self.partials]}")
+        if self.derivative is not None and not (
+            self.differentiable and self.derivative.keys() == {"save", "vjp", "jvp"}
+        ):
+            raise ValueError(
+                "a derivative is a save, a vjp and a jvp, of an operator that is differentiable, got "
+                f"{[*self.derivative]}, and differentiable={self.differentiable}"
+            )
         if self.fused == "formula" and self.formula is None:
             raise ValueError('fused="formula" is to compile a formula, and there is none')
+
+
+@dataclasses.dataclass
+class Made:
+    """What the registrations of a form have made, for those that come later."""
+
+    recorder: Callable[..., Any] | None = None  # records a call: takes a tuple of its results, and all arguments
+    without_autocast: Any = None  # a copy of the operator that autocast leaves alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +122,7 @@ class Form:
     reads: tuple[str, ...] = ()
     constant: float | None = None
     family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
+    made: Made = dataclasses.field(default_factory=Made, compare=False)
 
     @cached_property
     def has_all_gradients(self) -> bool:

@@ -1,46 +1,98 @@
-"""The derivative of an element-wise operator: gradients, and tangents, times its partial derivatives.
+"""The derivative of an element-wise operator: gradients and tangents, times its partial derivatives.
 
-These come from kernels made of its functor, from functions written by hand, or from its formula.
+Kernels made of the functor compute these products. Where there is no kernel, and in compiled programs that have the
+formula in place of the operator, torch differentiates the formula.
 """
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from . import contract
 from . import torch_private as private
 from ._library import name
 from .aten_node import order_of
-from .formula import check_is, checked_formula, pull, push, reads_of
+from .formula import checked_formula, pull, push
 from .operator import Form
 from .recording import TENSOR, Rule, checked_arguments, register
 
 _DENSE = (torch.strided, torch.jagged)
 
+# Above this size it is faster to hand on a gradient whose factor is 1 than to write it beside the others.
+_FEW = 1 << 18  # elements
 
-# Multiplies gradients by a partial derivative: takes the gradient of each result, None where it has none, and then what
-# is read. Returns None for zero.
-Kernel = Callable[..., Tensor | None]
-
-
-_FEW = 1 << 18  # elements: above it, partial derivatives by hand take less time than one pass of all (measured)
-
-
-_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
+# Multiplies gradients by a partial derivative. Takes the gradient of each result, None where it has none, and values by
+# the names of arguments. An argument that the partial derivative does not read may be left out.
+Times = Callable[[Sequence[Tensor | None], Mapping[str, Any]], Tensor | None]
 
 
 class Partial(NamedTuple):
-    """A partial derivative that a kernel computes."""
+    """A partial derivative of an operator with respect to one tensor."""
 
-    reads: Sequence[str]  # the arguments that ``times`` takes
-    times: Kernel | None  # None where the derivative is zero
-    in_forward_mode: Kernel | None = None  # for tangents, if not the same
+    reads: Sequence[str]  # the arguments that ``times`` needs the values of
+    times: Times | None  # None where the derivative is zero
+    in_forward_mode: Times | None = None  # for tangents, if not the same
+    constant: float | None = None  # its value, where that is the same everywhere
+
+
+class OnePass(NamedTuple):
+    """The kernel that computes all gradients in one pass. On the CPU it sums the gradients of broadcast tensors."""
+
+    call: Callable[..., Sequence[Tensor]]  # takes the gradient of each result, then all arguments
+    by: Sequence[str]
+
+
+class Layout(NamedTuple):
+    """What is known of a tensor that is not saved."""
+
+    shape: Sequence[int]
+    strides: Sequence[int]
+
+    @classmethod
+    def of(cls, x: Tensor) -> Layout:
+        return cls(x.shape, x.stride() if x.layout is torch.strided else ())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is saved and computed where the gradients of some arguments are wanted."""
+
+    tensors: Sequence[str]  # what is saved
+    numbers: Sequence[str]
+    layouts: Sequence[str]
+    by_kernel: Sequence[str]
+    by_formula: Sequence[str]
+    # When the kernel for one pass computes the gradients: "for sums" is where one of them is summed to a smaller shape.
+    one_pass: Literal["never", "for sums", "always"]
+    hands_on: bool  # whether one of the gradients is that of the result, times a constant
+    in_c: Callable[..., Any] | None  # the fast path of the one kernel that computes all that is wanted
+
+
+class Saved(NamedTuple):
+    """What a node keeps, by the names of arguments, beside the tensors that autograd keeps."""
+
+    plan: _Plan
+    tensors: Sequence[str]  # the names of those
+    numbers: Mapping[str, Any]  # and absent tensors, which are None
+    layouts: Mapping[str, Layout]  # of tensors that are not kept
+    shape: Sequence[int]  # that the gradients of results are expanded to, where these are sums
+
+    def values(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        """Return what was kept."""
+        return {**dict(zip(self.tensors, tensors, strict=True)), **self.numbers}
+
+    def layout_of(self, x: str, values: Mapping[str, Any]) -> Layout:
+        """Return the layout of an argument that is a tensor."""
+        return self.layouts[x] if x in self.layouts else Layout.of(values[x])
+
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 class _Made(dict[Any, Any]):
@@ -54,82 +106,45 @@ class _Made(dict[Any, Any]):
         return made
 
 
-class _Term(NamedTuple):
-    """A partial derivative of one result, written by hand."""
-
-    argument: str  # that it is by
-    reads: Sequence[str]
-    factor: Callable[..., Any]  # takes the gradient or tangent that it is multiplied with, then what is read
-
-
-class _Plan(NamedTuple):
-    """What is saved and computed where some gradients are wanted."""
-
-    needs: Mapping[str, bool]  # by argument
-    tensors: Callable[..., tuple[Any, ...]]  # picks the tensors to save from the arguments, the results and None
-    others: Callable[..., tuple[Any, ...]]  # picks what else is saved: numbers, the shapes or None, and this plan
-    unread: Sequence[str]  # the arguments whose shapes say what is summed
-    terms: Sequence[Sequence[_Term]]  # by hand, of each result
-    by_kernel: Sequence[str]
-    by_formula: Sequence[str]
-    passed: Callable[..., tuple[Any, ...]]  # picks what kernels take from the gradients and what was saved
-    short: Callable[..., Any] | None  # the fast path of a kernel
-    gradients: Callable[..., tuple[Any, ...]]  # picks those of all arguments from what `short` returns and None
-    if_sums: (
-        bool | None
-    )  # whether `short` is for what is summed or small (True), for the rest (False), or for all (None)
-
-
 class Derivative:
     """The derivative of an element-wise operator: what is saved for it, and what computes it.
-
-    Saved are the tensors that are read, in a fixed order with None for those that are not, then what else is read, the
-    shapes of arguments that are not read but summed to, and the plan; for forward mode after it the results' shapes and
-    dtypes.
 
     Parameters
     ----------
     op
         The overload of an operator that returns new tensors.
     partials
-        The partial derivative of the result with respect to each input that has one. The parameters of such a
-        function name the arguments it reads, or ``result``; only what the gradients asked for read is saved. It
-        returns a number, or a tensor of the shape of what it reads and the gradient's dtype, made by differentiable
-        operators. Of an operator with several results, a tuple of them, one for each result, or None where it does not
-        depend on that input; they read ``result0``, ``result1`` and so on.
-    kernels
-        For inputs that are not among ``partials``.
-    short
-        By what is wanted: what returns the same gradients as ``kernels``, or ``at_once``, from all arguments and the
-        gradient of each result, in one call from C; or None, where that cannot.
-    at_once
-        What returns the gradients by these tensors, each of the shape of its own, from the gradient of each result
-        and all arguments. On the CPU it sums what was broadcast.
+        The partial derivatives that kernels compute, by the tensors that they are by. They also say what is saved: only
+        what the wanted gradients read.
+    one_pass
+        The kernel that computes all gradients at once.
+    in_c
+        The fast paths of these kernels, by the tensors that they are by: functions that take all arguments and the
+        gradient of each result, and return gradients, or None where the fast path does not take the call.
     formula
         The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
-        differentiated for the tensors among them that are among neither.
-    compiled
-        Whether Inductor compiles the formula in place of the operator. It is differentiated there also where there are
-        ``kernels``.
-    times
-        What multiplies a gradient, or a tangent, by a partial derivative, where both are dense tensors.
+        differentiated for the tensors among them that have no kernel.
+    compiles_formula
+        Returns whether a program is being compiled now in which the formula is differentiated, also where there are
+        kernels.
     aten
         The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
         order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
     mixed
-        Where its floating-point tensors, and the result, are not all of one dtype: the dtypes that are an argument's
-        own. A partial derivative may then have any dtype, and each product is of the widest of what it is made of.
+        Whether its floating-point tensors, and the result, have different dtypes.
     broadcasts
         Whether its tensors need not have one shape. A gradient is summed to the shape of its tensor by torch.
+    sums
+        Whether its results are sums, whose gradients are first expanded to the shape of all tensors.
 
     Raises
     ------
     TypeError, ValueError
-        If the operator, or a partial derivative, is none that this can work with.
+        If this cannot work with the operator, or with the formula.
 
     Examples
     --------
-    >>> Derivative(op, {"x": lambda x, limit: (1 + x.abs() / limit) ** -2}).register()
+    >>> Derivative(op, formula=lambda x, limit: x / (1 + x.abs() / limit)).register()
     >>> x = torch.tensor([1.0, -1.0])
     >>> torch.func.jvp(lambda x: op(x, limit=1.0), (x,), (torch.ones(2),))
     (tensor([ 0.5000, -0.5000]), tensor([0.2500, 0.2500]))
@@ -138,82 +153,42 @@ class Derivative:
     def __init__(
         self,
         op: Any,
-        partials: Mapping[str, Any],
+        partials: Mapping[str, Partial] | None = None,
         *,
-        kernels: Mapping[str, Partial] | None = None,
-        short: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
-        at_once: tuple[Callable[..., Sequence[Tensor]], Sequence[str]] | None = None,
+        one_pass: OnePass | None = None,
+        in_c: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
         formula: Callable[..., Any] | None = None,
-        compiled: bool = False,
-        times: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+        compiles_formula: Callable[[], bool] | None = None,
         aten: Callable[..., Tensor] | None = None,
-        mixed: Mapping[str, torch.dtype] | None = None,
+        mixed: bool = False,
         broadcasts: bool = False,
+        sums: bool = False,
     ) -> None:
-        self.op, self.times, self.mixed, self.broadcasts = op, times, mixed or {}, broadcasts
+        self.op, self.broadcasts, self.sums = op, broadcasts, sums
         self.arguments = checked_arguments(op)
-        self.n = n = len(private.results(op))
-        tensors = [argument.name for argument in private.arguments(op) if str(argument.type) in TENSOR]
-        for x in partials:
-            if x not in tensors:
-                raise ValueError(f"{name(op)}: no partial derivative for {x}; its tensors are {tensors}")
-        self.results = ["result"] if n == 1 else [f"result{i}" for i in range(n)]
-        names = [*self.arguments, *self.results]
-        self.place = {x: place for place, x in enumerate(names)}
-
-        # Where the derivative by each tensor comes from: by hand, of a kernel, of the formula, or nowhere.
-        by_hand = {x: _of_each_result(op, x, n, functions) for x, functions in partials.items()}
-        self.terms = [
-            [
-                _Term(
-                    x,
-                    reads_of(op, f"the partial derivative for {x}", functions[i], names),
-                    _checked_factor(op, x, functions[i], any_dtype=mixed is not None),
-                )
-                for x, functions in by_hand.items()
-                if functions[i] is not None
-            ]
-            for i in range(n)
-        ]
-        kernels = {x: kernel for x, kernel in (kernels or {}).items() if x not in partials}
-        self.kernels = {x: kernel for x, kernel in kernels.items() if kernel.times is not None}
+        self.n = len(private.results(op))
+        self.partials = partials or {}
+        self.one_pass, self.in_c, self.compiles_formula = one_pass, in_c or {}, compiles_formula or (lambda: False)
+        types = {argument.name: str(argument.type) for argument in private.arguments(op)}
+        self.tensors = [x for x, type_ in types.items() if type_ in TENSOR]
+        self.has_optional = any(types[x] != "Tensor" for x in self.tensors)
+        # Not `is_number`, which only tells two overloads apart.
+        self.of_kernel = [x for x in self.arguments if x != "is_number"]
         self.compute: Any = None
         self.formula_reads: list[str] = []
         if formula is not None:
             self.compute, self.formula_reads = checked_formula(op, formula)
-        # Where the formula is compiled, it takes the place of kernels.
-        self.by_formula = {
-            in_formula: [x for x in tensors if x not in others and x in self.formula_reads]
-            for in_formula, others in ((False, {**by_hand, **kernels}), (True, by_hand))
-        }
-
-        # What each reads.
-        reads: dict[str, Sequence[str]] = {x: [] for x in by_hand}
-        for term in itertools.chain(*self.terms):
-            reads[term.argument] = [*reads[term.argument], *term.reads]
-        reads |= {x: kernel.reads for x, kernel in kernels.items()}
-        reads |= dict.fromkeys(self.by_formula[False], self.formula_reads)
-        self.reads = {False: reads, True: reads | dict.fromkeys(self.by_formula[True], self.formula_reads)}
-        self.without = [x for x in tensors if x not in reads]
-
-        # What is saved, and the order of the function's arguments.
-        read = {y for some in self.reads.values() for of_one in some.values() for y in of_one}
-        self.saved_tensors = [x for x in names if x in read and (x in tensors or x in self.results)]
-        self.saved_others = [x for x in self.arguments if x in read and x not in tensors]
-        self.order = self.arguments
+        self.without = [x for x in self.tensors if x not in self.partials and x not in self.formula_reads]
+        self.read_by_partials = {y for one in self.partials.values() for y in one.reads}
+        self.order = self.arguments  # in which the function takes them
+        self.saved_order = self.tensors
         if aten is not None:
-            of_tensors = {x: [y for y in self.reads[True].get(x, []) if y not in self.saved_others] for x in tensors}
-            inputs, self.saved_tensors = order_of(op, aten, of_tensors)
+            reads = {x: [y for y in self.partials[x].reads if y in self.tensors] for x in self.tensors}
+            inputs, saved = order_of(op, aten, reads)
             self.order = inputs + [x for x in self.arguments if x not in inputs]
-        self.slot = {x: slot for slot, x in enumerate(self.saved_tensors + self.saved_others)}
-
-        self.short = short or {}
-        self.at_once: Any = at_once and at_once[0]
-        self.at_once_by = at_once[1] if at_once else []
-        self.may_sum = at_once is not None and broadcasts
+            self.saved_order = saved + [x for x in self.tensors if x not in saved]
         # A tangent may have another shape and dtype than a gradient: those of the results are saved.
-        self.typed = mixed is not None or n > 1 or broadcasts
-        self.compiled = compiled
+        self.typed = mixed or self.n > 1 or broadcasts
         self.plans = {in_formula: _Made(partial(self.plan, in_formula)) for in_formula in (False, True)}
 
     def register(
@@ -233,7 +208,7 @@ class Derivative:
         node
             What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
         instead
-            What to do instead of asking for a gradient that is not among ``partials``, for the error message.
+            What to do instead of asking for a gradient that there is none of, for the error message.
         form
             That of the operator, whose calls then take the fast path where they can.
         """
@@ -241,270 +216,215 @@ class Derivative:
             self.save,
             self.vjp,
             self.jvp,
-            save_for_jvp=self.save_for_jvp if self.typed else None,
-            vjp_by_fast_path=self.vjp_by_fast_path if self.short else None,
+            save_for_jvp=self.save_for_jvp,
+            vjp_by_fast_path=self.vjp_by_fast_path if self.in_c else None,
             in_forward_mode=in_forward_mode,
             node=node,
             without=self.without,
             instead=instead,
-            order=[self.place[x] for x in self.order],
+            order=[self.arguments.index(x) for x in self.order],
         )
         register(self.op, rule, form)
 
-    def plan(self, in_formula: bool, of_function: tuple[bool, ...]) -> _Plan:
-        needs = dict(zip(("", *self.order), of_function, strict=True))
-        reads = self.reads[in_formula]
-        read = {y for x in reads if needs[x] for y in reads[x]}
-        terms = [[term for term in of_result if needs[term.argument]] for of_result in self.terms]
-        by_formula = [x for x in self.by_formula[in_formula] if needs[x]]
-        by_kernel = [x for x in self.kernels if needs[x] and x not in by_formula]
-        # In place of an argument that is not read, kernels are passed a gradient; or a tensor of the argument's shape,
-        # where that says what is summed.
-        unread = [x for x in self.at_once_by if self.may_sum and x not in read]
-        grads, none = self.n, len(self.place)
-        passed = {x: grads + self.slot[x] for x in (*self.saved_others, *read)}
-        passed |= {x: grads + len(self.slot) + 2 + i for i, x in enumerate(unread)}
-        # Not `is_number`, which only tells two overloads apart.
-        of_kernels = [passed.get(x, 0) for x in self.arguments if x != "is_number"]
-        of = [x for x in self.arguments if x in by_kernel or any(x == term.argument for some in terms for term in some)]
-        all_at_once = self.at_once is not None and len(of) > 1
-        fits = not by_formula and (all_at_once or (by_kernel and not any(terms)))
+    def plan(self, in_formula: bool, needs: tuple[bool, ...]) -> _Plan:
+        wanted = {x for x, need in zip(self.order, needs, strict=True) if need}
+        by_formula = [x for x in self.formula_reads if x in wanted and (in_formula or x not in self.partials)]
+        by_kernel = [x for x in self.arguments if x in wanted and x in self.partials and x not in by_formula]
+        read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
+        varying = {x for x, one in self.partials.items() if one.times and one.constant is None}
+        one_pass: Literal["never", "for sums", "always"] = "never"
+        if self.one_pass is not None and not varying.isdisjoint(by_kernel):
+            all_vary = len(varying) > 1 and varying.issubset(by_kernel)
+            one_pass = "always" if all_vary else "for sums" if self.broadcasts else "never"
+        sums = one_pass != "never" and self.broadcasts
         return _Plan(
-            needs,
-            _picker([self.place[x] if x in read else none for x in self.saved_tensors]),
-            _picker([*map(self.place.__getitem__, self.saved_others), none + 2 if unread else none, none + 1]),
-            unread,
-            terms,
-            by_kernel,
-            by_formula,
-            _picker([*of_kernels, *range(grads)]),
-            self.short.get(tuple(of)) if fits else None,
-            _picker([of.index(x) if x in of else len(of) for x in ("", *self.order)]),
-            None if not self.may_sum or (all_at_once and by_kernel) else all_at_once,
+            tensors=[x for x in self.saved_order if x in read],
+            numbers=[x for x in self.arguments if x in read and x not in self.tensors],
+            layouts=[x for x in self.tensors if x not in read and (x in by_kernel or (sums and x in self.partials))],
+            by_kernel=by_kernel,
+            by_formula=by_formula,
+            one_pass=one_pass,
+            hands_on=any(self.partials[x].constant is not None for x in by_kernel),
+            in_c=None if by_formula or varying.isdisjoint(by_kernel) else self.in_c.get(tuple(by_kernel)),
         )
 
-    def plan_of(self, needs: tuple[bool, ...]) -> _Plan:
-        made: _Plan = self.plans[self.compiled and private.decomposes(self.op)][needs]
-        return made
-
-    def save(self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        now = self.plan_of(needs)
-        values = inputs + results + (None, now)
-        if now.unread:
-            values += ([values[self.place[x]].shape for x in now.unread],)
-        return now.tensors(values), now.others(values)
+    def save(
+        self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
+    ) -> tuple[Sequence[Tensor], Saved]:
+        # torch.func, which differentiates a formula, knows no jagged tensors.
+        in_formula = self.compiles_formula() and not any(map(_is_jagged, inputs))
+        plan: _Plan = self.plans[in_formula][needs]
+        given = dict(zip(self.arguments, inputs, strict=True))
+        tensors, numbers = plan.tensors, plan.numbers
+        if self.has_optional:
+            tensors = [x for x in plan.tensors if given[x] is not None]
+            numbers = [*plan.numbers, *(x for x in plan.tensors if given[x] is None)]
+        saved = Saved(
+            plan,
+            tensors,
+            {x: given[x] for x in numbers} if numbers else _NOTHING,
+            {x: Layout.of(given[x]) for x in plan.layouts if given[x] is not None} if plan.layouts else _NOTHING,
+            torch.broadcast_shapes(*(given[x].shape for x in self.tensors)) if self.sums else (),
+        )
+        return [given[x] for x in tensors], saved
 
     def save_for_jvp(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
-    ) -> tuple[Any, Any]:
-        tensors, others = self.save(needs, inputs, results)
-        return tensors, (*others, [(y.shape, y.dtype) for y in results])
+    ) -> tuple[Sequence[Tensor], Any]:
+        tensors, saved = self.save(needs, inputs, results)
+        return tensors, (saved, [(y.shape, y.dtype) for y in results])
 
-    def values_of(self, saved: tuple[Any, ...], reads: Iterable[str]) -> list[Any]:
-        return [saved[self.slot[x]] for x in reads]
-
-    def vjp_by_fast_path(self, saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Tensor | None, ...] | None:
-        now = saved[-1]
-        if now.short is None or grads[0] is None:
+    def vjp_by_fast_path(
+        self, tensors: Sequence[Tensor], saved: Saved, grads: tuple[Any, ...]
+    ) -> tuple[Tensor | None, ...] | None:
+        plan, grad = saved.plan, grads[0]
+        if plan.in_c is None or grad is None:
             return None
-        values = self.passed_to_kernels(saved, grads)
-        if now.if_sums is not None:
-            is_small = now.if_sums and not private.traces() and grads[0].numel() <= _FEW
-            if now.if_sums != (is_small or self.sums(now, grads[0], values)):
-                return None
-        made = now.short(*values)
-        return None if made is None else now.gradients(made + (None,) if type(made) is tuple else (made, None))
+        values = saved.values(tensors)
+        if plan.one_pass != "never" and self.is_one_pass(saved, values, grad) != (len(plan.by_kernel) > 1):
+            return None
+        made = plan.in_c(*self.given_to_kernel(saved, values, grad), *grads)
+        if made is None:
+            return None
+        gradients = dict(zip(plan.by_kernel, made if type(made) is tuple else (made,), strict=True))
+        if self.broadcasts or saved.layouts:
+            self.lay_out(saved, values, gradients)
+        return (None, *map(gradients.get, self.order))
 
-    def vjp(self, saved: tuple[Any, ...], *grads: Tensor | None) -> list[Tensor | None]:
+    def vjp(self, tensors: Sequence[Tensor], saved: Saved, *grads: Tensor | None) -> list[Tensor | None]:
         gradients: dict[str, Tensor] = {}
-        now: _Plan = saved[-1]
-        if any(grad is not None for grad in grads):
-            made = self.in_one_pass(saved, grads)
-            if made is not None:
-                of_all = zip(self.at_once_by, made, strict=True)
-                gradients = {x: gradient for x, gradient in of_all if now.needs[x]}
+        some = next((grad for grad in grads if grad is not None), None)
+        if some is not None:
+            plan, values = saved.plan, saved.values(tensors)
+            if self.sums:
+                grads = tuple(grad if grad is None else grad.expand(saved.shape) for grad in grads)
+            if plan.one_pass != "never" and self.is_one_pass(saved, values, some):
+                one_pass: Any = self.one_pass
+                made = one_pass.call(grads, *self.given_to_kernel(saved, values, some))
+                of_all = dict(zip(one_pass.by, made, strict=True))
+                gradients = {x: of_all[x] for x in plan.by_kernel}
             else:
-                gradients = self.by_hand(saved, grads)
-                for x in now.by_kernel:
-                    gradient = self.through(self.kernels[x].times, grads, self.values_of(saved, self.kernels[x].reads))
-                    if gradient is not None:
-                        gradients[x] = gradient
-            if now.by_formula:
-                gradients.update(self.pulled(saved, grads))
+                for x in plan.by_kernel:
+                    of_x = self.partials[x]
+                    read = {y: values[y] for y in of_x.reads if y in values}
+                    gradient = self.through(of_x.times, grads, read) if of_x.times else None
+                    # Zeros, as ATen has, and not an undefined gradient, which is an error to who asks for it.
+                    gradients[x] = _zeros(some, saved.layout_of(x, values).shape) if gradient is None else gradient
+            self.lay_out(saved, values, gradients)
+            if plan.by_formula:
+                gradients.update(self.pulled(plan, values, grads))
         return [gradients.get(x) for x in self.arguments]
 
-    def in_one_pass(self, saved: tuple[Any, ...], grads: tuple[Tensor | None, ...]) -> Sequence[Tensor] | None:
-        """Return the gradients ``at_once``, or None where that is not faster, or cannot."""
-        grad, *others = (grad for grad in grads if grad is not None)
-        if self.at_once is None or any(x.layout not in _DENSE for x in (grad, *others)):
-            return None
-        values = self.passed_to_kernels(saved, (grad, *grads[1:]))
-        count = len(saved[-1].by_kernel)
-        if self.sums(saved[-1], grad, values):
-            # One pass also sums. But in a compiled program partial derivatives by hand are fused with their neighbours.
-            can_sum = grad.device.type == "cpu" and grad.layout is torch.strided
-            fits = can_sum and (count > 0 if self.kernels else not private.traces())
-        else:
-            fits = count == len(self.kernels) > 1
-        return self.at_once(grads, *values[: -self.n]) if fits else None
+    def is_one_pass(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> bool:
+        """Return whether one kernel is to compute all gradients: it is faster, and can."""
+        plan = saved.plan
+        if grad.layout not in _DENSE:
+            return False
+        if self.broadcasts and any(saved.layout_of(x, values).shape != grad.shape for x in plan.by_kernel):
+            return grad.device.type == "cpu" and grad.layout is torch.strided
+        return plan.one_pass == "always" and not (plan.hands_on and grad.numel() > _FEW)
 
-    def passed_to_kernels(self, saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return all arguments of the operator and the gradients, of which the first is not None."""
-        values = grads + saved
-        if shapes := saved[-2]:
-            values += tuple(_like(grads[0], shape, values) for shape in shapes)
-        picked: tuple[Any, ...] = saved[-1].passed(values)
-        return picked
+    def given_to_kernel(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> list[Any]:
+        """Return all arguments of the operator, with other tensors in place of those whose elements are not read."""
+        return [
+            values[x] if x in values else _stand_in(grad, saved.layouts[x], values) if x in saved.layouts else grad
+            for x in self.of_kernel
+        ]
 
-    def sums(self, now: _Plan, grad: Tensor, values: Sequence[Any]) -> bool:
-        """Return whether a gradient that is wanted is summed, because its tensor was broadcast."""
-        shape = grad.shape
-        return self.may_sum and any(now.needs[x] and values[self.place[x]].shape != shape for x in self.at_once_by)
-
-    def by_hand(self, saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
-        """Return the sums, over the results, of gradients times partial derivatives by hand."""
-        gradients: dict[str, Tensor] = {}
-        for grad, terms in zip(grads, saved[-1].terms, strict=True):
-            if grad is None:
+    def lay_out(self, saved: Saved, values: Mapping[str, Any], gradients: dict[str, Tensor]) -> None:
+        """Give the gradients of tensors that are broadcast, or not read, the shapes and layouts of these tensors."""
+        if private.transforms_active() or private.traces():
+            return
+        for x, gradient in gradients.items():
+            if gradient.layout is not torch.strided:
                 continue
-            for x, reads, factor_of in terms:
-                wide = grad.to(torch.promote_types(grad.dtype, self.mixed[x])) if x in self.mixed else grad
-                factor = factor_of(wide, *self.values_of(saved, reads))
-                if grad.is_complex():
-                    factor = factor.conj() if isinstance(factor, Tensor) else factor.conjugate()
-                # A literal 1 needs no multiplication; a symbolic one stays in the graph.
-                gradient = wide if type(factor) is int and factor == 1 else self.product(wide, factor)
-                gradients[x] = gradients[x] + gradient if x in gradients else gradient
-        return gradients
+            shape, strides = saved.layout_of(x, values)
+            summed = gradient if gradient.shape == shape else gradient.sum_to_size(shape)
+            # One that is that of the result, which may be expanded, is handed on as it is.
+            if any(summed.stride()) and (self.broadcasts or x in saved.layouts):
+                gradients[x] = _laid_out(summed, strides)
 
-    def product(self, x: Tensor, factor: Any) -> Tensor:
-        # ATen multiplies a sparse gradient, such as that of a sparse embedding, by a dense tensor, and tensors of two
-        # dtypes; `times` need not.
-        both = isinstance(factor, Tensor) and x.layout in _DENSE and x.dtype == factor.dtype
-        return self.times(x, factor) if both and not (self.broadcasts and x.shape != factor.shape) else x * factor
-
-    def through(self, kernel: Any, grads: Sequence[Tensor | None], values: Sequence[Any]) -> Tensor | None:
+    def through(self, times: Times, grads: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
         """Return what a kernel makes of the gradient of each result, also of one that is sparse."""
         if all(x is None or x.layout in _DENSE for x in grads):
-            return kernel(grads, *values)
+            return times(grads, values)
         if self.n > 1:
-            return kernel([x if x is None or x.layout in _DENSE else x.to_dense() for x in grads], *values)
+            return times([x if x is None or x.layout in _DENSE else x.to_dense() for x in grads], values)
         x: Any = grads[0]
-        factor = kernel([torch.ones(x.shape, dtype=x.dtype, device=x.device)], *values)
+        factor = times([torch.ones(x.shape, dtype=x.dtype, device=x.device)], values)
         return None if factor is None else x * factor
 
-    def pulled(self, saved: tuple[Any, ...], grads: Sequence[Tensor | None]) -> Iterable[tuple[str, Tensor]]:
+    def pulled(
+        self, plan: _Plan, values: Mapping[str, Any], grads: Sequence[Tensor | None]
+    ) -> Iterable[tuple[str, Tensor]]:
         """Return the gradients that the formula gives."""
-        if any(grad is not None and grad.layout is torch.jagged for grad in grads):  # torch.func knows none
+        if any(map(_is_jagged, grads)):
             raise RuntimeError(
                 f"{name(self.op)}: on jagged nested tensors the formula has no derivative; call the operator on their "
-                "values(), or give it partial derivatives"
+                "values()"
             )
-        return pull(self.compute, self.given_to_formula(saved), saved[-1].by_formula, grads)
+        return pull(self.compute, {x: values[x] for x in self.formula_reads}, plan.by_formula, grads)
 
-    def given_to_formula(self, saved: tuple[Any, ...]) -> dict[str, Any]:
-        return dict(zip(self.formula_reads, self.values_of(saved, self.formula_reads), strict=True))
-
-    def jvp(self, saved: tuple[Any, ...], *of_arguments: Tensor | None) -> Any:
-        tangents: dict[str, Any] = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
-        now = self.plan_of((False, *(x in tangents for x in self.order)))
-
-        def expanded(x: str) -> Any:
-            tangent = tangents[x]
-            return (
-                tangent.expand(torch.broadcast_shapes(tangent.shape, saved[-1][0][0])) if self.broadcasts else tangent
-            )
-
-        products: list[dict[str, Tensor]] = [{} for _ in range(self.n)]
-        for of_result, terms in zip(products, now.terms, strict=True):
-            for x, reads, factor_of in terms:
-                tangent = expanded(x)
-                of_result[x] = self.product(tangent, factor_of(tangent, *self.values_of(saved, reads)))
-        for x in now.by_kernel:
-            kernel = self.kernels[x]
-            for i, of_result in enumerate(products):
-                if not self.typed or saved[-1][i][1].is_floating_point:
-                    alone = [expanded(x) if i == j else None for j in range(self.n)]
-                    made = self.through(
-                        kernel.in_forward_mode or kernel.times, alone, self.values_of(saved, kernel.reads)
-                    )
+    def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
+        saved, likes = saved_for_jvp
+        tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
+        plan: _Plan = self.plans[self.compiles_formula()][tuple(x in tangents for x in self.order)]
+        values = saved.values(tensors)
+        # All that any derivative reads, so that a tangent requires grad where one of these does, as ATen's.
+        read = {x: value for x, value in values.items() if x in self.read_by_partials}
+        shape = saved.shape or likes[0][0]
+        products: list[list[Tensor]] = [[] for _ in range(self.n)]
+        for x in plan.by_kernel:
+            times = self.partials[x].in_forward_mode or self.partials[x].times
+            tangent = tangents[x].expand(shape) if self.broadcasts else tangents[x]
+            for i, (_, dtype) in enumerate(likes):
+                if times and dtype.is_floating_point:
+                    made = self.through(times, [tangent if i == j else None for j in range(self.n)], read)
                     if made is not None:
-                        of_result[x] = made
-        sums: list[Any] = [
-            # In the order of the arguments.
-            reduce(torch.add, [of_result[x] for x in self.arguments if x in of_result]) if of_result else None
-            for of_result in products
-        ]
-        if now.by_formula:
-            of_tensors = {x: tangents[x] for x in now.by_formula}
-            of_results = push(self.compute, self.given_to_formula(saved), of_tensors, saved[-1] if self.typed else None)
+                        products[i].append(made)
+        sums: list[Any] = [reduce(torch.add, of_result) if of_result else None for of_result in products]
+        if plan.by_formula:
+            given, by = {x: values[x] for x in self.formula_reads}, {x: tangents[x] for x in plan.by_formula}
+            of_results = push(self.compute, given, by, likes if self.typed else None)
             sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]
         some = next(iter(tangents.values()))
         if not self.typed:
             return torch.zeros_like(some) if sums[0] is None else sums[0]
-        typed_tangents = tuple(
+        typed = tuple(
             None
             if not dtype.is_floating_point
             else some.new_zeros(shape, dtype=dtype)
             if of_result is None
             else of_result.sum_to_size(shape).to(dtype)
-            for of_result, (shape, dtype) in zip(sums, saved[-1], strict=True)
+            for of_result, (shape, dtype) in zip(sums, likes, strict=True)
         )
-        return typed_tangents if self.n > 1 else typed_tangents[0]
+        return typed if self.n > 1 else typed[0]
 
 
-def _of_each_result(op: Any, argument: str, n: int, functions: Any) -> tuple[Any, ...]:
-    """Return the partial derivative of each of n results, or None."""
-    if n == 1:
-        return (functions,)
-    if not isinstance(functions, tuple) or len(functions) != n:
-        raise ValueError(
-            f"{name(op)}: the partial derivatives for {argument} must be a tuple of {n}, one for each result, or None, "
-            f"got {functions!r}"
-        )
-    return functions
+def _is_jagged(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.layout is torch.jagged
 
 
-def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return what picks these places of a tuple, as a tuple."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    first = places[0] if places else 0
-    return itemgetter(slice(first, first + len(places)))
+def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
+    if like.layout is torch.jagged:
+        return torch.zeros_like(like)
+    return torch.zeros((), dtype=like.dtype, device=like.device).expand(shape)
 
 
-def _like(grad: Tensor, shape: Sequence[int], values: Iterable[Any]) -> Tensor:
-    """Return a tensor of a shape, and of the dtype of a gradient, whose elements nobody reads."""
-    for x in values:
-        if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype:
-            return x
-    return grad.new_empty(()).expand(shape)
+def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor:
+    """Return a tensor in place of one whose elements are not read: with its layout, if one of these has that."""
+    shape, strides = layout
+    same = [x for x in (*values.values(), grad) if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype]
+    alike = (x for x in same if x.layout is torch.strided and x.stride() == strides)
+    return next(alike, same[0] if same else grad.new_empty(()).expand(shape))
 
 
-def _checked_factor(
-    op: Any, argument: str, function: Callable[..., Any], *, any_dtype: bool = False
-) -> Callable[..., Any]:
-    """Return a function that takes a gradient or tangent, and then calls the author's and checks that the two fit.
-
-    A factor that broadcasts would give a wrong gradient, and one of a narrower dtype an inexact one.
-    """
-    # A number of the schema that changes between calls is a float64 scalar here.
-    has_scalars = "is_number" in private.argument_names(op)
-
-    def is_number(x: Any) -> bool:
-        return has_scalars and isinstance(x, Tensor) and x.dim() == 0 and x.dtype == torch.float64
-
-    def checked(x: Tensor, *read: Any) -> Any:
-        factor = function(*read)
-        if isinstance(factor, _NUMBERS) or (
-            isinstance(factor, Tensor) and factor.shape == x.shape and (any_dtype or factor.dtype == x.dtype)
-        ):
-            return factor
-        # A factor has the shape of what it reads, which may be smaller where the operator broadcasts.
-        shape = torch.broadcast_shapes(*(y.shape for y in read if isinstance(y, Tensor)))
-        if not (is_number(factor) and any(map(is_number, read))):
-            what = f"the partial derivative for {argument}, where it is no number,"
-            check_is(op, what, function, (shape, x.dtype), factor)
-        return factor
-
-    return checked
+def _laid_out(gradient: Tensor, strides: Sequence[int]) -> Tensor:
+    """Return a gradient whose dimensions are in the same order in memory as those of its tensor, if that is dense."""
+    if gradient.stride() == strides or not contract.has_no_gaps(gradient.shape, strides):
+        return gradient
+    order = sorted(range(gradient.dim()), key=lambda d: -strides[d])
+    moved = gradient.permute(order)
+    return (
+        gradient if moved.is_contiguous() else moved.contiguous().permute([order.index(d) for d in range(len(order))])
+    )

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import autocast
 from . import torch_private as private
 from ._library import implement, name
-from .fast_path import recorders, with_fast_path
+from .fast_path import with_fast_path
 from .operator import Form, by_position, complete
 
 TENSOR = ("Tensor", "Optional[Tensor]")
@@ -32,15 +32,15 @@ TENSOR = ("Tensor", "Optional[Tensor]")
 class Rule:
     """What one level records of an operator, and makes of it.
 
-    ``save(needs, inputs, results)`` returns the tensors, and what else is kept, from which gradients are wanted: of the
-    function's own first argument, which has none, and of the operator's arguments. ``vjp`` takes what was kept, and
-    the gradient of each result; ``jvp`` that, and the tangent of each argument.
+    ``save(needs, inputs, results)`` returns tensors, which autograd keeps, and one object, which the node keeps.
+    ``needs`` says which gradients are wanted, in the order in which the function takes the arguments. ``vjp`` takes
+    these tensors, the object and the gradient of each result; ``jvp`` takes them and the tangent of each argument.
     """
 
-    save: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]]
+    save: Callable[..., tuple[Sequence[Tensor], Any]]
     vjp: Callable[..., Sequence[Tensor | None]]
     jvp: Callable[..., Any]
-    save_for_jvp: Callable[..., tuple[Sequence[Tensor | None], Sequence[Any]]] | None = None  # by default the same
+    save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default the same
     vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
     in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
     check_tangent: Callable[..., None] | None = None  # given an argument's place, all arguments and the results
@@ -57,11 +57,14 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     Calls of an element-wise operator, of which there is a ``form``, take the fast path where they can.
     """
     several = len(private.results(op)) > 1
-    apply = recorders[op] = _function(op, rule)
+    apply = _function(op, rule)
     refuse_transforms, refuse_tangents = private.TRANSFORMS.refusal(name(op)), private.FORWARD_MODE.refusal(name(op))
     at_this_level = refuse_transforms or private.record_at_this_level
     in_forward_mode = None if refuse_transforms or refuse_tangents else rule.in_forward_mode
-    uncast = by_position(autocast.define_uncast(op), op)
+    without_autocast = autocast.define_uncast(op)
+    if form is not None:
+        form.made.recorder, form.made.without_autocast = apply, without_autocast
+    uncast = by_position(without_autocast, op)
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
     def kernel(keyset: Any, *args: Any) -> Any:
@@ -102,7 +105,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     restored: Callable[[Any], tuple[Any, ...]] = tuple
     if list(rule.order) != sorted(rule.order):
         reordered, restored = itemgetter(*rule.order), itemgetter(*map(rule.order.index, range(len(rule.order))))
-    all_needed = False, *reordered([str(argument.type) in TENSOR for argument in private.arguments(op)])
+    all_needed = reordered([str(argument.type) in TENSOR for argument in private.arguments(op)])
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize = rule.save_for_jvp or save, rule.materialize
 
@@ -114,19 +117,22 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         is_short = type(below) is tuple
         returned = below if is_short else below(*inputs)
         results = returned if is_short or several else (returned,)
-        tensors, ctx.others = save(ctx.needs_input_grad, inputs, results)
-        ctx.save_for_backward(*tensors)
+        tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
+        ctx.saves = bool(tensors)
+        if tensors:
+            ctx.save_for_backward(*tensors)
         if not is_short and private.may_be_dual():
             tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
             ctx.save_for_forward(*tensors)
         return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors + ctx.others
-        gradients = vjp_by_fast_path(saved, grads) if vjp_by_fast_path else None
+        # To ask for saved tensors a second time is an error, also where there are none.
+        saved = ctx.saved_tensors if ctx.saves else ()
+        gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
         if gradients is None:
             with autocast.as_in_forward(backward=True):
-                gradients = None, *reordered(vjp(saved, *grads))
+                gradients = None, *reordered(vjp(saved, ctx.others, *grads))
         return gradients
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
@@ -137,8 +143,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         # Tangents are recorded again, which torch has turned off: a derivative of this one (jvp of jvp) would
         # otherwise lose every term made here. This level's are taken off, or they would be differentiated twice.
         with private.record_tangents(), autocast.as_in_forward():
-            tensors = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
-            return jvp((*tensors, *ctx.others_of_jvp), *tangents)
+            return jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
 
     key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key
     methods = {"forward": forward, "backward": backward, "jvp": forward_mode, "_compiled_autograd_key": key}

@@ -16,7 +16,7 @@ from .operator import Form, by_position, complete
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
-    call = by_position(form.op, form.op) if form.kind == "out" else form.op
+    call = by_position(form.op, form.op)
     written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     operator = form.family.get((), form)
     instead = "" if form.written else ", or use the operator that returns its result"

@@ -20,8 +20,8 @@ TABLE = [
     ("rms_norm", "src/rms_norm.cu", "int64_t{blockIdx.x} * blockDim.x + threadIdx.x", "threadIdx.x"),
     # stylegan3's activation: its derivative does not know that it clamps.
     ("bias_act", "python/my_ops/_operators.py", "one * slope) * inside", "one * slope)"),
-    # The partial derivative of another function, and a formula with another argument of the same value in the first call.
-    ("softclip", "python/my_ops/_operators.py", 'limit)": Elementwise()', 'limit)": Elementwise(partials={"x": lambda x, limit: (1 + x.abs() / limit) ** -1})'),
+    # The derivative of another function, and a formula with another argument of the same value in the first call.
+    ("softclip", "python/my_ops/_operators.py", 'limit)": Elementwise()', 'limit)": Elementwise(derivative={"save": lambda needs, inputs, results: inputs[:2], "vjp": lambda needs, saved, grad: (grad / (1 + saved[0].abs() / saved[1]), None), "jvp": lambda saved, tangent, _: tangent / (1 + saved[0].abs() / saved[1])})'),
     ("blend", "python/my_ops/_operators.py", "formula=lambda x, y, z, p, q: p", "formula=lambda x, y, z, p, q: q"),
     # The two modes differ.
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(x_tangent * _softmax(*saved)).sum(1)", "x_tangent.sum(1)"),

@@ -106,14 +106,13 @@ class Case:
         self.choices = [{}, *alternatives] + ([last] if len(either.counts) > 1 else [])
         if self.differentiable is None:
             args = self.sample(self.dtypes[-1])
-            partials = self.forms[0].promises.partials if self.is_elementwise else self.names
-            if self.written or any(self.lengths):
-                partials = ()
+            is_by_hand = not self.is_elementwise or self.forms[0].promises.derivative
+            names = () if self.written or any(self.lengths) else self.names if is_by_hand else ()
             if self.forms[0].promises.differentiable:
                 by_formula = inspect.signature(formula).parameters if formula else ()
-                partials = {*partials, *by_formula, *(by[0] for by in self.forms[0].family if len(by) == 1)}
+                names = {*names, *by_formula, *(by[0] for by in self.forms[0].family if len(by) == 1)}
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
-            self.differentiable = [name for name in self.differentiable if name in partials and not self.writes]
+            self.differentiable = [name for name in self.differentiable if name in names and not self.writes]
             if self.is_elementwise and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
                 self.differentiable = []
 
