@@ -140,6 +140,22 @@ def test_the_file_of_a_kernel_of_ones_own_follows_what_forms_are_called(project)
     assert file.read_text() == import_of.format("") + call.format('"functional"')
 
 
+def test_a_file_keeps_its_line_ends(project):
+    """In a checkout with the line ends of Windows; `add` changes what is the author's, `update` what is not."""
+    for path in contents():
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["add", "scale(Tensor x, float c) -> Tensor"]) == 0
+    layer = project / "python/my_ops/_layer/vmap.py"
+    layer.write_text("older\r\n")
+    assert main(["update", "--overwrite"]) == 0
+    added = {path for path in contents() if b"\r\n" not in path.read_bytes()}
+    assert not [path for path in added if path.read_bytes()]
+    for path in contents():
+        assert path.read_bytes().count(b"\n") == path.read_bytes().count(b"\r\n"), path
+    assert b"scale" in (project / "src/operators.h").read_bytes()
+    assert len(layer.read_bytes()) > 100
+
+
 def refused(capsys, *command):
     before = contents()
     capsys.readouterr()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import getitem
@@ -29,7 +29,7 @@ from . import autocast, contract
 from . import torch_private as private
 from ._library import namespace
 from .formula import checked_formula
-from .operator import Form, complete
+from .operator import TABLE, Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
@@ -40,9 +40,8 @@ _lowered_ops: set[Any] = set()
 
 def register(form: Form) -> None:
     """Remember that an operator is to be lowered."""
-    fused = form.promises.fused
     # Nothing that Inductor decomposes may write; see mutation.py.
-    if fused is not None and (form.kind == "functional" or (form.kind == "writing" and fused != "formula")):
+    if form.kind == "functional" or (form.kind == "writing" and callable(form.promises.fused)):
         _waiting.append(form)
 
 
@@ -63,19 +62,21 @@ def register_waiting() -> None:
                 for table in (inductor.decompositions, inductor.decompositions_in_use()):
                     table[op] = _decomposed(form)
                 inductor.lowerings[op] = inductor.kernel(op, add_to_fallback_set=False)
-            else:
+            elif form.promises.fused:
                 inductor.lowerings[op] = _lowered(inductor, op, form)
                 _lowered_ops.add(op)
+            elif op not in inductor.lowerings:
+                inductor.lowerings[op] = _called(inductor, op, form)
     _waiting.clear()  # now, for another thread may be here, too
 
 
-def tag_caches(package: Path, operators: Any) -> None:
-    """Let the caches of compiled programs know the Python of a package, and what C++ declared.
+def tag_caches(package: Path, operators: Any, schemas: Sequence[str]) -> None:
+    """Let the caches of compiled programs know the Python of a package, what C++ declared, and all schemas.
 
     They know an operator by its name alone. A functor's derivative is declared where it is a number.
     """
     python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
-    digest = hashlib.sha256(b"".join([*python, repr(operators).encode()])).hexdigest()
+    digest = hashlib.sha256(b"".join([*python, repr((operators, schemas)).encode()])).hexdigest()
     torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
 
 
@@ -94,6 +95,24 @@ def _decomposed(form: Form) -> Callable[..., Any]:
     return decomposed
 
 
+def _called(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
+    """Return what Inductor does by itself with an operator that has no lowering, or an error where it can do nothing."""
+    layout = inductor.layout(inductor.layout_tag(op, with_default=True))
+    inductor.make_fallback(op, layout_constraint=layout, warn=False, override_decomp=True)
+    call_kernel: Any = inductor.lowerings[op]
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(inductor.now.graph, inductor.subgraph):
+            raise RuntimeError(
+                f"{form.name}: flex_attention compiles score_mod and mask_mod into a loop of its own, which cannot call "
+                f'a kernel: give the operator a formula and fused="formula" in {TABLE}, or, where it is not '
+                "element-wise, write it there in PyTorch's operators"
+            )
+        return call_kernel(*args, **kwargs)
+
+    return lowered
+
+
 def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     ops, call_kernel = inductor.ops, inductor.kernel(op, add_to_fallback_set=False)
     compute: Any = form.promises.fused
@@ -104,10 +123,12 @@ def _lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     def lowered(*args: Any, **kwargs: Any) -> Any:
         first = args[form.inputs[form.first]]
         device, dtype = first.get_device(), first.get_dtype()
-        call = inductor.now.graph.current_node
-        out = form.targets(call.args, call.kwargs).get("out")
-        if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call, out)):
-            return call_kernel(*args, **kwargs)
+        # The functions that flex_attention is given are compiled into its loop, where nothing can be called.
+        if not isinstance(inductor.now.graph, inductor.subgraph):
+            call = inductor.now.graph.current_node
+            out = form.targets(call.args, call.kwargs).get("out")
+            if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call, out)):
+                return call_kernel(*args, **kwargs)
         given = complete(op, args, kwargs)
         read = inductor.broadcast(*form.given(args).values())
         load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}

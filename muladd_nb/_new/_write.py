@@ -13,7 +13,7 @@ def write(files: Mapping[str, str], folder: Path) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        path.write_bytes(text.encode())
         if text.startswith("#!"):
             path.chmod(path.stat().st_mode | 0o111)
 
@@ -21,14 +21,15 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 def replace(folder: Path, files: Mapping[str, str | None]) -> None:
     """Write files into a project, in the place of those that are there, and remove those that are None.
 
-    Raise ``ValueError`` if one cannot be written; the folder is as it was then.
+    A file keeps the line ends that it has. Raise ``ValueError`` if one cannot be written; the folder is as it was then.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
     there = [name for name in files if os.path.lexists(folder / name)]
     kept: list[str] = []  # the old ones, in `temporary`
     new: list[str] = []
     try:
-        write({name: text for name, text in files.items() if text is not None}, temporary / "new")
+        texts = {name: text for name, text in files.items() if text is not None}
+        write({name: _with_ends_of(folder / name, text) for name, text in texts.items()}, temporary / "new")
         for name in there:
             _move(folder / name, temporary / "old" / name)
             kept.append(name)
@@ -48,6 +49,12 @@ def replace(folder: Path, files: Mapping[str, str | None]) -> None:
     for parent in sorted({parent for name in files.keys() - new for parent in Path(name).parents}, reverse=True):
         if parent != Path() and not any((folder / parent).iterdir()):
             (folder / parent).rmdir()
+
+
+def _with_ends_of(path: Path, text: str) -> str:
+    """Return a text with the line ends that most lines of a file have."""
+    before = path.read_bytes() if path.is_file() else b""
+    return text.replace("\n", "\r\n") if 2 * before.count(b"\r\n") > before.count(b"\n") else text
 
 
 def _move(path: Path, to: Path) -> None:
