@@ -72,5 +72,5 @@ def test_flex_attention_says_that_it_cannot_call_a_kernel():
     called = defined("doubled", "Tensor x", lambda x: 2 * x)
     x = torch.rand(5, 4).t()
     assert torch.equal(torch.compile(lambda x: called(x) + 1)(x), 2 * x + 1)  # elsewhere, as torch calls it by itself
-    with pytest.raises(Exception, match='doubled: flex_attention .* cannot call a kernel: .* fused="formula" in muladd'):
+    with pytest.raises(Exception, match='doubled: flex_attention .* cannot call a kernel: .* fused="formula"'):
         attention(called)

@@ -13,7 +13,7 @@ from .load import load
 load()  # the kernels, for what follows reads what they have registered
 
 from .. import _C  # noqa: E402
-from . import autocast, autograd, fake, flops, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
+from . import autocast, autograd, fake, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
 from . import torch_private as private  # noqa: E402
 from ._library import check_is_first, namespace  # noqa: E402
 from .operator import Elementwise, Form, declared  # noqa: E402
@@ -26,7 +26,7 @@ def register(table: Mapping[str, Elementwise]) -> list[Form]:
     operators = _C.operators()
     forms = declared(operators, table)
     check_is_first("its operators")
-    for subsystem in (fake, lowering, autograd, mutation, vmap, autocast, flops, nested, negative, unsupported):
+    for subsystem in (fake, lowering, autograd, mutation, vmap, autocast, nested, negative, unsupported):
         for form in forms:
             subsystem.register(form)
     lowering.tag_caches(Path(__file__).parent.parent, operators, private.schemas(namespace))

@@ -96,7 +96,7 @@ def _decomposed(form: Form) -> Callable[..., Any]:
 
 
 def _called(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
-    """Return what Inductor does by itself with an operator that has no lowering, or an error where it can do nothing."""
+    """Return the call that Inductor makes by itself where an operator has no lowering; in flex_attention, an error."""
     layout = inductor.layout(inductor.layout_tag(op, with_default=True))
     inductor.make_fallback(op, layout_constraint=layout, warn=False, override_decomp=True)
     call_kernel: Any = inductor.lowerings[op]
@@ -104,8 +104,8 @@ def _called(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     def lowered(*args: Any, **kwargs: Any) -> Any:
         if isinstance(inductor.now.graph, inductor.subgraph):
             raise RuntimeError(
-                f"{form.name}: flex_attention compiles score_mod and mask_mod into a loop of its own, which cannot call "
-                f'a kernel: give the operator a formula and fused="formula" in {TABLE}, or, where it is not '
+                f"{form.name}: flex_attention compiles score_mod and mask_mod into its own loop, which cannot call a "
+                f'kernel: give the operator a formula and fused="formula" in {TABLE}, or, where it is not '
                 "element-wise, write it there in PyTorch's operators"
             )
         return call_kernel(*args, **kwargs)

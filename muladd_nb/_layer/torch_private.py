@@ -386,7 +386,6 @@ def schema(op: Any) -> str:
     return str(_schema(op))
 
 
-
 def schemas(namespace: str) -> list[str]:
     """Return the schema of every operator of a namespace."""
     names = {name.partition(".")[0] for name in _operator_names() if name.startswith(f"{namespace}::")}

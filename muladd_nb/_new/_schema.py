@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import importlib.metadata
-import importlib.resources
 import inspect
 import keyword
 import re
@@ -30,7 +27,7 @@ _USED = {
         "cases", "conftest", "elementwise", "muladd_nb", "operators", "std", "test", "tests",
     },
     "operator": {
-        "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "forms", "layer",
+        "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "flops", "forms", "layer",
         "operators", "ops", "public", "t", "torch",
     },
     "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
@@ -309,38 +306,10 @@ def _owner(what: str, name: str) -> str:
     if what in ("argument", "package") and name.isupper() and len(re.findall("[A-Z_]", name)) > 1:
         return "a macro of C++"
     if what == "package":
-        if _normalized(name) in map(_normalized, sys.stdlib_module_names):
+        if name.lower() in map(str.lower, sys.stdlib_module_names):
             return "Python"
-        if name in _torch_names.namespaces():
-            return "torch.ops"
-        if _normalized(name) in _needed():
-            return "a package that it needs"
-        if hasattr(ctypes.CDLL(None), name):
-            return "a function of C"
+        if name.lower() == "torch" or name in _torch_names.namespaces():
+            return "torch"
     elif what == "operator" and name in _torch_names.names_in_every_namespace():
         return "every namespace of torch.ops"
     return ""
-
-
-def _normalized(name: str) -> str:
-    """Return a name as PyPI compares it."""
-    return re.sub("[-_.]+", "-", name).lower()
-
-
-def _needed() -> set[str]:
-    """Return the names of the projects that a project needs, from its build to its wheel, and those that they need."""
-    found: set[str] = set()
-    pyproject = (importlib.resources.files(__package__) / "project/pyproject.toml").read_text("utf-8")
-    lists = re.findall(r"^(?:requires|dependencies|test|lint|wheel) = \[(.*)\]", pyproject, re.MULTILINE)
-    rest = ["build", "pip", "triton", *re.findall(r'"([\w-]+)', " ".join(lists))]
-    while rest:
-        name = _normalized(rest.pop())
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            requirements = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        rest += [re.split(r"[^\w.-]", requirement)[0] for requirement in requirements if "extra ==" not in requirement]
-    return found
