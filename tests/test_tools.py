@@ -7,6 +7,7 @@ import forked
 import pytest
 import torch
 from rows import Rows
+from torch.package import PackageExporter, PackageImporter
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -127,6 +128,21 @@ def test_models_are_copied_and_pickled(device, tmp_path):
     assert torch.equal(pickle.loads(pickle.dumps(model))(x), expected)
     torch.save(model, tmp_path / "model.pt")
     assert torch.equal(torch.load(tmp_path / "model.pt", weights_only=False)(x), expected)
+
+
+def test_models_are_in_a_torch_package_that_leaves_the_compiled_package_outside(tmp_path, monkeypatch):
+    (tmp_path / "packaged.py").write_text(
+        "import muladd_nb\nclass Model:\n    def __call__(self, x):\n        return muladd_nb.mymuladd(x, x, 0.5)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import packaged
+
+    with PackageExporter(tmp_path / "model.pt") as exporter:
+        exporter.intern("packaged")
+        exporter.extern("muladd_nb.**")
+        exporter.save_pickle("model", "model.pkl", packaged.Model())
+    model, x = PackageImporter(tmp_path / "model.pt").load_pickle("model", "model.pkl"), torch.rand(4)
+    assert torch.equal(model(x), muladd_nb.mymuladd(x, x, 0.5))
 
 
 def test_public_functions_are_pickled_by_name():
