@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import MODULE, needs
 from generated import install, its_tests, run
-from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit
+from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit
 
 from muladd_nb import _C
 from muladd_nb.__main__ import main
+from muladd_nb._new import _write
 from muladd_nb._new._copies import RECORD
 from muladd_nb._new._schema import check_identifier
 
@@ -365,6 +366,37 @@ def test_what_is_written_is_formatted(folder, schemas):
     written = files(folder / "zoo_ops").keys() - recorded(folder / "zoo_ops")
     sources = [name for name in written if name.endswith((".h", ".cpp", ".cu"))]
     run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "zoo_ops")
+
+
+@needs("ruff", "clang-format")
+def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(folder, monkeypatch):
+    """So the differences that the site shows apply to what was written."""
+    written = []
+    for name in ("formatted", "plain"):
+        (folder / name).mkdir()
+        monkeypatch.chdir(folder / name)
+        assert main(["new", "my_ops", SOFTCLIP, POPCOUNT, BLEND]) == 0
+        monkeypatch.chdir(folder / name / "my_ops")
+        assert main(["add", "--kernel", KERNEL, *RMS_NORM]) == 0
+        written.append({x: path.read_text() for x, path in files(Path()).items()})
+        monkeypatch.setattr(_write.shutil, "which", lambda *_, **__: None)
+    assert written[0] == written[1]
+
+
+@needs("ruff", "clang-format")
+def test_a_file_that_its_author_formats_by_hand_is_not_formatted(folder, monkeypatch):
+    assert main(["new", "my_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "my_ops")
+    by_hand = {"src/functors.h": "struct  Mine {};\n", "python/my_ops/ops.py": "MINE = {  1:2}\n"}
+    for name, line in by_hand.items():
+        path = Path(name)
+        at = "namespace my_ops" if name.endswith(".h") else "__all__"
+        path.write_text(path.read_text().replace(at, line + at, 1))
+    long = ", ".join(f"Tensor of_the_input_{i}" for i in range(8))
+    assert main(["add", f"wide({long}, float a_factor) -> Tensor"]) == 0
+    for name, line in by_hand.items():
+        assert line in Path(name).read_text()
+    run("ruff", "format", "--no-cache", "--check", "tests/operators.py", cwd=".")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from . import _copies, _kernel, _operator, _update
 from ._copies import RESOURCES, copies, read, renamed
 from ._schema import check_name
 from ._schema import read as read_schema
-from ._write import replace, write
+from ._write import format_written, replace, write
 
 _START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts from where no schema is given
 
@@ -35,11 +35,13 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
-    files |= copies(package)
     _add(files, schemas or [_START], package, kernel=kernel)
+    own = [*files]
+    files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
     try:
         write(files, temporary)
+        format_written(temporary, own)
         temporary.rename(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -70,7 +72,7 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
             raise ValueError(f"{name} exists already, and is not overwritten")
-    replace(folder, changed)
+    replace(folder, changed, formatted=True)
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
