@@ -448,6 +448,17 @@ def test_bad_names_of_packages_are_refused(folder, capsys, name):
     assert not list(folder.iterdir())
 
 
+def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypatch):
+    assert refused(["new", "zoo-ops"], capsys).endswith("like 'zoo_ops', got 'zoo-ops'")
+    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
+    assert "  softclip, element-wise: its functor in src/functors.h, and its Case in" in capsys.readouterr().out
+    monkeypatch.chdir(folder / "zoo_ops")
+    assert main(["add", "--kernel", KERNEL]) == 0
+    told = capsys.readouterr().out
+    assert "  row_logsumexp, with a kernel of its own: src/row_logsumexp.h, .cpp and .cu" in told
+    assert Path("python/zoo_ops/_row_logsumexp.py").exists() and "python/zoo_ops/_row_logsumexp.py" in told
+
+
 def test_a_name_may_have_that_of_the_template_in_it(folder):
     """In any case of its letters."""
     assert main(["new", "MY_OPS_my_ops"]) == 0
@@ -474,7 +485,10 @@ SCHEMAS = {
     "f(Tensor(a) x) -> Tensor": "x is aliased",
     "f(Tensor(a!) x) -> Tensor(a!)": "which does not compile right",
     "f(Tensor(a!) x, float c) -> Tensor": "it writes to x and must return nothing",
-    "f(Tensor[] x) -> Tensor": "x is a list",
+    "f(Tensor[] x) -> Tensor": "x is a list; pass its elements one by one, or use --kernel, which takes lists",
+    "f(Tensor x, double c) -> Tensor": "got double; write float",
+    "f(Tensor x, Scalar c) -> Tensor": "got Scalar; write float",
+    "f(Tensor x, ScalarType? dtype) -> Tensor": "got ScalarType?, or use --kernel",
     "f(Tensor x) -> Tensor[]": "results must be tensors",
     "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
     "f(Tensor x) -> ()": "must return a tensor",
