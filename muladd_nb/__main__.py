@@ -100,13 +100,16 @@ def _write_project(arguments: argparse.Namespace) -> int:
 
         if arguments.command == "add":
             _new.add(arguments.schemas, Path(), kernel=arguments.kernel)
-            print("Added. Test it: pip install '.[test]' && pytest")
+            package = _new.package_of(Path())
+            print(f"Added. {_new.to_edit(arguments.schemas, package, kernel=arguments.kernel)}")
+            print("and test it: pip install '.[test]' && pytest")
             return 0
         folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel)
     except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
-    print(f"{folder} is written. Install and test it: cd {folder} && pip install '.[test]' && pytest")
+    print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, kernel=arguments.kernel)}")
+    print(f"and test it: cd {folder} && pip install '.[test]' && pytest")
     return 0
 
 

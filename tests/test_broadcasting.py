@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-import muladd_nb
+import muladd_nb.flops
 
 ops = torch.ops.muladd_nb
 

@@ -509,7 +509,7 @@ import torch
 from test_compile import defined, lowering
 
 torch.compiler.config.cache_key_tag = ""
-lowering.tag_caches(Path({package!r}), [])
+lowering.tag_caches(Path({package!r}), [], [])
 op = defined("op", "Tensor x", lambda x: {factor} * x, formula=lambda x: {factor} * x, fused="formula")
 x = torch.ones(40, requires_grad=True)
 y = torch.compile(lambda x: op(x), fullgraph=True)(x)
@@ -561,27 +561,28 @@ def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_pa
     """Of a functor, too: where its derivative is a constant, C++ declares that, and a program has it in it."""
     (tmp_path / "formulas").mkdir()
 
-    def tag(row, formula="x", declared=2.0):
+    def tag(row, formula="x", declared=2.0, schemas=()):
         (tmp_path / "_operators.py").write_text(row)
         (tmp_path / "formulas" / "one.py").write_text(formula)
         with torch.compiler.config.patch(cache_key_tag="the user's"):
-            lowering.tag_caches(tmp_path, [{"constant": declared}])
+            lowering.tag_caches(tmp_path, [{"constant": declared}], schemas)
             return torch.compiler.config.cache_key_tag
 
-    tags = [tag("a"), tag("b"), tag("a", "2 * x"), tag("a", declared=3.0)]
-    assert len({*tags}) == 4
+    tags = [tag("a"), tag("b"), tag("a", "2 * x"), tag("a", declared=3.0), tag("a", schemas=["f(Tensor x) -> ()"])]
+    assert len({*tags}) == 5
     assert tag("a") == tags[0]
     assert tags[0].startswith("the user's ")
 
 
-def test_this_tag_knows_the_schema_of_a_kernel():
-    """Which may have been mended: a program that was compiled before lacks what the operator writes."""
-    tags = set()
-    for argument in ("Tensor x", "Tensor(a!) x"):
-        with torch.compiler.config.patch(cache_key_tag=""):
-            lowering.tag_schema(SimpleNamespace(_schema=f"my_ops::f({argument}) -> ()"))
-            tags.add(torch.compiler.config.cache_key_tag)
-    assert len(tags) == 2
+def test_the_tag_has_the_schema_of_an_operator_that_is_not_element_wise_too():
+    found, expected = [], []
+    for count in ("Tensor count", "Tensor(a!) count"):
+        with torch.library._scoped_library("schema_test", "FRAGMENT") as scoped:
+            scoped.define(f"tally(Tensor x, {count}) -> ()")
+            scoped.impl("no_such_operator", lambda x: x, "CPU")
+            found.append(lowering.private.schemas("schema_test"))
+            expected.append([f"schema_test::tally(Tensor x, {count}) -> ()"])
+    assert found == expected
 
 
 def test_strides_survive_compilation(device):

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 
 import pytest
@@ -128,6 +129,44 @@ def test_onnx(dtype, tmp_path):
         result = torch.from_numpy(result)
         torch.testing.assert_close(result, expected)
         assert dtype != torch.float16 or torch.equal(result, expected)
+
+
+def test_onnx_of_an_operator_by_its_formula(tmp_path):
+    """As an author exports one, for which there is no translation."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
+    a, b = inputs(4, "cpu", torch.float32)
+    formulas = {ops.mymuladd.default: lambda a, b, c: a * b + c, ops.mymul.default: torch.mul}
+    program = torch.export.export(Functional().eval(), (a, b)).run_decompositions(formulas)
+    torch.onnx.export(program, dynamo=True).save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    names = [argument.name for argument in session.get_inputs()]
+    results = session.run(None, dict(zip(names, (a.numpy(), b.numpy()), strict=True)))
+    for result, expected in zip(results, Functional()(a, b), strict=True):
+        torch.testing.assert_close(torch.from_numpy(result), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_aotinductor_takes_a_number_that_is_not_finite_where_the_operator_is_no_call(number):
+    """torch 2.13 writes that of a call as a string, and does not read it again; as a tensor it is no such number."""
+
+    class Fused(torch.nn.Module):
+        def forward(self, x):
+            return muladd_nb.mymuladd(x, x, torch.full_like(x, number)) + muladd_nb.mymuladd(x.sin(), x, 0.5).cos()
+
+    class Called(torch.nn.Module):
+        def forward(self, x):
+            return muladd_nb.mymuladd(x, x, number)
+
+    def compiled(model):
+        package = torch._inductor.aoti_compile_and_package(torch.export.export(model, (torch.rand(4),)))
+        return torch._inductor.aoti_load_package(package)(torch.rand(4))
+
+    assert not compiled(Fused()).isfinite().any()
+    if torch.__version__.startswith("2.13"):
+        with pytest.raises(RuntimeError, match="type must be number, but is string"):
+            compiled(Called())
 
 
 def test_onnx_knows_bfloat16():

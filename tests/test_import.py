@@ -98,6 +98,29 @@ def test_a_second_import_works_or_says_why_not(last_line, tmp_path):
     )
 
 
+RELOAD = """
+import importlib, sys, torch
+import muladd_nb, muladd_nb.dtensor
+for name in sorted(name for name in sys.modules if name.startswith("muladd_nb")):
+    try:
+        importlib.reload(sys.modules[name])
+    except ImportError as error:
+        assert str(error).startswith("muladd_nb") and "start Python again" in str(error), error
+        refused = name
+    x = torch.ones(3, requires_grad=True)
+    muladd_nb.mymuladd(x, x, 0.5).sum().backward()
+    assert torch.equal(x.grad, torch.full((3,), 2.0)), name
+    assert torch.equal(torch.compile(lambda x: muladd_nb.mymul(x, x), backend="aot_eager")(x), x)
+    assert torch.equal(torch.vmap(muladd_nb.mymul)(x, x), x)
+    if name in ("muladd_nb._operators", "muladd_nb.dtensor"):
+        assert refused == name
+"""
+
+
+def test_a_module_that_is_reloaded_as_notebooks_do_works_or_says_why_not(tmp_path):
+    assert forked.python(RELOAD, tmp_path / "stderr") == (0, "")
+
+
 # What may be around an import inside of a function: while the package looks at the nodes of ATen, it must not be seen.
 AROUND = {
     "a transform": "torch.func.grad(lambda x: muladd().mymul(x, x).sum())(torch.ones(3))",
@@ -141,7 +164,8 @@ import sys, torch
 before = set(sys.modules)
 import muladd_nb
 print(sorted(m for m in set(sys.modules) - before
-             if m.startswith(("torch._dynamo", "torch._inductor", "torch.distributed", "numpy", "torch.onnx"))))
+             if m.startswith(("torch._dynamo", "torch._inductor", "torch.distributed", "numpy", "torch.onnx", "triton"))
+             or m == "torch.utils.flop_counter"))
 """
     run = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "[]", run.stderr

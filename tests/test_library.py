@@ -13,6 +13,7 @@ import torch
 from conftest import CUDA, MODULE, needs
 
 import muladd_nb
+from muladd_nb import _C
 from muladd_nb.__main__ import main
 
 LIBRARY = Path(muladd_nb.library_path())
@@ -39,6 +40,14 @@ def test_it_needs_libtorch_and_no_python():
     symbols = run("nm", "--dynamic", LIBRARY).stdout
     assert "aoti_torch" in symbols
     assert not re.findall(r"\b_?Py\w*|nanobind\w*", symbols)
+
+
+@needs("readelf")
+@pytest.mark.parametrize("path", [LIBRARY, _C.__file__], ids=["library", "module"])
+def test_what_it_calls_is_looked_up_at_once_and_then_read_only(path):
+    told = run("readelf", "--dynamic", "--program-headers", "--wide", path).stdout
+    assert "GNU_RELRO" in told
+    assert "BIND_NOW" in told
 
 
 @needs("nm")

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import MODULE, needs
 from generated import install, its_tests, run
-from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, ROOT, SOFTCLIP, edit
+from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit
 
 from muladd_nb import _C
 from muladd_nb.__main__ import main
+from muladd_nb._new import _write
 from muladd_nb._new._copies import RECORD
 from muladd_nb._new._schema import check_identifier
 
@@ -368,6 +369,37 @@ def test_what_is_written_is_formatted(folder, schemas):
     run("clang-format", "--dry-run", "--Werror", *sources, cwd=folder / "zoo_ops")
 
 
+@needs("ruff", "clang-format")
+def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(folder, monkeypatch):
+    """So the differences that the site shows apply to what was written."""
+    written = []
+    for name in ("formatted", "plain"):
+        (folder / name).mkdir()
+        monkeypatch.chdir(folder / name)
+        assert main(["new", "my_ops", SOFTCLIP, POPCOUNT, BLEND]) == 0
+        monkeypatch.chdir(folder / name / "my_ops")
+        assert main(["add", "--kernel", KERNEL, *RMS_NORM]) == 0
+        written.append({x: path.read_text() for x, path in files(Path()).items()})
+        monkeypatch.setattr(_write.shutil, "which", lambda *_, **__: None)
+    assert written[0] == written[1]
+
+
+@needs("ruff", "clang-format")
+def test_a_file_that_its_author_formats_by_hand_is_not_formatted(folder, monkeypatch):
+    assert main(["new", "my_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "my_ops")
+    by_hand = {"src/functors.h": "struct  Mine {};\n", "python/my_ops/ops.py": "MINE = {  1:2}\n"}
+    for name, line in by_hand.items():
+        path = Path(name)
+        at = "namespace my_ops" if name.endswith(".h") else "__all__"
+        path.write_text(path.read_text().replace(at, line + at, 1))
+    long = ", ".join(f"Tensor of_the_input_{i}" for i in range(8))
+    assert main(["add", f"wide({long}, float a_factor) -> Tensor"]) == 0
+    for name, line in by_hand.items():
+        assert line in Path(name).read_text()
+    run("ruff", "format", "--no-cache", "--check", "tests/operators.py", cwd=".")
+
+
 @pytest.mark.parametrize(
     ("copied", "original"), [("src/elementwise", "src/elementwise"), ("python/signal_ops/_layer", "muladd_nb/_layer")]
 )
@@ -407,14 +439,25 @@ NO_IDENTIFIER = ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "clas
 
 @pytest.mark.parametrize(
     "name",
-    [*NO_IDENTIFIER, "json", "Json", "aten", "load_library", "torch", "Torch", "nanobind_backend", "NumPy", "pip",
-     "sympy", "elementwise", "std", "double", "muladd_nb", "cases", "test", "twine", "printf", "EOF"],
+    [*NO_IDENTIFIER, "json", "Json", "aten", "load_library", "torch", "Torch", "elementwise", "std",
+     "double", "muladd_nb", "cases", "test", "EOF"],
 )  # fmt: skip
 def test_bad_names_of_packages_are_refused(folder, capsys, name):
     sentence = refused(["new", name], capsys)
     assert sentence.startswith("the name of the package must ")
     assert sentence.endswith(f"got {name!r}")
     assert not list(folder.iterdir())
+
+
+def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypatch):
+    assert refused(["new", "zoo-ops"], capsys).endswith("like 'zoo_ops', got 'zoo-ops'")
+    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
+    assert "  softclip, element-wise: its functor in src/functors.h, and its Case in" in capsys.readouterr().out
+    monkeypatch.chdir(folder / "zoo_ops")
+    assert main(["add", "--kernel", KERNEL]) == 0
+    told = capsys.readouterr().out
+    assert "  row_logsumexp, with a kernel of its own: src/row_logsumexp.h, .cpp and .cu" in told
+    assert Path("python/zoo_ops/_row_logsumexp.py").exists() and "python/zoo_ops/_row_logsumexp.py" in told
 
 
 def test_a_name_may_have_that_of_the_template_in_it(folder):
@@ -443,7 +486,10 @@ SCHEMAS = {
     "f(Tensor(a) x) -> Tensor": "x is aliased",
     "f(Tensor(a!) x) -> Tensor(a!)": "which does not compile right",
     "f(Tensor(a!) x, float c) -> Tensor": "it writes to x and must return nothing",
-    "f(Tensor[] x) -> Tensor": "x is a list",
+    "f(Tensor[] x) -> Tensor": "x is a list; pass its elements one by one, or use --kernel, which takes lists",
+    "f(Tensor x, double c) -> Tensor": "got double; write float",
+    "f(Tensor x, Scalar c) -> Tensor": "got Scalar; write float",
+    "f(Tensor x, ScalarType? dtype) -> Tensor": "got ScalarType?, or use --kernel",
     "f(Tensor x) -> Tensor[]": "results must be tensors",
     "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
     "f(Tensor x) -> ()": "must return a tensor",

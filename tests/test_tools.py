@@ -7,6 +7,7 @@ import forked
 import pytest
 import torch
 from rows import Rows
+from torch.package import PackageExporter, PackageImporter
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -15,7 +16,7 @@ from torch.utils.checkpoint import (
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
-import muladd_nb
+import muladd_nb.flops
 
 ops = torch.ops.muladd_nb
 
@@ -49,21 +50,6 @@ def test_flops(device):
     assert flops(lambda: muladd_nb.mymuladd(a, b, 0.5).sum().backward()) == 24 + 12
     jagged = torch.nested.nested_tensor([a[0].detach(), b[0, :2]], layout=torch.jagged)
     assert flops(lambda: muladd_nb.mymuladd(jagged, jagged, 0.5)) == 2 * 6
-
-
-def test_flops_are_registered_when_the_counter_is_imported_and_not_before(tmp_path):
-    code = """
-import importlib.util, sys, torch
-sys.modules.pop("torch.utils.flop_counter", None)
-import muladd_nb
-importlib.util.find_spec("torch.utils.flop_counter")
-assert "torch.utils.flop_counter" not in sys.modules
-from torch.utils.flop_counter import FlopCounterMode
-with FlopCounterMode(display=False) as mode:
-    muladd_nb.mymuladd(torch.ones(3), torch.ones(3), 1.0)
-assert mode.get_total_flops() == 6
-"""
-    assert forked.python(code, tmp_path / "stderr") == (0, "")
 
 
 class Seen(torch.utils._python_dispatch.TorchDispatchMode):
@@ -142,6 +128,21 @@ def test_models_are_copied_and_pickled(device, tmp_path):
     assert torch.equal(pickle.loads(pickle.dumps(model))(x), expected)
     torch.save(model, tmp_path / "model.pt")
     assert torch.equal(torch.load(tmp_path / "model.pt", weights_only=False)(x), expected)
+
+
+def test_models_are_in_a_torch_package_that_leaves_the_compiled_package_outside(tmp_path, monkeypatch):
+    (tmp_path / "packaged.py").write_text(
+        "import muladd_nb\nclass Model:\n    def __call__(self, x):\n        return muladd_nb.mymuladd(x, x, 0.5)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import packaged
+
+    with PackageExporter(tmp_path / "model.pt") as exporter:
+        exporter.intern("packaged")
+        exporter.extern("muladd_nb.**")
+        exporter.save_pickle("model", "model.pkl", packaged.Model())
+    model, x = PackageImporter(tmp_path / "model.pt").load_pickle("model", "model.pkl"), torch.rand(4)
+    assert torch.equal(model(x), muladd_nb.mymuladd(x, x, 0.5))
 
 
 def test_public_functions_are_pickled_by_name():

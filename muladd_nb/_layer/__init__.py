@@ -13,20 +13,23 @@ from .load import load
 load()  # the kernels, for what follows reads what they have registered
 
 from .. import _C  # noqa: E402
-from . import autocast, autograd, fake, flops, functional, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
+from . import autocast, autograd, fake, functional, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
+from . import torch_private as private  # noqa: E402
+from ._library import check_is_first, namespace  # noqa: E402
 from .operator import Elementwise, Form, declared  # noqa: E402
 
 __all__ = ["Elementwise", "register"]
 
-SUBSYSTEMS = (fake, lowering, autograd, mutation, functional, vmap, autocast, flops, nested, negative, unsupported)
+SUBSYSTEMS = (fake, lowering, autograd, mutation, functional, vmap, autocast, nested, negative, unsupported)
 
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
     """Register what the operators of ``table`` promise with every subsystem, and return their forms."""
     operators = _C.operators()
     forms = declared(operators, table)
+    check_is_first("its operators")
     for subsystem in SUBSYSTEMS:
         for form in forms:
             subsystem.register(form)
-    lowering.tag_caches(Path(__file__).parent.parent, operators)
+    lowering.tag_caches(Path(__file__).parent.parent, operators, private.schemas(namespace))
     return forms

@@ -21,6 +21,19 @@ if _C.registered_from_python():
 library = torch.library.Library(namespace, "FRAGMENT")
 
 
+_registered: set[str] = set()
+
+
+def check_is_first(what: str) -> None:
+    """Raise ``ImportError`` if this is registered already, because a module is loaded again, as notebooks do."""
+    if what in _registered:
+        raise ImportError(
+            f"{namespace}: {what} cannot be registered twice, so a module that registers them cannot be reloaded: "
+            "start Python again, or restart the kernel of the notebook"
+        )
+    _registered.add(what)
+
+
 def name(op: Any) -> str:
     """Return what the error messages of an operator begin with, whichever kernel they come from.
 

@@ -19,6 +19,7 @@ from torch.distributed.tensor.experimental import register_sharding
 
 from . import contract
 from . import torch_private as private
+from ._library import check_is_first
 from .kernel import Kernel
 from .operator import Form
 
@@ -114,6 +115,7 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 def register(forms: Iterable[Form]) -> None:
     """Register how the operators are sharded; of kernels of one's own that is not known."""
+    check_is_first("the rules for DTensor")
     for form in forms:
         if isinstance(form, Kernel):
             continue

@@ -1,73 +1,39 @@
-"""Formulas for ``torch.utils.flop_counter``: floating point operations are counted, not instructions.
-
-That module imports Triton, or warns that there is none. So the formulas are registered when someone else imports it.
-"""
+"""Formulas for ``torch.utils.flop_counter``: floating point operations are counted, not instructions."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
+from ._library import check_is_first
+from .kernel import Kernel
 from .operator import Form
 
-_MODULE = "torch.utils.flop_counter"
-_per_element: dict[Any, int] = {}  # for all overloads of an operator, as torch has it
 
-
-def register(form: Form) -> None:
-    """Note the formula of an operator, for now or for when the module is imported."""
-    packet, flops = form.op.overloadpacket, form.promises.flops
-    if _per_element.setdefault(packet, flops) != flops:
-        raise ValueError(
-            f"{form.name}: every overload must have the same flops, got {_per_element[packet]} and {flops}"
-        )
-    if _MODULE in sys.modules:
-        _register(sys.modules[_MODULE])
-    elif not any(isinstance(finder, _WhenImported) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _WhenImported())
-
-
-def _register(flop_counter: Any) -> None:
-    for op, per_element in _per_element.items():
-        if op in flop_counter.flop_registry:
+def register(forms: Iterable[Form]) -> None:
+    """Register the formula of each operator, for all of its overloads; of kernels of one's own none is known."""
+    check_is_first("the formulas of flops")
+    of_packet: dict[Any, int] = {}
+    for form in forms:
+        if isinstance(form, Kernel):
             continue
+        packet, flops = form.op.overloadpacket, form.promises.flops
+        if of_packet.setdefault(packet, flops) != flops:
+            raise ValueError(
+                f"{form.name}: every overload must have the same flops, got {of_packet[packet]} and {flops}"
+            )
+    for packet, flops in of_packet.items():
+        register_flop_formula(packet, get_raw=True)(_formula(flops))
 
-        def formula(*args: Any, per_element: int = per_element, **_: Any) -> int:
-            tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
-            return per_element * math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
-        flop_counter.register_flop_formula(op, get_raw=True)(formula)
+def _formula(per_element: int) -> Callable[..., int]:
+    def formula(*args: Any, **_: Any) -> int:
+        tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
+        return per_element * math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
-
-class _WhenImported(MetaPathFinder):
-    """Finds the module as if this were not here, and registers after its import."""
-
-    searching = False
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != _MODULE or self.searching:
-            return None
-        self.searching = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.searching = False
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_register(module: ModuleType) -> None:
-            execute(module)
-            _register(module)
-            sys.meta_path.remove(self)
-
-        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
-        return spec
+    return formula

@@ -20,7 +20,7 @@ from torch.autograd.graph import increment_version
 
 from . import contract, functional, lowering, negative, unsupported
 from . import torch_private as private
-from ._library import implement
+from ._library import check_is_first, implement
 from .autocast import WithoutAutocast, casts, dtype_of
 from .mutation import count_writes, refuse_gradients_of_updates
 from .operator import Elementwise, Form, by_position, complete
@@ -70,6 +70,7 @@ class Kernel(Form):
             What an autocast region does to tensors that it reads, as :class:`Elementwise` has it. An operator that
             writes computes in the dtype of what it writes to.
         """
+        check_is_first(op.name())
         form = cls(private.schema(op), "functional", op, dtypes, Elementwise(autocast=autocast))
         form.register()
         return form
@@ -79,7 +80,7 @@ class Kernel(Form):
         for device_type in ("cpu", "cuda"):
             implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
         unsupported.implement_refusal(self.op, self._refuse)
-        lowering.tag_schema(self.op)
+        lowering.register(self)
         if self.written:
             self.without_derivative()
             count_writes(self.op, lambda args, kwargs: self.targets(args, kwargs).values())
@@ -140,6 +141,7 @@ class Kernel(Form):
         """Register the fake kernel, which is given all arguments."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
+            lowering.register_waiting()
             args = complete(self.op, args, kwargs)
             result = function(*args)
             for x in self.tensors(args, written=True).values():

@@ -32,7 +32,7 @@ from . import contract, in_place
 from . import torch_private as private
 from ._library import namespace
 from .formula import checked_formula
-from .operator import Form, complete
+from .operator import TABLE, Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
@@ -43,7 +43,7 @@ _lowered_ops: set[Any] = set()
 
 def register(form: Form) -> None:
     """Remember that an operator is to be lowered."""
-    if form.promises.fused is not None and form.kind == "functional":
+    if form.kind == "functional" and not form.writes:
         _waiting.append((form.op, form))
 
 
@@ -63,9 +63,12 @@ def register_waiting() -> None:
         return
     for of_form, form in _waiting:
         for op in {of_form} if form.writes else {of_form, form.made.without_autocast or of_form}:
-            call = inductor.kernel(op, add_to_fallback_set=False)
             if form.writes:
                 call = in_place.lowered(inductor, op, form)
+            elif form.promises.fused is not None:
+                call = inductor.kernel(op, add_to_fallback_set=False)
+            else:
+                call = inductor.lowerings.get(op) or _called(inductor, op, form)
             if form.promises.fused == "formula":
                 # If Inductor has compiled before, it has copied the first table. A program that was compiled then, or
                 # exported elsewhere, calls the kernel.
@@ -78,22 +81,14 @@ def register_waiting() -> None:
     _waiting.clear()  # now, for another thread may be here, too
 
 
-def tag_caches(package: Path, operators: Any) -> None:
-    """Let the caches of compiled programs know the Python of a package, and what C++ declared.
+def tag_caches(package: Path, operators: Any, schemas: Sequence[str]) -> None:
+    """Let the caches of compiled programs know the Python of a package, what C++ declared, and all schemas.
 
     They know an operator by its name alone. A functor's derivative is declared where it is a number.
     """
     python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
-    _tag(b"".join([*python, repr(operators).encode()]))
-
-
-def tag_schema(op: Any) -> None:
-    """Let them know the schema of an operator that C++ declared elsewhere: what it writes to decides what they hold."""
-    _tag(private.schema(op).encode())
-
-
-def _tag(known: bytes) -> None:
-    torch.compiler.config.cache_key_tag += f" {namespace}-{hashlib.sha256(known).hexdigest()[:16]}"
+    digest = hashlib.sha256(b"".join([*python, repr((operators, schemas)).encode()])).hexdigest()
+    torch.compiler.config.cache_key_tag += f" {namespace}-{digest[:16]}"
 
 
 def _decomposed(op: Any, form: Form) -> Callable[..., Any]:
@@ -114,6 +109,24 @@ def _returned(form: Form, results: Sequence[Any]) -> Any:
     return [*results] if form.writes else results[0] if len(results) == 1 else results
 
 
+def _called(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
+    """Return the call that Inductor makes by itself where an operator has no lowering; in flex_attention, an error."""
+    layout = inductor.layout(inductor.layout_tag(op, with_default=True))
+    inductor.make_fallback(op, layout_constraint=layout, warn=False, override_decomp=True)
+    call_kernel: Any = inductor.lowerings[op]
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(inductor.now.graph, inductor.subgraph):
+            raise RuntimeError(
+                f"{form.name}: flex_attention compiles score_mod and mask_mod into its own loop, which cannot call a "
+                f'kernel: give the operator a formula and fused="formula" in {TABLE}, or, where it is not '
+                "element-wise, write it there in PyTorch's operators"
+            )
+        return call_kernel(*args, **kwargs)
+
+    return lowered
+
+
 def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]) -> Callable[..., Any]:
     ops = inductor.ops
     compute: Any = form.promises.fused
@@ -124,9 +137,11 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
     def lowered(*args: Any, **kwargs: Any) -> Any:
         first = args[form.inputs[form.first]]
         device, dtype = first.get_device(), first.get_dtype()
-        call = inductor.now.graph.current_node
-        if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call)):
-            return call_kernel(*args, **kwargs)
+        # The functions that flex_attention is given are compiled into its loop, where nothing can be called.
+        if not isinstance(inductor.now.graph, inductor.subgraph):
+            call = inductor.now.graph.current_node
+            if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call)):
+                return call_kernel(*args, **kwargs)
         given = complete(op, args, kwargs)
         read = inductor.broadcast(*form.given(args).values())
         load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}

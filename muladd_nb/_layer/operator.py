@@ -46,7 +46,7 @@ class Elementwise:
         A function of the tensors, made of one operator of ATen that has the same derivative: ``torch.mul`` for
         ``a * b + c``. Its node, in C++, records a small call three times faster than one in Python can.
     flops
-        Floating point operations for each element; instructions do not count.
+        Floating point operations for each element, for ``flops.py``; instructions do not count.
     fused
         Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
         that of the result, or a tuple of several, with the kernel's bits; in 16 bits from torch 2.13 on. Or

@@ -171,6 +171,11 @@ _handle = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 COMPILED_AUTOGRAD = Capability("a backward under compiled autograd", "is refused")
 compiled_autograd_key = _find("torch.autograd.function:Function._compiled_autograd_key", COMPILED_AUTOGRAD)
 
+# Compiled programs are cached by the names of their operators.
+CACHES = Capability("a cached program", "is not compiled again when a schema has changed")
+_operator_names = _find("torch._C:_dispatch_get_all_op_names", CACHES, otherwise=list)
+_schemas_of = _find("torch._C:_jit_get_schemas_for_operator", CACHES, otherwise=lambda name: [])
+
 # How Dynamo is told what not to compile.
 COMPILED_IN_PART = Capability("an eager part of a compiled program", "takes longer")
 _set_strategy = _find("torch._C._dynamo.eval_frame:set_code_exec_strategy", COMPILED_IN_PART)
@@ -412,6 +417,12 @@ def schema(op: Any) -> str:
     return str(_schema(op))
 
 
+def schemas(namespace: str) -> list[str]:
+    """Return the schema of every operator of a namespace."""
+    names = {name.partition(".")[0] for name in _operator_names() if name.startswith(f"{namespace}::")}
+    return sorted(str(schema) for name in names for schema in _schemas_of(name))
+
+
 def argument_names(op: Any) -> list[str]:
     """Return the names of the arguments of an operator, in the order of its schema."""
     return [argument.name for argument in arguments(op)]
@@ -433,13 +444,17 @@ _INDUCTOR = {
     "decompositions": "torch._inductor.decomposition:decompositions",
     "decompositions_in_use": "torch._inductor.decomposition:select_decomp_table",
     "kernel": "torch._inductor.lowering:fallback_handler",
+    "layout": "torch._inductor.lowering:tag_to_layout_constraint",
+    "layout_tag": "torch._library.utils:get_layout_constraint_tag",
     "lowerings": "torch._inductor.lowering:lowerings",
+    "make_fallback": "torch._inductor.lowering:make_fallback",
     "now": "torch._inductor.virtualized:V",
     "ops": "torch._inductor.virtualized:ops",
     "mark_written": "torch._inductor.graph:GraphLowering.mark_buffer_mutated",
     "pointwise": "torch._inductor.ir:Pointwise.create",
     "realized": "torch._inductor.ir:ExternKernel.realize_input",
     "storage": "torch._inductor.fx_utils:get_node_storage",
+    "subgraph": "torch._inductor.subgraph_lowering:PointwiseSubgraphLowering",
 }
 
 

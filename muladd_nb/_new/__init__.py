@@ -17,7 +17,7 @@ from . import _copies, _kernel, _operator, _update
 from ._copies import RESOURCES, copies, read, renamed
 from ._schema import check_name
 from ._schema import read as read_schema
-from ._write import replace, write
+from ._write import format_written, replace, write
 
 _START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts from where no schema is given
 
@@ -35,11 +35,13 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
-    files |= copies(package)
     _add(files, schemas or [_START], package, kernel=kernel)
+    own = [*files]
+    files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
     try:
         write(files, temporary)
+        format_written(temporary, own)
         temporary.rename(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -54,7 +56,7 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     """
     if not schemas:
         raise ValueError("there must be a schema, like 'softclip(Tensor x, float limit) -> Tensor'")
-    package = _package(folder)
+    package = package_of(folder)
     _update.check_is_of_now(package, folder)
     before = {}
     for name, _ in read(RESOURCES / "project"):
@@ -70,15 +72,26 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
             raise ValueError(f"{name} exists already, and is not overwritten")
-    replace(folder, changed)
+    replace(folder, changed, formatted=True)
+
+
+def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False) -> str:
+    """Return what the author of new operators edits next, a line for each."""
+    lines = []
+    for text in schemas or [_START]:
+        schema = read_schema(text, kernel=kernel)
+        of_kernel = f"src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
+        what = f", with a kernel of its own: {of_kernel}" if kernel else ", element-wise: its functor in src/functors.h"
+        lines.append(f"  {schema.name}{what}, and its Case in tests/operators.py")
+    return "\n".join(["Now edit", *lines])
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
     """Renew the copies in the project in ``folder``: see :func:`._update.update`."""
-    return _update.update(_package(folder), folder, overwrite=overwrite, dry_run=dry_run)
+    return _update.update(package_of(folder), folder, overwrite=overwrite, dry_run=dry_run)
 
 
-def _package(folder: Path) -> str:
+def package_of(folder: Path) -> str:
     """Return the name of the project in ``folder``."""
     tables = list(folder.glob("python/*/_operators.py"))
     if len(tables) != 1 or not (folder / "src/operators.h").exists():

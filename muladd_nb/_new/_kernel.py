@@ -10,7 +10,6 @@ from __future__ import annotations
 import keyword
 import re
 
-from . import _format
 from ._kernel_cpp import Cpp
 from ._kernel_python import Python
 from ._kernel_words import fill, named, template
@@ -31,7 +30,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
         text = fill(template(name).replace("my_ops", package), words)
         if path in files:
             raise ValueError(f"{path} exists already, and is not overwritten: choose another name than {schema.name}")
-        files[path] = text if name.endswith(".in") else _format.cpp(text)
+        files[path] = text
     append(files, "meson.build", "own_kernels", f"'src/{schema.stem}.cpp'")
     append(files, "meson.build", "cuda_own_kernels", f"'src/{schema.stem}.cu'")
     append(files, f"python/{package}/_operators.py", "KERNELS", f'"{schema.stem}"')
@@ -67,8 +66,7 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     value = product if schema.results == 1 else f"({product},) * {schema.results}"
     if changed:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
-    reference = _format.python_product(f"        reference=lambda {names}: ", value)
-    add_case(files, schema, package, reference)
+    add_case(files, schema, package, f"        reference=lambda {names}: {value},")
     path = "tests/operators.py"
     text = files[path]
     wanted = {"Case", "product", *(["times"] if changed else [])}

@@ -45,11 +45,13 @@ class Cpp:
         memory = [f".{out} = {out}.mutable_data_ptr()" for out in results]
         write_back = [f"elementwise::write_back({names[x]}, {dense});" for x, dense in self.dense.items()]
         tuple_of = f"std::tuple<{', '.join(['Tensor'] * len(results))}>"
+        text = schema.text.replace("\\", "\\\\").replace('"', '\\"')
         return {
             "name": schema.name,
             "stem": schema.stem,
             "functor": functor_name(schema.name),
-            "schema": schema.text.replace("\\", "\\\\").replace('"', '\\"'),
+            "schema": text,
+            "space": " " if len(text) <= 63 else "\n    ",
             "declaration": f"{schema.name}(Tensor {one.name})",
             "parameters": ", ".join(map(self._parameter, schema.arguments)),
             "members": _lines("  ", [*map(self._member, self.kept), *(f"T* {out};" for out in results)]),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import keyword
 
-from . import _format
-from ._kernel_words import fill, identifiers, named, template
+from ._kernel_words import fill, identifiers, in_lines, named, template
 from ._schema import Argument, Schema
 
 
@@ -28,7 +27,7 @@ class Python:
         first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
         made = ", ".join([f"{first_tensor}.new_empty({first_tensor}.shape)"] * schema.results)
         returns = f"    # The strides of the real result: compiled code relies on them.\n    return {made}"
-        check = _format.python("    FORM.check(", [*names.values()], ")")
+        check = f"    FORM.check({', '.join(names.values())})"
         parameters = [f"{names[x.name]}: {x.annotation}" for x in schema.arguments]
         # There is none of a write, or for a list.
         is_differentiable = not schema.written and not any(x.type == "Tensor[]" for x in schema.arguments)
@@ -44,7 +43,7 @@ class Python:
         return {
             "and_derivative": ", a batching rule and a derivative" if is_differentiable else " and a batching rule",
             "imports": imports,
-            "define_fake": _format.python("def _fake(", parameters, f") -> {schema.returns}:"),
+            "define_fake": in_lines("def _fake(", parameters, f") -> {schema.returns}:"),
             "check_fake": f"    # What src/{schema.stem}.cpp refuses.\n{check}",
             "fake_returns": returns if schema.results else "",
             "out_dims": {0: "None", 1: "0"}.get(schema.results, f"({', '.join('0' * schema.results)})"),
@@ -58,13 +57,12 @@ class Python:
         optional = [x for x in schema.read if x.type == "Tensor?"]
         parameters = ["needs: tuple[bool, ...]", "saved: tuple[Any, ...]", *(f"{x}: Tensor" for x in self.grads)]
         more = [
-            f"    if {names[x.name]} is not None:\n"
-            + _broken(f"        tangent = tangent + {self._times(tangents[x.name], x)}")
+            f"    if {names[x.name]} is not None:\n        tangent = tangent + {self._times(tangents[x.name], x)}"
             for x in optional
         ]
         unpacked = [tangents[x.name] if x.is_tensor else "_" for x in schema.arguments]
         words = {
-            "define_vjp": _format.python("def _vjp(", parameters, ") -> tuple[Tensor | None, ...]:"),
+            "define_vjp": f"def _vjp({', '.join(parameters)}) -> tuple[Tensor | None, ...]:",
             "unpack_saved": f"{_unpacked([*names.values()])} = saved",
             "gradients": _returned([self._gradient(x) for x in schema.arguments]),
             "python_result": schema.returns,
@@ -99,13 +97,5 @@ def _returned(items: list[str]) -> str:
 
 def _sum(name: str, terms: list[str]) -> str:
     line = f"{name} = {' + '.join(terms)}"
-    if len(line) + 4 <= _format.WIDTH:
-        return line
-    lines = [f"    {name} = {terms[0]}", *(f"    {name} = {name} + {term}" for term in terms[1:])]
-    return "\n".join(map(_broken, lines)).lstrip()
-
-
-def _broken(line: str) -> str:
-    """Return a line with its product broken, if it is too long."""
-    head, product, others = line.partition("product(")
-    return _format.python(head + product, others[:-1].split(", "), ")") if product else line
+    inside = "\n        + ".join(terms)
+    return line if len(line) <= 116 else f"{name} = (\n        {inside}\n    )"

@@ -36,6 +36,12 @@ def named(wanted: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     return names
 
 
+def in_lines(head: str, items: Iterable[str], tail: str) -> str:
+    """Return a list of parameters on one line, or where that is too long on a line each."""
+    line = f"{head}{', '.join(items)}{tail}"
+    return line if len(line) <= 120 else "\n".join([head, *(f"    {item}," for item in items), tail])
+
+
 def identifiers(*templates: str) -> set[str]:
     """Return all names that stand in templates, but in their comments."""
     text = "\n".join(map(template, templates))

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable
 
-from . import _format
+from ._kernel_words import in_lines
 from ._schema import REQUIRED, Argument, Schema, functor_name
 
 # Arguments of a test, and the elements of a list of them.
@@ -92,7 +92,7 @@ def add_function(files: Files, schema: Schema, package: str, items: list[str], d
     """Add a public function with these parameters."""
     path = f"python/{package}/ops.py"
     append(files, path, "__all__", f'"{schema.name}"')
-    head = _format.python(f"def {schema.name}(", items, f") -> {schema.returns}:")
+    head = in_lines(f"def {schema.name}(", items, f") -> {schema.returns}:")
     files[path] += f'\n\n@public(FORMS)\n{head}\n    """{does}."""\n'
 
 
@@ -116,11 +116,10 @@ def _literal(default: object) -> str:
 def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add what the tests and the README say of an operator."""
     names = ", ".join(argument.name for argument in schema.arguments)
-    head, value = f"        reference=lambda {names}: ", _product(schema, factor=_in_python)
-    reference = _format.python_product(head, value)
+    value = _product(schema, factor=_in_python)
     if schema.written or schema.results > 1:
-        reference = _format.python_tuple(head, _become(schema, _in_python) or [value] * schema.results)
-    add_case(files, schema, package, reference)
+        value = _in_tuple(_become(schema, _in_python) or [value] * schema.results)
+    add_case(files, schema, package, f"        reference=lambda {names}: {value},")
     called = ", ".join(item.partition(":")[0] for item in parameters(schema))
     if not (schema.results or schema.written):
         called += ", out"
@@ -135,9 +134,13 @@ def add_case(files: Files, schema: Schema, package: str, reference: str) -> None
 Case(
         {package}.{schema.name},
 {reference}
-{_format.python_tuple("        arguments=lambda tensor, either: ", examples)}
+        arguments=lambda tensor, either: {_in_tuple(examples)},
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
+
+
+def _in_tuple(items: list[str]) -> str:
+    return f"({', '.join(items)}{',' * (len(items) == 1)})"
 
 
 def _example(x: Argument) -> str:
@@ -198,14 +201,14 @@ def _functor(schema: Schema, functor: str) -> str:
         result = f"elementwise::Results<{', '.join(['C'] * len(schema.written))}>" if many else "C"
         value = ", ".join(_become(schema, _in_cpp))
         value = f"return {{{value}}};" if many else f"return {value};"
-    return _format.cpp(f"""\
+    return f"""\
 struct {functor} {{
   template <class C>
   ELEMENTWISE_FUNCTION {result} operator()({parameters}) const {{
     {value}
   }}
 }};
-""")
+"""
 
 
 def _indentation(path: str) -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import importlib.metadata
-import importlib.resources
 import inspect
 import keyword
 import re
@@ -30,7 +27,7 @@ _USED = {
         "cases", "conftest", "elementwise", "muladd_nb", "operators", "std", "test", "tests",
     },
     "operator": {
-        "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "forms", "layer",
+        "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "flops", "forms", "layer",
         "operators", "ops", "public", "t", "torch",
     },
     "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
@@ -191,6 +188,8 @@ def read(text: str, *, kernel: bool) -> Schema:
     return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns), text)
 
 
+# What a schema calls a type of C++, or a number of any type.
+_CALLED = {"double": "float", "number": "float", "long": "int", "int64_t": "int", "int32_t": "int"}
 _TYPES = {"Optional[Tensor]": "Tensor?"}  # as a schema has them
 
 
@@ -229,6 +228,8 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
     base, suffix = str(argument.real_type), ""
     while wrapped := re.fullmatch(r"(List|Optional)\[(.*)\]", base):
         base, suffix = wrapped[2], ("[]" if wrapped[1] == "List" else "?") + suffix
+    if base in _CALLED and base != "number":
+        raise refuse(f"{name} is of the type {base}; write {_CALLED[base]}")
     if base not in _PASSED or argument.real_type.kind() == "SymBoolType":
         base = "SymBool" if base == "bool" else base
         raise refuse(f"{name} is {_INSTEAD.get(base, f'{base}, which the stable ABI of torch 2.10 does not pass')}")
@@ -243,16 +244,18 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
 def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
     name, type_ = argument.name, _TYPES.get(str(argument.type), str(argument.type))
     if "List" in type_:
-        raise refuse(f"{name} is a list; pass its elements one by one")
+        raise refuse(f"{name} is a list; pass its elements one by one, or use --kernel, which takes lists")
     if argument.real_type.kind().startswith("Sym"):
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
     allowed = ("Tensor", "Tensor?", "float", "int", "bool")
     if type_ == "Tensor?" and argument.alias_info is not None:
         raise refuse(f"{name} is written to and must be there: leave the ? out, or use --kernel")
     if type_ not in allowed:
+        written = re.sub(r"Optional\[(.*)\]", r"\1?", str(argument.real_type)).replace("number", "Scalar")
         near = get_close_matches(type_, allowed, 1)
         advice = f"; is it {near[0]}?" if near else ", or use --kernel, which takes others too"
-        raise refuse(f"{name} must be one of {', '.join(allowed)}, got {type_}{advice}")
+        advice = f"; write {_CALLED[type_]}" if type_ in _CALLED else advice
+        raise refuse(f"{name} must be one of {', '.join(allowed)}, got {written}{advice}")
     has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
     if type_.startswith("Tensor") and (has_default or argument.kwarg_only):
         raise refuse(f"{name} must be positional and without a default but None, as every tensor is")
@@ -283,12 +286,14 @@ def check_identifier(what: str, name: str, *, underscores: bool = False) -> None
     # It becomes a module, a project on PyPI and a dispatcher namespace, or a function in Python and in C++.
     wanted = "_?[A-Za-z][A-Za-z0-9_]*" if underscores else "[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?"
     if not re.fullmatch(wanted, name) or keyword.iskeyword(name):
+        near = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+        like = f", like {near!r}" if near != name and re.fullmatch(wanted, near) and not keyword.iskeyword(near) else ""
         ends = "begins with a letter" + (
             ", or an underscore and one," if underscores else ", does not end in an underscore"
         )
         raise ValueError(
             f"the name of the {what} must be a Python identifier of letters, digits and underscores that "
-            f"{ends} and is no keyword, got {name!r}"
+            f"{ends} and is no keyword{like}, got {name!r}"
         )
 
 
@@ -309,38 +314,10 @@ def _owner(what: str, name: str) -> str:
     if what in ("argument", "package") and name.isupper() and len(re.findall("[A-Z_]", name)) > 1:
         return "a macro of C++"
     if what == "package":
-        if _normalized(name) in map(_normalized, sys.stdlib_module_names):
+        if name.lower() in map(str.lower, sys.stdlib_module_names):
             return "Python"
-        if name in _torch_names.namespaces():
-            return "torch.ops"
-        if _normalized(name) in _needed():
-            return "a package that it needs"
-        if hasattr(ctypes.CDLL(None), name):
-            return "a function of C"
+        if name.lower() == "torch" or name in _torch_names.namespaces():
+            return "torch"
     elif what == "operator" and name in _torch_names.names_in_every_namespace():
         return "every namespace of torch.ops"
     return ""
-
-
-def _normalized(name: str) -> str:
-    """Return a name as PyPI compares it."""
-    return re.sub("[-_.]+", "-", name).lower()
-
-
-def _needed() -> set[str]:
-    """Return the names of the projects that a project needs, from its build to its wheel, and those that they need."""
-    found: set[str] = set()
-    pyproject = (importlib.resources.files(__package__) / "project/pyproject.toml").read_text("utf-8")
-    lists = re.findall(r"^(?:requires|dependencies|test|lint|wheel) = \[(.*)\]", pyproject, re.MULTILINE)
-    rest = ["build", "pip", "triton", *re.findall(r'"([\w-]+)', " ".join(lists))]
-    while rest:
-        name = _normalized(rest.pop())
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            requirements = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        rest += [re.split(r"[^\w.-]", requirement)[0] for requirement in requirements if "extra ==" not in requirement]
-    return found

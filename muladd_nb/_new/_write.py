@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+# What formats files of these endings in place, and what succeeds if one is formatted already.
+_FORMATTERS = {
+    (".py",): (["ruff", "format", "--no-cache"], ["ruff", "format", "--no-cache", "--check"]),
+    (".h", ".cpp", ".cu"): (["clang-format", "-i"], ["clang-format", "--dry-run", "--Werror"]),
+}
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
@@ -13,22 +21,25 @@ def write(files: Mapping[str, str], folder: Path) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        path.write_bytes(text.encode())
         if text.startswith("#!"):
             path.chmod(path.stat().st_mode | 0o111)
 
 
-def replace(folder: Path, files: Mapping[str, str | None]) -> None:
+def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = False) -> None:
     """Write files into a project, in the place of those that are there, and remove those that are None.
 
-    Raise ``ValueError`` if one cannot be written; the folder is as it was then.
+    A file keeps the line ends that it has. Raise ``ValueError`` if one cannot be written; the folder is as it was then.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
     there = [name for name in files if os.path.lexists(folder / name)]
     kept: list[str] = []  # the old ones, in `temporary`
     new: list[str] = []
     try:
-        write({name: text for name, text in files.items() if text is not None}, temporary / "new")
+        texts = {name: text for name, text in files.items() if text is not None}
+        write({name: _with_ends_of(folder / name, text) for name, text in texts.items()}, temporary / "new")
+        if formatted:
+            format_written(temporary / "new", texts, folder)
         for name in there:
             _move(folder / name, temporary / "old" / name)
             kept.append(name)
@@ -48,6 +59,33 @@ def replace(folder: Path, files: Mapping[str, str | None]) -> None:
     for parent in sorted({parent for name in files.keys() - new for parent in Path(name).parents}, reverse=True):
         if parent != Path() and not any((folder / parent).iterdir()):
             (folder / parent).rmdir()
+
+
+def format_written(folder: Path, names: Iterable[str], before: Path | None = None) -> None:
+    """Format files in a folder as the project's own lint wants them, where its formatters are installed.
+
+    A file that is in the folder ``before``, and is not formatted there, is left as it is: its author formats by hand.
+    """
+    for endings, (in_place, check) in _FORMATTERS.items():
+        chosen = [name for name in names if name.endswith(endings)]
+        if before:
+            chosen = [x for x in chosen if not (before / x).exists() or _run(check, before, [x]) == 0]
+        if chosen:
+            _run(in_place, folder, chosen)
+
+
+def _run(command: list[str], folder: Path, names: list[str]) -> int | None:
+    beside = Path(sys.executable).parent
+    tool = shutil.which(command[0], path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if tool is None:
+        return None
+    return subprocess.run([tool, *command[1:], *names], cwd=folder, capture_output=True, check=False).returncode
+
+
+def _with_ends_of(path: Path, text: str) -> str:
+    """Return a text with the line ends that most lines of a file have."""
+    before = path.read_bytes() if path.is_file() else b""
+    return text.replace("\n", "\r\n") if 2 * before.count(b"\r\n") > before.count(b"\n") else text
 
 
 def _move(path: Path, to: Path) -> None:

@@ -160,10 +160,6 @@ ELEMENTWISE_MATH C scale(Words<C> x, bits_t<C> n) {
   const C first = number<C>((n << kMantissa<C>)+(negative ^ (kPositive ^ kTop)));
   return std::fma(x.low, first, x.high * first) * number<C>(negative ^ kPositive);
 }
-template <class C>
-ELEMENTWISE_MATH C scale(C x, bits_t<C> n) {
-  return scale<C>({x, C(-0.0)}, n);
-}
 
 // a + b, exactly; |a| >= |b|, or a is 0.
 template <class C>

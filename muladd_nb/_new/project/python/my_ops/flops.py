@@ -1,0 +1,6 @@
+"""Floating point operations: importing this module tells ``torch.utils.flop_counter`` how many each operator takes."""
+
+from ._layer.flops import register
+from ._operators import FORMS
+
+register(FORMS)
