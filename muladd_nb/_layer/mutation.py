@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract
+from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement
 from .fast_path import with_fast_path
@@ -62,6 +62,7 @@ def _compile(form: Form) -> None:
             advice = "use the operator that returns its result"
             raise RuntimeError(f"{form.name}: torch.func.functionalize takes no out; {advice}")
         targets = form.targets(args, kwargs)
+        unsupported.check(form, args, kwargs)
         contract.check(form, args, targets)
         inputs = complete(form.op, args, kwargs)[: len(form.kinds)]
         written: Tensor = targets["out"].copy_(by_position(form.functional, form.functional)(*inputs))

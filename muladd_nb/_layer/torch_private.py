@@ -24,6 +24,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from .. import _C
+from .system import IS_TESTED
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 names: dict[str, tuple[Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
@@ -31,6 +32,7 @@ _missing: list[str] = []
 _package = __name__.partition(".")[0]
 _version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 NEWEST = (2, 15)  # that the tests ran on
+_TESTED = _version <= NEWEST and IS_TESTED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +79,12 @@ def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = N
 
 
 def _address(symbol: str, *needed_for: Capability) -> int:
-    """Return where a function of torch's C++ is, or 0: also on a torch that is newer than the tests.
+    """Return where a function of torch's C++ is, or 0: also on a torch, or a system, that the tests did not run on.
 
     Such a function takes the address of a tensor. The stable ABI does not promise that its handle is one, and a name
     that is still there proves nothing.
     """
-    if _version > NEWEST:
+    if not _TESTED:
         return 0
     names[path := f"libtorch:{symbol}"] = needed_for
     address = _C.address(symbol)
@@ -132,7 +134,7 @@ wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_
 _KEYS = "_ZN3c104impl26raw_local_dispatch_key_setE"
 dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
 # For who looks where an object has its tensor. On a newer torch the stable ABI has functions for both ways.
-example = torch.empty(0) if _version <= NEWEST else None
+example = torch.empty(0) if _TESTED else None
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
 # What `op.redispatch` calls: without that step through Python, 0.3 us a call.
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
