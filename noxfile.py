@@ -486,7 +486,7 @@ def aarch64(session: nox.Session) -> None:
     session.log(f"the same bits:\n{here}")
 
 
-@nox.session(tags=["quick", "gate"])
+@nox.session
 def clang(session: nox.Session) -> None:
     """Compile the kernels with clang, and test that they have the bits that GCC's have, which the tests know."""
     if shutil.which("clang++") is None:
@@ -500,7 +500,7 @@ def clang(session: nox.Session) -> None:
 OLDEST_MACOS = "14.0"
 
 
-@nox.session(tags=["quick", "gate"])
+@nox.session
 def macos(session: nox.Session) -> None:
     """Cross-compile the wheel for macOS, and that of a generated project, and audit them; no Mac has run them.
 
@@ -519,7 +519,8 @@ def macos(session: nox.Session) -> None:
     torches = [work / name / "torch/lib" for name in ("oldest", "newest")]
     stub = work / "libc++.tbd"
     session.run("python", "tests/macos/libcxx_stub.py", torches[1], stub)
-    session.run("muladd-nb", "new", work / "my_ops", "softclip(Tensor x, float limit) -> Tensor")
+    with session.chdir(work):
+        session.run("muladd-nb", "new", "my_ops", "softclip(Tensor x, float limit) -> Tensor")
     audit = ["python", "src/elementwise/tools/audit_macos.py", "--torch", *torches, "--system", _libsystem(session)]
 
     for source in (Path.cwd(), work / "my_ops"):

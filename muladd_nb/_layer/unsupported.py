@@ -18,8 +18,7 @@ from ._library import implement
 from .operator import Form
 
 _BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
-             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA",
-             "MPS", "SparseMPS", "SparseCsrMPS", "NestedTensorMPS")  # fmt: skip
+             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA", "MPS")  # fmt: skip
 
 
 def complaint(x: Any) -> str | None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src/elementwise/tools"))
-from audit_macos import LIBCXX, from_libcxx  # noqa: E402
+from audit_macos import LIBCXX, from_libcxx
 
 torch, stub = map(Path, sys.argv[1:])
 symbols = ", ".join(f"'{name}'" for name in sorted(from_libcxx(torch)))

@@ -73,13 +73,13 @@ def limited_api() -> set[str]:
 
 
 def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
-    """Yield what is wrong with the load commands of a library, for a wheel whose name promises the system ``oldest``."""
+    """Yield what is wrong with the load commands of a library, where the wheel's name says the system ``oldest``."""
     library = read(path)
     if library.header.cpu_type != lief.MachO.Header.CPU_TYPE.ARM64:
         yield f"it is for {library.header.cpu_type}, not for arm64"
     system = tuple(library.build_version.minos[:2]) if library.has_build_version else None
     if system != oldest:
-        yield f"it needs macOS {system}, and the name of the wheel promises {oldest}"
+        yield f"it needs macOS {system}, and the name of the wheel says {oldest}"
     if library.header.file_type == lief.MachO.Header.FILE_TYPE.DYLIB:
         (own,) = (x.name for x in library.libraries if x.command == lief.MachO.LoadCommand.TYPE.ID_DYLIB)
         if own != f"@rpath/{path.name}":
