@@ -19,6 +19,8 @@ from typing import Any
 import lief
 
 LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
+# libc++ has had it from the first, and torch does not take it: std::string::find(char, size_t) const.
+ALSO_LIBCXX = {"__ZNKSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE4findEcm"}
 WHEREVER_IT_IS = 254  # in place of a library: any that is loaded
 LIMITED_API = (3, 10)
 # A path of the machine that built it. Apple's own libraries are in /usr/lib and /System.
@@ -55,7 +57,7 @@ def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
 
 def from_libcxx(torch: pathlib.Path) -> set[str]:
     """Return what torch's libraries take from libc++."""
-    names = set()
+    names = {*ALSO_LIBCXX}
     for path in torch.glob("lib*.dylib"):
         library = read(path)
         libraries = ["", *loaded(library)]
@@ -104,7 +106,7 @@ def missing(path: pathlib.Path, torch: pathlib.Path, system: set[str], libcxx: s
     known = {LIBSYSTEM: system, LIBCXX: libcxx, TORCH: symbols(read(torch / "libtorch_cpu.dylib"))[0]}
     libraries = loaded(library)
     for name, number in sorted(symbols(library)[1]):
-        if number == WHEREVER_IT_IS:
+        if number in (0, WHEREVER_IT_IS):  # zig's linker writes 0
             there, where = name in limited_api(), "CPython's limited API"
         else:
             where = libraries[number - 1]
@@ -129,7 +131,7 @@ def main() -> int:
         libraries = [x for x in pathlib.Path(folder).rglob("*") if x.suffix in (".so", ".dylib")]
         if not libraries:
             raise SystemExit(f"{args.wheel}: there is no library in it")
-        system = {*re.findall(r"_[\w$]+", args.system.read_text())} if args.system else set()
+        system = {"dyld_stub_binder", *re.findall(r"_[\w$]+", args.system.read_text())} if args.system else set()
         libcxx = set().union(*map(from_libcxx, args.torch))
         for path in sorted(libraries):
             found = [*problems(path, tuple(map(int, promised.groups())))]
