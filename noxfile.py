@@ -486,6 +486,85 @@ def aarch64(session: nox.Session) -> None:
     session.log(f"the same bits:\n{here}")
 
 
+@nox.session
+def clang(session: nox.Session) -> None:
+    """Compile the kernels with clang, and test that they have the bits that GCC's have, which the tests know.
+
+    No gate yet: it has compiled all of them, and not run.
+    """
+    if shutil.which("clang++") is None:
+        session.error("clang++ is missing: apt-get install clang")
+    session.install("meson", "ninja")
+    session.env["CXX"] = "clang++"
+    _test_kernels(session)
+
+
+# The oldest macOS that the newest torch runs on.
+OLDEST_MACOS = "14.0"
+
+
+@nox.session
+def macos(session: nox.Session) -> None:
+    """Cross-compile the wheel for macOS, and that of a generated project, and audit them; no Mac has run them.
+
+    They are compiled against the oldest torch for macOS and the newest, and audited with both. No gate yet: it compiles
+    and links both libraries, and the audit does not read all of torch's exports.
+    """
+    requires = [package for package in PROJECT["build-system"]["requires"] if not package.startswith("torch")]
+    session.install(*requires, "abi3info", "lief", "wheel", "ziglang", ".")
+    work = Path(session.create_tmp()).resolve() / "macos"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    pip = ["python", "-P", "-m", "pip"]  # -P: not what lies in the folder of the sources
+    oldest = next(iter(MATRIX))
+    for name, torch in {"oldest": f"torch=={oldest}.*", "newest": f"torch>={oldest}"}.items():
+        foreign = ["--only-binary=:all:", "--python-version=3.12", "--platform=macosx_26_0_arm64"]
+        session.run(*pip, "install", "-q", "--no-deps", "--no-compile", *foreign, "--target", work / name, torch)
+    torches = [work / name / "torch/lib" for name in ("oldest", "newest")]
+    stub = work / "libc++.tbd"
+    session.run("python", "tests/macos/libcxx_stub.py", torches[1], stub)
+    with session.chdir(work):
+        session.run("muladd-nb", "new", "my_ops", "softclip(Tensor x, float limit) -> Tensor")
+    audit = ["python", "src/elementwise/tools/audit_macos.py", "--torch", *torches, "--system", _libsystem(session)]
+
+    for source in (Path.cwd(), work / "my_ops"):
+        for name in ("newest", "oldest"):  # the second time, what knows no torch is compiled already
+            wheels = work / "wheels" / name
+            options = [f"--cross-file={Path('tests/macos/arm64.ini').resolve()}", "-Dwerror=true", "-Dcuda=disabled"]
+            session.run(
+                *pip, "wheel", "-q", "--no-build-isolation", "--no-deps", f"-Cbuild-dir={work / 'build' / source.name}",
+                *(f"-Csetup-args={option}" for option in options), "-w", wheels, source,
+                env={
+                    "PYTHONPATH": str(work / name),
+                    "LIBCXX_STUB": str(stub),
+                    "MACOSX_DEPLOYMENT_TARGET": OLDEST_MACOS,
+                    "_PYTHON_HOST_PLATFORM": f"macosx-{OLDEST_MACOS}-arm64",
+                },
+            )  # fmt: skip
+            (built,) = wheels.glob("*.whl")
+            session.run("src/elementwise/tools/repair_wheel", built, wheels / "repaired", external=True)
+            built.unlink()
+    for wheel in work.glob("wheels/*/repaired/*.whl"):
+        session.run(*audit, wheel)
+
+    # What the audit is for: macOS has no such function.
+    planted = work / "planted.cpp"
+    planted.write_text('extern "C" int dl_iterate_phdr(...);\nextern "C" int f() { return dl_iterate_phdr(); }\n')
+    compiler = ["python", "tests/macos/apple_clang", "-bundle", "-Wl,-undefined,dynamic_lookup"]
+    session.run(*compiler, planted, "-o", work / "planted.so", env={"LIBCXX_STUB": str(stub)})
+    session.run("python", "-m", "zipfile", "-c", wheel, work / "planted.so")
+    found = session.run(*audit, wheel, silent=True, success_codes=[1])
+    if "_dl_iterate_phdr is not in" not in found:
+        session.error(f"the audit does not see a symbol that macOS lacks:\n{found}")
+    shutil.rmtree(work)  # two torches
+
+
+def _libsystem(session: nox.Session) -> Path:
+    """Return the stub of libSystem that ziglang brings."""
+    package = _output(session, "python", "-c", "import ziglang; print(ziglang.__path__[0])")
+    return Path(package) / "lib/libc/darwin/libSystem.tbd"
+
+
 def _with_nvcc(session: nox.Session) -> dict[str, str]:
     """Return the environment variables with which nvcc is found; without one on this machine, install PyPI's."""
     if shutil.which("nvcc"):

@@ -22,6 +22,7 @@ from ._progress import Step
 # What takes torch is imported where it is needed: --help and --version take none.
 
 Run = Callable[[str], Step]
+_NOT_RUN_BY_US = ": compiled from Linux, not run by us; 'muladd-nb check' is the test"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -171,8 +172,11 @@ def _info() -> dict[str, Any]:
     info = build_info()
     import torch
 
+    from ._layer import system
+
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none available"
     return info | {
+        "system": f"{platform.system()} {platform.machine()}{'' if system.IS_TESTED else _NOT_RUN_BY_US}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from . import _C, _build_info
+from ._layer import system
 from ._layer import torch_private as private
 from ._layer.executorch import built
 
@@ -56,7 +57,7 @@ def library_path() -> str:
     Returns
     -------
     str
-        The absolute path of ``libmuladd_nb.so``.
+        The absolute path of ``libmuladd_nb.so``, or ``libmuladd_nb.dylib`` on macOS.
 
     Examples
     --------
@@ -64,4 +65,4 @@ def library_path() -> str:
     >>> torch.ops.muladd_nb.mymul(torch.tensor([2.0]), torch.tensor([3.0]))
     tensor([6.])
     """
-    return str(pathlib.Path(_C.__file__).with_name("libmuladd_nb.so"))
+    return str(pathlib.Path(_C.__file__).with_name(system.library("muladd_nb")))

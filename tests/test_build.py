@@ -25,7 +25,7 @@ def install(folder, package, version, *files):
 
 def configure(folder):
     """Look for torch and nanobind in `folder` alone."""
-    arguments = ["dependencies.py", "muladd_nb", str(ROOT)]
+    arguments = ["dependencies.py", "muladd_nb", str(ROOT), "so"]
     code = f"sys.path.append({str(folder)!r}); sys.argv = {arguments}; runpy.run_path({str(SCRIPT)!r})"
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import runpy, sys; {code}"], capture_output=True, text=True, check=False
@@ -69,6 +69,16 @@ def test_what_is_there_is_printed(tmp_path):
     *lines, oldest, as_headers_take_it = configure(tmp_path).stdout.splitlines()
     assert lines == [str(line) for line in expected]
     assert (oldest, as_headers_take_it) == ("2.10", "0x020a000000000000")
+
+
+@needs("meson", "ninja")
+def test_another_system_is_refused_before_anything_is_compiled(tmp_path):
+    machine = "system = 'windows'\ncpu_family = 'x86_64'\ncpu = 'x86_64'\nendian = 'little'"
+    (tmp_path / "windows.ini").write_text(f"[binaries]\ncpp = 'c++'\n[host_machine]\n{machine}\n")
+    command = ["meson", "setup", "--cross-file", tmp_path / "windows.ini", tmp_path / "build", ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ERROR: There are kernels for Linux and macOS, not for windows. What a port needs is in " in done.stdout
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import platform
 import pty
 import re
 import shlex
@@ -20,6 +21,7 @@ from calls import OPERATORS
 
 import muladd_nb
 from muladd_nb import __main__, _bench, _check, _progress
+from muladd_nb._layer import system
 
 SCRIPT = Path(sys.executable).with_name("muladd-nb")
 
@@ -90,6 +92,15 @@ def test_info(capsys):
     assert "missing_in_torch     none" in printed
     assert __main__.main(["--json", "info"]) == 0
     assert json.loads(capsys.readouterr().out)["info"]["torch_target"] == "2.10"
+
+
+@pytest.mark.parametrize("is_tested", [True, False])
+def test_info_says_where_we_have_not_run_it(capsys, monkeypatch, is_tested):
+    monkeypatch.setattr(system, "IS_TESTED", is_tested)
+    assert __main__.main(["--json", "info"]) == 0
+    known = json.loads(capsys.readouterr().out)["info"]["system"]
+    assert known.startswith(platform.system())
+    assert known.endswith(": compiled from Linux, not run by us; 'muladd-nb check' is the test") == (not is_tested)
 
 
 def noisy(device):

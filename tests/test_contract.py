@@ -12,6 +12,7 @@ from conftest import each, on_cuda
 from torch._subclasses import FakeTensorMode
 
 import muladd_nb
+from muladd_nb._operators import FORMS
 
 ops = torch.ops.muladd_nb
 
@@ -53,6 +54,35 @@ def test_shapes_must_be_equal(call, device, of_a, of_b):
     cure = f"nothing is broadcast, use {y}.expand_as({x}) or {x}.expand_as({y})"
     expected = f"{call.form.name}: {x} and {y} must have the same shape, got {list(of_a)} and {list(of_b)}; {cure}"
     assert messages(call, a, b, out=torch.zeros_like(a)) == (expected,) * 3
+
+
+@each(OPERATORS)
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+def test_a_tensor_on_mps_is_refused_by_one_sentence(call, place):
+    """In eager and compiled mode. There is none here, but fake tensors say that they are there."""
+    argument = call.names[place]
+    with FakeTensorMode():
+        tensors = [torch.zeros(3) for _ in call.names]
+        tensors[place] = torch.zeros(3, device="mps")
+        expected = f'{call.form.name}: {argument} must be on the CPU or a CUDA device, got mps:0; call to("cpu") first'
+        assert message(call, *tensors, out=torch.zeros(3)) == expected
+        # The kernel that eager mode would come to.
+        args, kwargs = call.arguments(*tensors, out=torch.zeros(3))
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.MPS)
+        assert message(call.form.op.redispatch, keys, *args, **kwargs) == expected
+
+    def compiled(x, out):
+        tensors = [x for _ in call.names]
+        tensors[place] = torch.zeros(3, device="mps")
+        return call(*tensors, out=out)
+
+    with pytest.raises(RuntimeError, match=re.escape(expected)):
+        torch.compile(compiled, backend="aot_eager", fullgraph=True)(torch.zeros(3), torch.zeros(3))
+
+
+def test_every_operator_has_a_kernel_that_refuses_mps():
+    for form in FORMS:  # derivatives, too
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(form.op.name(), "MPS")
 
 
 @each(OF_TWO)

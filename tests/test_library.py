@@ -15,6 +15,7 @@ from conftest import CUDA, MODULE, needs
 import muladd_nb
 from muladd_nb import _C
 from muladd_nb.__main__ import main
+from muladd_nb._layer import system
 
 LIBRARY = Path(muladd_nb.library_path())
 BUILD = f"muladd_nb {muladd_nb.__version__}"
@@ -191,3 +192,8 @@ def test_a_program_links_to_it(build, tmp_path):
     assert built.returncode == 0, built.stdout + built.stderr
     ran = run(tmp_path / "app")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "57\n", "")
+
+
+def test_what_is_looked_up_on_macos(monkeypatch):
+    monkeypatch.setattr(system.sys, "platform", "darwin")
+    assert Path(muladd_nb.library_path()).name == "libmuladd_nb.dylib"

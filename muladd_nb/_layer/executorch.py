@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.export import ExportedProgram
 
+from . import system
 from . import torch_private as private
 from .operator import Form
 
@@ -82,7 +83,7 @@ def library_path() -> str:
             f"{_package} was built without kernels for ExecuTorch: install executorch, then run 'pip install . "
             "-Csetup-args=-Dexecutorch=enabled --no-build-isolation' in its sources."
         )
-    return str(importlib.resources.files(_package) / f"lib{_package}_executorch.so")
+    return str(importlib.resources.files(_package) / system.library(f"{_package}_executorch"))
 
 
 def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[Any, Any] | None = None) -> None:

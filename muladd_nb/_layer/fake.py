@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, lowering
+from . import contract, lowering, unsupported
 from .operator import Form
 
 
@@ -17,6 +17,7 @@ def register(form: Form) -> None:
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         lowering.register_waiting()
+        unsupported.check(form, args, kwargs)
         contract.check_numbers(form, args)
         targets = form.targets(args, kwargs)
         shape = contract.check(form, args, targets)

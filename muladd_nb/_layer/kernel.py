@@ -143,6 +143,7 @@ class Kernel(Form):
         def kernel(*args: Any, **kwargs: Any) -> Any:
             lowering.register_waiting()
             args = complete(self.op, args, kwargs)
+            unsupported.check_each(self.name, self.tensors(args).items())
             result = function(*args)
             for x in self.tensors(args, written=True).values():
                 increment_version(x)  # what a write does where there is no memory
@@ -202,9 +203,7 @@ class Kernel(Form):
         return returned
 
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
-        for name, x in self.tensors(complete(self.op, args, kwargs)).items():
-            if complaint := unsupported.complaint(x):
-                raise RuntimeError(f"{self.name}: {name} {complaint}")
+        unsupported.check_each(self.name, self.tensors(complete(self.op, args, kwargs)).items())
         raise RuntimeError(f"{self.name}: the tensors must be dense and all of one kind")
 
     def _autocast(self, device_type: str) -> Callable[..., Any]:

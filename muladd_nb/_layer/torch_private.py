@@ -25,6 +25,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from .. import _C
+from .system import IS_TESTED
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 names: dict[str, tuple[Capability, ...]] = {}  # every name that is looked up, as `module:name.name`
@@ -32,7 +33,7 @@ _missing: list[str] = []
 _package = __name__.partition(".")[0]
 _version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 NEWEST = (2, 15)  # that the tests ran on
-_asks_cpp = _version <= NEWEST and _C.wants_fast_path()  # outside of the stable ABI
+_asks_cpp = _version <= NEWEST and IS_TESTED and _C.wants_fast_path()  # outside of the stable ABI
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,8 @@ def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = N
 
 
 def _address(symbol: str, *needed_for: Capability) -> int:
-    """Return where a function of torch's C++ is, or 0: also where the fast path is off, or torch newer than the tests.
+    """Return where a function of torch's C++ is, or 0: also where the fast path is off, and on a torch or a system
+    that the tests did not run on.
 
     Such a function takes the address of a tensor. The stable ABI does not promise that its handle is one, and a name
     that is still there proves nothing.

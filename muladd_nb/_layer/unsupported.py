@@ -1,8 +1,11 @@
-"""Tensors whose elements are not simply in memory: refused with what to do, where torch would list its backends."""
+"""Tensors that no kernel takes, on another device or not simply in memory: refused with what to do.
+
+torch would list its backends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,13 +18,15 @@ from ._library import implement
 from .operator import Form
 
 _BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
-             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA")  # fmt: skip
+             "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA", "MPS")  # fmt: skip
 
 
 def complaint(x: Any) -> str | None:
     """Return what is wrong with a tensor that no kernel takes, and what to do; or None."""
     if not isinstance(x, Tensor):
         return None
+    if x.device.type == "mps":
+        return f'must be on the CPU or a CUDA device, got {x.device}; call to("cpu") first'
     if isinstance(x, MaskedTensor):
         return "must not be masked; call it on get_data(), and keep the mask beside it"
     if x.is_quantized:
@@ -35,9 +40,14 @@ def complaint(x: Any) -> str | None:
 
 def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
-    for argument, x in (*zip(private.argument_names(form.op), args, strict=False), *kwargs.items()):
+    check_each(form.name, (*zip(private.argument_names(form.op), args, strict=False), *kwargs.items()))
+
+
+def check_each(op: str, arguments: Iterable[tuple[str, Any]]) -> None:
+    """Raise ``RuntimeError`` if one of the arguments, each with its name, is a tensor that no kernel takes."""
+    for argument, x in arguments:
         if because := complaint(x):
-            raise RuntimeError(f"{form.name}: {argument} {because}")
+            raise RuntimeError(f"{op}: {argument} {because}")
 
 
 def register(form: Form) -> None:

@@ -88,7 +88,7 @@ template <class... P>
 struct Each<List<P...>> {
   template <class T>
   using type = List<With<P, T>...>;
-  static constexpr int32_t own[] = {parameters::own<P>()...};
+  static constexpr int32_t own[sizeof...(P)] = {parameters::own<P>()...};
 };
 
 } // namespace parameters

@@ -1,11 +1,9 @@
 #include "register_once.h"
 
-#include <dlfcn.h>
-#include <link.h>
-
 #include <cstring>
 
 #include "settings.h"
+#include "system.h"
 
 // The build of the copy that has registered the operators; null in every other copy. It is the one symbol that
 // copies can find in each other.
@@ -19,31 +17,40 @@ namespace {
 
 constexpr char kBuild[] = ELEMENTWISE_BUILD;
 
+// The path of the copy that a string is part of.
+const char* file_of(const char* build) {
+  Dl_info object{};
+  dladdr(build, &object);
+  return object.dli_fname;
+}
+
 // Every object is looked into: Python opens modules with RTLD_LOCAL, which hides them from RTLD_DEFAULT.
-int find(dl_phdr_info* object, size_t, void* found) {
-  void* const handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-  if (!handle) return 0;
-  const auto build = static_cast<const char**>(dlsym(handle, ELEMENTWISE_STRING(REGISTERED(ELEMENTWISE_LIBRARY))));
-  if (build) *static_cast<const char**>(found) = *build;
-  dlclose(handle);
-  return build && *build;
+const char* find_other_build() {
+  const char* found = nullptr;
+  system::for_each_object([&found](const char* path) {
+    const system::Handle object = system::opened(path);
+    if (!object) return false;
+    const auto build =
+        static_cast<const char**>(dlsym(object.get(), ELEMENTWISE_STRING(REGISTERED(ELEMENTWISE_LIBRARY))));
+    if (build) found = *build;
+    return found != nullptr;
+  });
+  return found;
 }
 
 const char* other_build() {
   static const char* const build = [] {
-    const char* found = nullptr;
-    dl_iterate_phdr(find, &found);
+    const char* const found = find_other_build();
     if (!found) REGISTERED(ELEMENTWISE_LIBRARY) = kBuild;
+    // Never unloaded: torch keeps what refers to the kernels.
+    system::opened(file_of(kBuild), RTLD_NODELETE);
     return found;
   }();
   return build;
 }
 
-// Names a build by a string that is part of its file.
 std::string describe(const char* build) {
-  Dl_info object{};
-  dladdr(build, &object);
-  return std::string(kLibrary) + " " + build + " (" + object.dli_fname + ")";
+  return std::string(kLibrary) + " " + build + " (" + file_of(build) + ")";
 }
 
 } // namespace

@@ -13,6 +13,8 @@ void loop(int64_t n, const T* const* x, T* result) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep
 #pragma GCC unroll 1
+#elif defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
 #endif
   for (int64_t i = 0; i < n; i++) {
     if constexpr (arguments == 1)

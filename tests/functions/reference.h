@@ -19,7 +19,11 @@ using Quad = long double;
 #define REFERENCE_QUAD(...) // long double has its overload already
 #else
 __extension__ typedef __float128 Quad;
-#define REFERENCE_QUAD REFERENCE_OVERLOAD
+#define REFERENCE_QUAD(W, alias, function, parameters, arguments)                     \
+  extern "C" W function parameters(W) noexcept; /* glibc declares it for GCC alone */ \
+  inline W alias parameters(W) {                                                      \
+    return function arguments;                                                        \
+  }
 #endif
 
 template <class T>

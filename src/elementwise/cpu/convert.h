@@ -97,7 +97,9 @@ inline float widen(float16 x) {
 }
 
 inline float16 narrow(float x, To<float16>) {
-  return {_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)};
+  // Not _cvtss_sh, which is a compound literal in clang's headers, and those are no C++.
+  const __m128i halves = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
+  return {static_cast<uint16_t>(_mm_cvtsi128_si32(halves))};
 }
 
 #else

@@ -1,7 +1,6 @@
 // What to do about large new memory.
 #pragma once
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "../settings.h"
+#include "../system.h"
 
 namespace elementwise::cpu {
 
@@ -25,7 +25,7 @@ inline void on_fresh_output(void* data, size_t bytes) {
   static const uintptr_t page = sysconf(_SC_PAGESIZE);
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE); // a hint: failure changes nothing
+  system::hint_huge_pages(reinterpret_cast<void*>(begin), end - begin);
 }
 
 } // namespace elementwise::cpu

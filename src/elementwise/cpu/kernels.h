@@ -145,10 +145,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
       }
     }
 #endif
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC ivdep
-#pragma GCC unroll 1 // where n is known, too
-#endif
+    ELEMENTWISE_INDEPENDENT
+    ELEMENTWISE_AS_A_LOOP
     for (; i < n; i++) store(f(widen(in[i].value)...), out[i]...);
   }
 

@@ -33,9 +33,7 @@ ELEMENTWISE_INLINE compute_t<T> few(const Element<T>* x, int64_t n) {
 
 template <int kRows, class T>
 void add_rows(const Element<T>* x, int64_t n, double* sums) {
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC ivdep
-#endif
+  ELEMENTWISE_INDEPENDENT
   for (int64_t i = 0; i < n; i++) sums[i] += few<kRows, T>(x + i, n);
 }
 

@@ -213,7 +213,7 @@ ELEMENTWISE_MATH C tan(C argument) {
     const Turns of = turns<2>(argument);
     const double x = of.rest, square = x * x;
     const double above = x * polynomial(square, {0x1.921fb55d78adcp+0, -0x1.b8fa78f8e9067p-2, 0x1.4ba50e2ed715cp-7});
-    const double below = polynomial(square, {1, -0x1.18bc4418cafe2p+0, 0x1.8bd23188b34f9p-4});
+    const double below = polynomial(square, {1.0, -0x1.18bc4418cafe2p+0, 0x1.8bd23188b34f9p-4});
     const bool even = (of.whole & 1) == 0;
     return float(choose(even, above, -below) / choose(even, below, above));
   } else {

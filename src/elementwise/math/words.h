@@ -119,28 +119,29 @@ ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
 }
 
 // c[k] + c[k + 1] x + ... by Horner's rule, in a recursion: GCC 12 would not vectorise the elements around a loop.
-template <size_t k, class C, size_t n>
-ELEMENTWISE_MATH C horner(C x, const C (&c)[n]) {
+template <size_t k, class C, class Written, size_t n>
+ELEMENTWISE_MATH C horner(C x, const Written (&c)[n]) {
   if constexpr (k + 1 == n)
-    return c[k];
+    return C(c[k]);
   else
-    return std::fma(horner<k + 1>(x, c), x, c[k]);
+    return std::fma(horner<k + 1>(x, c), x, C(c[k]));
 }
 
 // c[0] + c[1] x + c[2] x^2 + ... By Horner's rule alone each step would wait for the one before: of more than five
 // coefficients neighbours are joined, c[0] + c[1] x and so on (Estrin), which leaves a polynomial in x^2 of
-// half as many. Few waits are filled by other elements, and Horner's rule has the fewest operations.
-template <class C, size_t n, size_t... I>
-ELEMENTWISE_MATH C polynomial(C x, const C (&c)[n], std::index_sequence<I...>) {
+// half as many. Few waits are filled by other elements, and Horner's rule has the fewest operations. Coefficients of
+// float are written as doubles.
+template <class C, class Written, size_t n, size_t... I>
+ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n], std::index_sequence<I...>) {
   if constexpr (n > 5) {
-    const C joined[] = {(2 * I + 1 < n ? std::fma(c[(2 * I + 1) % n], x, c[2 * I]) : c[2 * I])...};
+    const C joined[] = {(2 * I + 1 < n ? std::fma(C(c[(2 * I + 1) % n]), x, C(c[2 * I])) : C(c[2 * I]))...};
     return polynomial(x * x, joined, std::make_index_sequence<(sizeof...(I) + 1) / 2>{});
   } else {
     return horner<0>(x, c);
   }
 }
-template <class C, size_t n>
-ELEMENTWISE_MATH C polynomial(C x, const std::type_identity_t<C> (&c)[n]) {
+template <class C, class Written, size_t n>
+ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n]) {
   return polynomial(x, c, std::make_index_sequence<(n + 1) / 2>{});
 }
 

@@ -4,13 +4,13 @@
 // of its stable ABI, on those torches that the tests ran on (_layer/torch_private.py); and Python on every other.
 #pragma once
 
-#include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -18,6 +18,7 @@
 
 #include "../contract.h"
 #include "../kernels_of_library.h"
+#include "../system.h"
 #include "../tensor.h"
 
 namespace elementwise::python {
@@ -87,9 +88,24 @@ class Object {
   PyObject* object_;
 };
 
+// Where torch has a function or variable, or null. Not by weak symbols, from which a tool that audits the module would
+// take torch 2.14 for the oldest that it runs on.
+inline void* find_symbol(const char* symbol) {
+  // It needs torch's other libraries, which are therefore looked into, too.
+  static void* const torch_python = [] {
+    system::Handle found;
+    system::for_each_object([&found](const char* path) {
+      if (std::strstr(path, "/libtorch_python.")) found = system::opened(path);
+      return found != nullptr;
+    });
+    return found.release();
+  }();
+  return torch_python ? dlsym(torch_python, symbol) : nullptr;
+}
+
 // Where they are known.
 inline Torch::DispatchKeys dispatch_keys() {
-  thread_local const void* const of_thread = dlsym(RTLD_DEFAULT, torch().dispatch_keys.c_str());
+  thread_local const void* const of_thread = find_symbol(torch().dispatch_keys.c_str());
   return *static_cast<const Torch::DispatchKeys*>(of_thread);
 }
 
@@ -323,13 +339,7 @@ inline void define_questions(nanobind::module_& m) {
     torch().inference_mode.included ^= keys.included;
     torch().inference_mode.excluded ^= keys.excluded;
   });
-  // Where a function of torch is. Not by weak symbols, from which a tool that audits the module would take torch 2.14
-  // for the oldest that it runs on.
-  m.def("address", [](const char* symbol) {
-    void* const found = dlsym(RTLD_DEFAULT, symbol);
-    void* const of_python = found ? nullptr : dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
-    return reinterpret_cast<uintptr_t>(of_python ? dlsym(of_python, symbol) : found);
-  });
+  m.def("address", [](const char* symbol) { return reinterpret_cast<uintptr_t>(find_symbol(symbol)); });
 }
 
 } // namespace elementwise::python

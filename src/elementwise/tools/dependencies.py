@@ -1,8 +1,8 @@
 """Print what to compile against, one a line, for meson.build: torch and nanobind, as pyproject.toml asks for them.
 
 That is the version of torch, its folders of headers and of libraries, the headers of nanobind, and the oldest torch
-that the binary is to run on, as its version and as the headers take it. The arguments are the name of the project and
-its folder. A problem is one line on stderr that says what to do, and exit status 1.
+that the binary is to run on, as its version and as the headers take it. The arguments are the name of the project, its
+folder, and how the name of a library ends. A problem is one line on stderr that says what to do, and exit status 1.
 """
 
 import importlib.metadata
@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-name, root = sys.argv[1:]
+name, root, library_suffix = sys.argv[1:]
 
 
 def oldest(package: str) -> str:
@@ -53,7 +53,7 @@ require(torch / "include/torch/csrc/stable/library.h", "torch")
 require(nanobind / "include/nanobind/nanobind.h", "nanobind")
 print(torch_version)
 print(torch / "include")
-print(require(torch / "lib/libtorch.so", "torch").parent)
+print(require(torch / f"lib/libtorch.{library_suffix}", "torch").parent)
 print(nanobind / "include")
 print(oldest("torch"))
 print("0x{:02x}{:02x}000000000000".format(*numbers(oldest("torch"))))

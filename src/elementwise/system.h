@@ -1,0 +1,86 @@
+// What differs between Linux and macOS. No other file asks which system it is compiled for; cpu/meson.build begins with
+// what differs in a build, and _layer/system.py has what differs in Python.
+#pragma once
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#if defined(__APPLE__)
+#include <mach-o/dyld.h>
+#include <sys/sysctl.h>
+#else
+#include <link.h>
+#include <unistd.h>
+
+#include <fstream>
+#endif
+
+namespace elementwise::system {
+
+// Calls body(path) for the program and each library of this process, until it returns true.
+template <class Body>
+void for_each_object(const Body& body) {
+#if defined(__APPLE__)
+  for (uint32_t i = 0; i < _dyld_image_count(); i++) {
+    const char* const path = _dyld_get_image_name(i); // null if another thread has closed one meanwhile
+    if (path && body(path)) return;
+  }
+#else
+  const auto call = [](dl_phdr_info* object, size_t, void* body) -> int {
+    return (*static_cast<const Body*>(body))(object->dlpi_name);
+  };
+  dl_iterate_phdr(call, const_cast<Body*>(&body));
+#endif
+}
+
+// The size in bytes of the last-level cache that one core uses, or 0 if the system does not tell it.
+inline int64_t last_level_cache() {
+#if defined(__APPLE__)
+  // Apple's processors have no third level that a program could ask for; the second is shared by the fast cores.
+  for (const char* name : {"hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize"}) {
+    int64_t bytes = 0;
+    size_t size = sizeof(bytes);
+    if (sysctlbyname(name, &bytes, &size, nullptr, 0) == 0 && bytes > 0) return bytes;
+  }
+  return 0;
+#else
+  // sysconf alone is a trap: on AMD it adds up the caches of all core complexes (384 MiB where one core
+  // sees 32), and on aarch64 it answers 0. The kernel's own table says what one core sees.
+  for (const char* level : {"3", "2"}) {
+    std::ifstream file(std::string("/sys/devices/system/cpu/cpu0/cache/index") + level + "/size");
+    int64_t kib = 0;
+    char unit = 0;
+    if (file >> kib >> unit && kib > 0) return unit == 'M' ? kib << 20 : kib << 10;
+  }
+  const int64_t size = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return size > 0 ? size : 0;
+#endif
+}
+
+// Asks for huge pages under whole pages of new memory. It is a hint: failure changes nothing. macOS has no such hint.
+inline void hint_huge_pages([[maybe_unused]] void* pages, [[maybe_unused]] size_t bytes) {
+#if !defined(__APPLE__)
+  madvise(pages, bytes, MADV_HUGEPAGE);
+#endif
+}
+
+// ---- The same on both
+
+struct Close {
+  void operator()(void* handle) const {
+    dlclose(handle);
+  }
+};
+using Handle = std::unique_ptr<void, Close>;
+
+// Null if this process has not opened it.
+inline Handle opened(const char* path, int flags = 0) {
+  return Handle(dlopen(path, RTLD_LAZY | RTLD_NOLOAD | flags));
+}
+
+} // namespace elementwise::system

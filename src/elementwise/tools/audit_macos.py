@@ -1,0 +1,146 @@
+"""Can the libraries in a wheel for macOS be loaded there, wherever it is installed? Needs the package lief.
+
+Without options it reads load commands. With --torch, a folder of torch's libraries for macOS, and --system, a stub of
+libSystem such as ziglang brings, every symbol that is looked up when a library is loaded must exist: in each such
+torch, in CPython's limited API (the package abi3info), in libSystem, or in libc++. Apple's linker made torch, so what
+torch takes from libc++ is there. Prints what is wrong, and then exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import lief
+
+LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
+# libc++ has had it from the first, and torch does not take it: std::string::find(char, size_t) const.
+ALSO_LIBCXX = {"__ZNKSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE4findEcm"}
+WHEREVER_IT_IS = 254  # in place of a library: any that is loaded
+LIMITED_API = (3, 10)
+# A path of the machine that built it. Apple's own libraries are in /usr/lib and /System.
+PATH = re.compile(rb"/(?:Users|home|root|private|tmp|opt|work|build|usr/(?!lib/))[\w./+-]*")
+
+
+def read(path: pathlib.Path) -> Any:
+    """Return a library, of which symbols and load commands are read."""
+    config = lief.MachO.ParserConfig()
+    config.parse_dyld_exports = config.parse_dyld_bindings = config.parse_dyld_rebases = False
+    found = lief.MachO.parse(str(path), config)
+    if found is None:
+        raise SystemExit(f"{path} is not a library of macOS")
+    return found.at(0)
+
+
+def loaded(library: Any) -> list[str]:
+    """Return the libraries that are loaded with it; symbols number them from 1."""
+    return [x.name for x in library.libraries if x.command != lief.MachO.LoadCommand.TYPE.ID_DYLIB]
+
+
+def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
+    """Return the symbols that it exports, and those that it looks up, each with the number of the library."""
+    exported, looked_up = set(), set()
+    for x in library.symbols:
+        if not x.is_external or x.raw_type & 0xE0:  # of a debugger
+            continue
+        if x.raw_type & 0x0E == 0:  # undefined
+            looked_up.add((x.name, x.description >> 8 & 0xFF))
+        elif not x.raw_type & 0x10:  # not hidden
+            exported.add(x.name)
+    return exported, looked_up
+
+
+def from_libcxx(torch: pathlib.Path) -> set[str]:
+    """Return what torch's libraries take from libc++."""
+    names = {*ALSO_LIBCXX}
+    for path in torch.glob("lib*.dylib"):
+        library = read(path)
+        libraries = ["", *loaded(library)]
+        numbers = [i for i, name in enumerate(libraries) if name == LIBCXX]
+        names |= {name for name, number in symbols(library)[1] if number in numbers}
+    return names
+
+
+def limited_api() -> set[str]:
+    """Return the symbols of CPython that a module for every CPython may use."""
+    import abi3info
+
+    known = [*abi3info.FUNCTIONS.values(), *abi3info.DATAS.values()]
+    return {f"_{x.symbol.name}" for x in known if (x.added.major, x.added.minor) <= LIMITED_API}
+
+
+def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
+    """Yield what is wrong with the load commands of a library, where the wheel's name says the system ``oldest``."""
+    library = read(path)
+    if library.header.cpu_type != lief.MachO.Header.CPU_TYPE.ARM64:
+        yield f"it is for {library.header.cpu_type}, not for arm64"
+    system = tuple(library.build_version.minos[:2]) if library.has_build_version else None
+    if system != oldest:
+        yield f"it needs macOS {system}, and the name of the wheel says {oldest}"
+    if library.header.file_type == lief.MachO.Header.FILE_TYPE.DYLIB:
+        (own,) = (x.name for x in library.libraries if x.command == lief.MachO.LoadCommand.TYPE.ID_DYLIB)
+        if own != f"@rpath/{path.name}":
+            yield f"its install name is {own}, not @rpath/{path.name}"
+    if TORCH not in loaded(library):
+        yield f"{TORCH} is not among what it loads"
+    for name in {*loaded(library)} - {TORCH, LIBSYSTEM, LIBCXX}:
+        yield f"it loads {name}, which may not be there"
+    for rpath in library.rpaths:
+        yield f"it has the rpath {rpath.path}"
+    for found in sorted({*PATH.findall(path.read_bytes())}):
+        yield f"it has a path of the machine that built it, {found.decode()}"
+    for name in symbols(library)[0]:
+        # Templates of the standard library are visible in whatever instantiates them, here torch's headers.
+        if not name.endswith("_registered") and not re.match("_PyInit__C$|__Z(T.|T[hv].*|GV|Z|)(N|NK|)St", name):
+            yield f"it exports {name}"
+
+
+def missing(path: pathlib.Path, torch: pathlib.Path, system: set[str], libcxx: set[str]) -> Iterator[str]:
+    """Yield the symbols that a library looks up, and that are not there."""
+    library = read(path)
+    known = {LIBSYSTEM: system, LIBCXX: libcxx, TORCH: symbols(read(torch / "libtorch_cpu.dylib"))[0]}
+    libraries = loaded(library)
+    for name, number in sorted(symbols(library)[1]):
+        if number in (0, WHEREVER_IT_IS):  # zig's linker writes 0
+            there, where = name in limited_api(), "CPython's limited API"
+        else:
+            where = libraries[number - 1]
+            there = name in known.get(where, ())
+        if not there:
+            yield f"{name} is not in {where}, with torch in {torch}"
+
+
+def main() -> int:
+    """Audit a wheel."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheel", type=pathlib.Path)
+    parser.add_argument("--torch", type=pathlib.Path, nargs="*", default=[])
+    parser.add_argument("--system", type=pathlib.Path)
+    args = parser.parse_args()
+    promised = re.search(r"-cp310-abi3-macosx_(\d+)_(\d+)_arm64\.whl$", args.wheel.name)
+    if not promised:
+        raise SystemExit(f"{args.wheel}: the tags are not cp310-abi3-macosx_*_arm64")
+    failed = False
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(args.wheel) as wheel:
+        wheel.extractall(folder)
+        libraries = [x for x in pathlib.Path(folder).rglob("*") if x.suffix in (".so", ".dylib")]
+        if not libraries:
+            raise SystemExit(f"{args.wheel}: there is no library in it")
+        system = {"dyld_stub_binder", *re.findall(r"_[\w$]+", args.system.read_text())} if args.system else set()
+        libcxx = set().union(*map(from_libcxx, args.torch))
+        for path in sorted(libraries):
+            found = [*problems(path, tuple(map(int, promised.groups())))]
+            for torch in args.torch:
+                found += missing(path, torch, system, libcxx)
+            print(f"{path.relative_to(folder)}: {len(found) or 'nothing'} wrong", *found, sep="\n  ")
+            failed = failed or bool(found)
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
