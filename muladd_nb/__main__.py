@@ -73,7 +73,9 @@ def _run(argv: Sequence[str] | None) -> int:
     update.add_argument("--overwrite", action="store_true", help=what)
     what = "what in an extension binds it to one torch, and what to write instead"
     port = commands.add_parser("port", help=what, description=what + "; the exit status is 1 while something is left")
-    port.add_argument("paths", nargs="+", type=Path, metavar="path", help="C++ and CUDA sources, setup.py, or folders of them")
+    port.add_argument(
+        "paths", nargs="+", type=Path, metavar="path", help="C++ and CUDA sources, setup.py, or folders of them"
+    )
     port.add_argument("--target", default="2.10", metavar="VERSION", help="the oldest torch that it shall run on: 2.10")
     port.add_argument("--write", action="store_true", help="make the mechanical changes, in all files or in none")
     port.add_argument("--force", action="store_true", help="write where git could not undo it, too")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
+import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +19,7 @@ import sys
 import sysconfig
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,13 +28,26 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "docs/ported.csv"
 OTHER_DEVICES = {"cuda", "mps", "mlu", "npu", "musa", "hip", "rocm", "xpu", "metal"}
 # What an extension brings as a submodule, as far as its files need it to compile.
+EXTRA: list[str] = []
 STUBS = {
     "parallel_hashmap/phmap.h": """#include <unordered_map>
 #include <unordered_set>
 namespace phmap { template <class K, class V> using flat_hash_map = std::unordered_map<K, V>;
 template <class K> using flat_hash_set = std::unordered_set<K>; }""",
 }
-FIELDS = ["extension", "commit", "files", "lines", "mechanical", "decision", "none", "follows", "compiled", "errors", "unnamed"]
+FIELDS = [
+    "extension",
+    "commit",
+    "files",
+    "lines",
+    "mechanical",
+    "decision",
+    "none",
+    "follows",
+    "compiled",
+    "errors",
+    "unnamed",
+]
 
 
 def main() -> int:
@@ -50,17 +66,19 @@ def main() -> int:
             copy = (arguments.keep or Path(temporary)) / name
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
-            row, unnamed = measure(port, name, copy, _stable_headers(Path(temporary)), arguments.target)
-            row["commit"] = subprocess.check_output(["git", "-C", folder, "rev-parse", "--short=10", "HEAD"], text=True).strip()
+            row, unnamed = measure(port, name, copy, stable_headers(Path(temporary)), arguments.target)
+            row["commit"] = subprocess.check_output(
+                ["git", "-C", folder, "rev-parse", "--short=10", "HEAD"], text=True
+            ).strip()
             rows[name] = row
-            print(*(f"{key} {row[key]}" for key in FIELDS), sep=", ")
+            print(*(f"{key} {row[key]}" for key in FIELDS), sep=", ", flush=True)
             print("\n".join(unnamed))
             failed |= bool(unnamed)
-    if not arguments.no_record:
-        with TABLE.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows.values())
+            if not arguments.no_record:
+                with TABLE.open("w", newline="") as file:
+                    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+                    writer.writeheader()
+                    writer.writerows(rows.values())
     return int(failed)
 
 
@@ -70,26 +88,55 @@ def measure(port: Any, name: str, copy: Path, headers: Path, target: str) -> tup
     before.write(force=True)
     after = port.Port([copy], target)
     named = {(finding.path, line) for finding in after.findings for line in range(finding.line, finding.end_line + 1)}
-    counts = Counter(how for how in ("mechanical", "decision", "none", "follows") for _ in {(f.path, f.line) for f in (before if how == "mechanical" else after).findings if f.how == how})
+    counts = Counter(
+        how
+        for how in ("mechanical", "decision", "none", "follows")
+        for _ in {(f.path, f.line) for f in (before if how == "mechanical" else after).findings if f.how == how}
+    )
     again = [f for f in after.findings if f.how == "mechanical"]
-    files = [path for path in sorted(copy.rglob("*")) if path.suffix in (".cpp", ".cc", ".cxx") and _is_for_cpu(path, copy)]
+    files = [
+        path for path in sorted(copy.rglob("*")) if path.suffix in (".cpp", ".cc", ".cxx") and _is_for_cpu(path, copy)
+    ]
     errors, unnamed = set(), [f"{f.path}:{f.line}: changes again: {f.what}" for f in again]
-    for path in files:
-        for where, line, text in compile_errors(path, copy, headers, target):
-            errors.add((where, line))
-            if (where, line) not in named:
-                unnamed.append(f"{where}:{line}: {text}")
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))
+    for where, line, text in itertools.chain(*found):
+        errors.add((where, line))
+        if (where, line) not in named:
+            unnamed.append(f"{where}:{line}: {text}")
     lines = sum(len(path.read_bytes().splitlines()) for path in copy.rglob("*") if path.suffix in port.SUFFIXES)
-    row = {"extension": name, "files": before.files, "lines": lines, "compiled": len(files), "errors": len(errors), "unnamed": len(set(unnamed))}
+    row = {
+        "extension": name,
+        "files": before.files,
+        "lines": lines,
+        "compiled": len(files),
+        "errors": len(errors),
+        "unnamed": len(set(unnamed)),
+    }
     return row | {how: counts[how] for how in ("mechanical", "decision", "none", "follows")}, sorted(set(unnamed))
 
 
 def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[tuple[str, int, str]]:
     """Return the errors of g++ in the files of a project: file, line, text."""
-    folders = sorted({folder for folder in (*path.parents, *(x.parent for x in root.rglob("*.h*"))) if folder == root or root in folder.parents})
+    folders = sorted(
+        {
+            folder
+            for folder in (*path.parents, *(x.parent for x in root.rglob("*.h*")))
+            if folder == root or root in folder.parents
+        }
+    )
     version = 2 << 56 | int(target.split(".")[1]) << 48
-    command = ["g++", "-std=c++20", "-fsyntax-only", "-w", "-fmax-errors=0", f"-DTORCH_TARGET_VERSION={version}ULL", "-fopenmp"]
-    command += [f"-I{headers}", f"-I{sysconfig.get_path('include')}", *(f"-I{folder}" for folder in folders)]
+    command = [
+        "g++",
+        "-std=c++20",
+        "-fsyntax-only",
+        "-w",
+        "-fmax-errors=0",
+        f"-DTORCH_TARGET_VERSION={version}ULL",
+        "-fopenmp",
+        "-DUSE_CUDA",
+    ]
+    command += EXTRA + [f"-I{headers}", f"-I{sysconfig.get_path('include')}", *(f"-I{folder}" for folder in folders)]
     command += [f"-I{folder}" for folder in ("/usr/local/cuda/include",) if Path(folder).is_dir()]
     output = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False).stderr
     found, required, pending = [], None, None
@@ -124,7 +171,7 @@ def _is_for_cpu(path: Path, root: Path) -> bool:
     return "cuda" not in path.stem.lower() and re.search(rb"torch|ATen|c10", path.read_bytes()) is not None
 
 
-def _stable_headers(folder: Path) -> Path:
+def stable_headers(folder: Path) -> Path:
     """Return a folder with the headers of the stable ABI, and no others of torch's."""
     import torch
 

@@ -1,7 +1,7 @@
 """Record which names libtorch's stable ABI has, and since when, in ``muladd_nb/_port/names.csv``.
 
-``tools/stable_names.py 2.10.0=DIR 2.11.0=DIR ...`` reads the headers of each torch, where DIR is its folder ``torch/include``.
-A wheel for macOS is the smallest that has them: ``pip download --no-deps --platform macosx_14_0_arm64 torch==2.14.1``.
+``tools/stable_names.py 2.10.0=DIR 2.11.0=DIR ...`` reads the headers of each torch, where DIR is its folder
+``torch/include``. A wheel for macOS is the smallest that has them: ``pip download --no-deps --platform macosx_14_0_arm64 torch==2.14.1``.
 
 A name has two versions. ``runs`` is the oldest torch that a library may be built for and use it: what the gate
 ``TORCH_FEATURE_VERSION`` around it says. ``builds`` is the oldest torch whose headers have it.
@@ -22,7 +22,9 @@ FIELDS = ["kind", "name", "header", "runs", "builds"]
 TABLE = Path(__file__).resolve().parents[1] / "muladd_nb/_port/names.csv"
 FOLDERS = ["torch/csrc/stable", "torch/headeronly", "torch/csrc/inductor/aoti_torch/c"]
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
-PRIVATE = re.compile(r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)")
+PRIVATE = re.compile(
+    r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)"
+)
 FIRST = "2.10"  # what muladd_nb supports; what an older torch has, this one has
 
 Key = tuple[str, str]
@@ -62,7 +64,9 @@ def names(include: Path) -> dict[Key, tuple[str, str]]:
                 if key not in found or _number(runs) < _number(found[key][1]):
                     found[key] = (public, runs)
     functions = re.findall(r"#include <ATen/ops/(\w+)\.h>", (include / "ATen/Functions.h").read_text())
-    methods = re.findall(r"^  \S.*?(\w+)\([^()]*(?:\([^()]*\)[^()]*)*\) const;", (include / "ATen/core/TensorBody.h").read_text(), re.M)
+    methods = re.findall(
+        r"^  \S.*?(\w+)\([^()]*(?:\([^()]*\)[^()]*)*\) const;", (include / "ATen/core/TensorBody.h").read_text(), re.M
+    )
     found.update({("aten", name): ("", "") for name in (*functions, *methods)})
     return found
 
@@ -73,9 +77,11 @@ def _number(version: str) -> tuple[int, ...]:
 
 def _declared(source: bytes) -> Iterator[tuple[str, str, str]]:
     # The macros that open and close namespaces, as what they stand for and as long.
-    text = re.sub(rb"HIDDEN_NAMESPACE_BEGIN\(([\w, ]+)\)", lambda m: b"namespace " + m[1].replace(b", ", b"::") + b" {", source)
+    text = re.sub(
+        rb"HIDDEN_NAMESPACE_BEGIN\(([\w, ]+)\)", lambda m: b"namespace " + m[1].replace(b", ", b"::") + b" {", source
+    )
     text = re.sub(rb"HIDDEN_NAMESPACE_END\([\w, ]+\)", b"}", text)
-    text = re.sub(rb"\b(AOTI_TORCH_EXPORT|C10_HOST_DEVICE|C10_API|C10_NOINLINE|alignas\([^()]*\))\s", b"", text)
+    text = re.sub(rb"\b(AOTI_TORCH_EXPORT|C10_HOST_DEVICE|C10_API|C10_NOINLINE|alignas\(\d+\))\s", b"", text)
     yield from _walk(PARSER.parse(text).root_node, (), FIRST)
 
 
@@ -99,7 +105,10 @@ def _walk(node: tree_sitter.Node, scope: tuple[str, ...], runs: str) -> Iterator
             yield "name", "::".join((*scope, _text(name))), runs
             inner = (*scope, _text(name))
         elif kind == "using_declaration" and "namespace" not in _text(child):
-            yield "name", "::".join((*scope, _text(child).rstrip(";").split("::")[-1])), runs
+            used = _text(child).removeprefix("using").strip(" ;")
+            yield "name", "::".join((*scope, used.split("::")[-1])), runs
+            if used.startswith("c10::"):  # the grammar loses the namespace of some, between #if and #else
+                yield "name", used, runs
         elif kind in ("function_definition", "declaration", "field_declaration", "type_definition"):
             for declared in _declarators(child):
                 yield "name", "::".join((*scope, declared)), runs

@@ -17,7 +17,19 @@ from ._source import Project, Source
 from ._table import FIRST, number
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
-SKIPPED = {"build", "dist", "node_modules", "third_party", "thirdparty", "3rdparty", "extern", "external", "submodules", "__pycache__", "site-packages"}
+SKIPPED = {
+    "build",
+    "dist",
+    "node_modules",
+    "third_party",
+    "thirdparty",
+    "3rdparty",
+    "extern",
+    "external",
+    "submodules",
+    "__pycache__",
+    "site-packages",
+}
 
 
 class Port:
@@ -33,7 +45,9 @@ class Port:
         self.paths, self.target = list(paths), target
         sources = [Source(path) for path in files if path.suffix.lower() in SUFFIXES]
         scripts = [path for path in files if path.suffix == ".py"]
-        limited = any("Py_LIMITED_API" in path.read_text("utf-8", "replace") for path in scripts if path.name == "setup.py")
+        limited = any(
+            "Py_LIMITED_API" in path.read_text("utf-8", "replace") for path in scripts if path.name == "setup.py"
+        )
         project = Project(sources)
         broken: dict[str, str] = {}
         for _ in range(4):  # a line that follows from a line that follows

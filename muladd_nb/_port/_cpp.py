@@ -19,19 +19,14 @@ RETURNS = {
     "sizes": "sizes", "strides": "sizes", "unbind": "Tensor[]", "chunk": "Tensor[]", "split": "Tensor[]",
     "accessor": "accessor", "packed_accessor32": "accessor", "packed_accessor64": "accessor",
 } | dict.fromkeys(
-    """size stride dim ndimension numel nbytes itemsize element_size get_device get_device_index is_cuda is_cpu defined
-    is_contiguous data_ptr data mutable_data_ptr const_data_ptr item layout storage_offset requires_grad is_sparse
-    has_storage storage unsafeGetTensorImpl toString name use_count is_same is_floating_point is_complex""".split(),
+    ["size", "stride", "dim", "ndimension", "numel", "nbytes", "itemsize", "element_size", "get_device", "get_device_index", "is_cuda", "is_cpu", "defined", "is_contiguous", "data_ptr", "data", "mutable_data_ptr", "const_data_ptr", "item", "layout", "storage_offset", "requires_grad", "is_sparse", "has_storage", "storage", "unsafeGetTensorImpl", "toString", "name", "use_count", "is_same", "is_floating_point", "is_complex"],
     "other",
 )  # fmt: skip
 # Methods that other things have too: on an object of unknown type, we leave them alone.
 COMMON = frozenset(
-    """size data begin end at back front push_back emplace_back value has_value value_or find insert erase resize clear
-    count first second sum min max index swap get reset type copy fill exp log sqrt abs str c_str substr empty apply
-    name add mul sub div stream id to set write read open close load store update item map all any length rank run
-    pop push top lock unlock join def impl arg layout device view select sort split view t""".split()
+    ["size", "data", "begin", "end", "at", "back", "front", "push_back", "emplace_back", "value", "has_value", "value_or", "find", "insert", "erase", "resize", "clear", "count", "first", "second", "sum", "min", "max", "index", "swap", "get", "reset", "type", "copy", "fill", "exp", "log", "sqrt", "abs", "str", "c_str", "substr", "empty", "apply", "name", "add", "mul", "sub", "div", "stream", "id", "to", "set", "write", "read", "open", "close", "load", "store", "update", "item", "map", "all", "any", "length", "rank", "run", "pop", "push", "top", "lock", "unlock", "join", "def", "impl", "arg", "layout", "device", "view", "select", "sort", "split", "view", "t"]
 )
-OPERATORS = frozenset("+ - * / % == != < > <= >= & | ^ << >> += -= *= /= &= |= ^=".split())
+OPERATORS = frozenset(["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&", "|", "^", "<<", ">>", "+=", "-=", "*=", "/=", "&=", "|=", "^="])
 STABLE_METHODS = frozenset(
     name.removeprefix("torch::stable::Tensor::") for name in table().names if name.startswith("torch::stable::Tensor::")
 )
@@ -101,7 +96,18 @@ class Reader:
 
     # What is said, and what is changed
 
-    def add(self, node: Node, what: str, kind: str, how: str, to: str, source: str, row: Row | None = None, *, whole: bool = False) -> None:
+    def add(
+        self,
+        node: Node,
+        what: str,
+        kind: str,
+        how: str,
+        to: str,
+        source: str,
+        row: Row | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
         """Record a finding, at the line on which a node begins, or all its lines."""
         line = self.source.line(node.start_byte)
         end = self.source.line(max(node.end_byte - 1, node.start_byte)) if whole else line
@@ -110,10 +116,25 @@ class Reader:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
         self.findings.append(Finding(str(self.source.path), line, end, what, kind, how, to, since, source, builds))
 
-    def apply(self, row: Row, node: Node, what: str, kind: str, pieces: list[Piece] | None = None, at: Node | None = None, end: int | None = None) -> None:
+    def apply(
+        self,
+        row: Row,
+        node: Node,
+        what: str,
+        kind: str,
+        pieces: list[Piece] | None = None,
+        at: Node | None = None,
+        end: int | None = None,
+    ) -> None:
         """Record what a row says of a node, and if it is mechanical, its edit."""
-        shown = "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces) if pieces and "$" in row.to else row.to
-        self.add(at or node, what, kind, row.how, shown, row.source, row, whole=row.how != "mechanical" and kind == "macro")
+        shown = (
+            "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces)
+            if pieces and "$" in row.to
+            else row.to
+        )
+        self.add(
+            at or node, what, kind, row.how, shown, row.source, row, whole=row.how != "mechanical" and kind == "macro"
+        )
         if row.how == "mechanical" and not _newer(row.runs, self.target):
             self.edits.append(Edit(node.start_byte, end or node.end_byte, tuple(pieces or [row.to.encode()])))
             self.need(row.to)
@@ -248,7 +269,17 @@ class Reader:
             for kind in ("name", "guard"):
                 arguments = called.named_children if called else None
                 template = self.template(component)
-                row = table().find(kind, key, len(template) if "$T" in self.to_of(kind, key) else len(arguments) if arguments is not None else None, len(template), self.target)
+                row = table().find(
+                    kind,
+                    key,
+                    len(template)
+                    if "$T" in self.to_of(kind, key)
+                    else len(arguments)
+                    if arguments is not None
+                    else None,
+                    len(template),
+                    self.target,
+                )
                 if row and "$" not in row.to:
                     self.apply(row, node, whole, kind, end=end)
                     if row.how != "mechanical":
@@ -257,8 +288,8 @@ class Reader:
                 if row and called is None and "$T" in row.to:
                     self.apply(row, node, whole, kind, self.fill(row.to, [], template, None), end=component.end_byte)
                     return "mechanical"
-            if (row := table().same(key)) is not None:
-                self.apply(row, node, whole, "name", end=end)
+            if (alike := table().same(key)) is not None:
+                self.apply(alike, node, whole, "name", end=end)
                 return "mechanical"
         self.add(node, whole, "name", "none", *self.without(full, called))
         self.qualify(node, nodes, full)
@@ -278,7 +309,10 @@ class Reader:
     def without(self, full: tuple[str, ...], called: Node | None) -> tuple[str, str]:
         """Return what to do about a name that has no row."""
         if full[-1] in table().aten and len(full) == 2:
-            return (f'torch_call_dispatcher("aten::{full[-1]}", ...), or the same in Python', "torch/csrc/stable/c/shim.h")
+            return (
+                f'torch_call_dispatcher("aten::{full[-1]}", ...), or the same in Python',
+                "torch/csrc/stable/c/shim.h",
+            )
         return ("nothing has this name in the stable ABI: C++ of your own, or Python", "docs:ship/migrate")
 
     def template(self, node: Node) -> list[Node]:
@@ -290,7 +324,13 @@ class Reader:
         """Name a line that uses what another line declares and cannot have yet."""
         name = self.text(self.component(nodes[-1]))
         kind = self.local(name) if len(nodes) == 1 else None
-        origin = kind[4:] if kind and kind.startswith("bad:") else self.broken.get(name) if kind is None else self.guessed.get(name)
+        origin = (
+            kind[4:]
+            if kind and kind.startswith("bad:")
+            else self.broken.get(name)
+            if kind is None
+            else self.guessed.get(name)
+        )
         if origin is None and len(nodes) > 1:
             origin = self.broken.get(self.text(self.component(nodes[0])))
         if origin is None:
@@ -315,7 +355,7 @@ class Reader:
         nodes = self.parts(node)
         full = self.resolve(nodes, called=False)
         name = full[-1] if full else self.text(self.component(nodes[-1]))
-        if name in ("Tensor", "Variable", "TensorBase") and (full or name == "Tensor"):
+        if name in ("Tensor", "Variable", "TensorBase") and full:
             return "Tensor"
         if name in ("TensorList", "variable_list", "tensor_list"):
             return "Tensor[]"
@@ -329,7 +369,13 @@ class Reader:
             return "stream"
         inner = [self.type_of_type(x) for x in self.template(nodes[-1])]
         if "Tensor" in inner:
-            return {"optional": "Tensor?", "vector": "Tensor[]", "ArrayRef": "Tensor[]", "array": "Tensor[]", "HeaderOnlyArrayRef": "Tensor[]"}.get(name, "tuple")
+            return {
+                "optional": "Tensor?",
+                "vector": "Tensor[]",
+                "ArrayRef": "Tensor[]",
+                "array": "Tensor[]",
+                "HeaderOnlyArrayRef": "Tensor[]",
+            }.get(name, "tuple")
         return "other"
 
     def type_of(self, node: Node | None) -> str:
@@ -344,7 +390,9 @@ class Reader:
         if kind == "assignment_expression":
             return self.type_of(node.child_by_field_name("left"))
         if kind == "conditional_expression":
-            return self.type_of(node.child_by_field_name("consequence")) or self.type_of(node.child_by_field_name("alternative"))
+            return self.type_of(node.child_by_field_name("consequence")) or self.type_of(
+                node.child_by_field_name("alternative")
+            )
         if kind == "subscript_expression":
             of = self.type_of(node.child_by_field_name("argument"))
             return "Tensor" if of in ("Tensor", "Tensor[]") else "other" if of == "sizes" else ""
@@ -358,11 +406,20 @@ class Reader:
             return self.type_of(node.child_by_field_name("argument"))
         if kind == "field_expression":
             field = node.child_by_field_name("field")
-            found = {self.declared_type(s, d) for s, d in self.project.fields.get(self.text(field), ())} if field else set()
+            found = (
+                {self.declared_type(s, d) for s, d in self.project.fields.get(self.text(field), ())} if field else set()
+            )
             return found.pop() if len(found) == 1 else ""
         if kind == "call_expression":
             return self.type_of_call(node)
-        if kind.endswith("_literal") or kind in ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression"):
+        if kind.endswith("_literal") or kind in (
+            "true",
+            "false",
+            "lambda_expression",
+            "new_expression",
+            "cast_expression",
+            "sizeof_expression",
+        ):
             return "other"
         return ""
 
@@ -394,7 +451,13 @@ class Reader:
         if full and full[0] == "std":
             if name == "get":
                 return "Tensor" if inner and inner[0] == "tuple" else ""
-            return inner[0] if name in ("move", "forward") and inner else "tuple" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
+            return (
+                inner[0]
+                if name in ("move", "forward") and inner
+                else "tuple"
+                if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner
+                else "other"
+            )
         if full and full[0] in ROOTS:
             if name in ("Tensor", "Variable"):
                 return "Tensor"
@@ -490,7 +553,14 @@ class Reader:
                 self.walk(child)
         for variable, declaration in self.unused.items():
             self.options.pop(variable, None)
-            self.add(declaration, variable, "name", "mechanical", "nothing: its parts stand in the calls", "torch/csrc/stable/ops.h")
+            self.add(
+                declaration,
+                variable,
+                "name",
+                "mechanical",
+                "nothing: its parts stand in the calls",
+                "torch/csrc/stable/ops.h",
+            )
             self.remove_line(declaration)
         self.options, self.unused = options
         self.scopes.pop()
@@ -518,8 +588,6 @@ class Reader:
             self.read_macro(name, None)
             if body := node.child_by_field_name("body"):
                 self.walk(body)
-            if macro.startswith("PYBIND"):
-                self.findings = [x for x in self.findings]
             return True
         if MACRO.match(macro) and macro not in self.project.macros and macro not in table().names:
             self.read_macro(name, None)
@@ -583,12 +651,20 @@ class Reader:
         name, function = innermost(declarator)
         value = declarator.child_by_field_name("value")
         of = declared or self.type_of(value)
-        if function is None and declarator.type == "structured_binding_declarator" or (declarator.named_children and declarator.named_children[0].type == "structured_binding_declarator"):
+        if (
+            (function is None
+            and declarator.type == "structured_binding_declarator")
+            or (declarator.named_children and declarator.named_children[0].type == "structured_binding_declarator")
+        ):
             binding = declarator if declarator.type == "structured_binding_declarator" else declarator.named_children[0]
             for part in binding.named_children:
                 self.scopes[-1][self.text(part)] = "Tensor" if of in ("tuple", "Tensor") else ""
         if guard and value is not None:
             self.read_guard(value)
+        elif guard and function is not None:  # Guard guard(device); is parsed as a function, too
+            for parameter in (function.child_by_field_name("parameters") or function).named_children:
+                if self.local(self.text(parameter)) == "device":
+                    self.edits.append(Edit(parameter.end_byte, parameter.end_byte, (b".index()",)))
         before = len(self.findings)
         if name is not None and function is None:
             text = self.text(name)
@@ -610,7 +686,18 @@ class Reader:
             self.scopes[-1][self.text(name)] = f"bad:{self.source.path}:{bad[0].line}" if bad else of
         self.walk(declarator)
         found = [x for x in self.findings[before:] if x.how in ("none", "decision", "follows")]
-        names = [name] if name is not None else [x for x in descend(declarator) if x.type == "identifier" and value is None or x.parent is not None and x.parent.type == "structured_binding_declarator"]
+        names = (
+            [name]
+            if name is not None
+            else [
+                x
+                for x in descend(declarator)
+                if (x.type == "identifier"
+                and value is None)
+                or (x.parent is not None
+                and x.parent.type == "structured_binding_declarator")
+            ]
+        )
         origin = f"{self.source.path}:{found[0].line}" if found else self.guess(value)
         for part in names:
             self.guessed.pop(self.text(part), None)
@@ -628,9 +715,17 @@ class Reader:
     def read_guard(self, value: Node) -> None:
         """Give a guard the index of a device: x.device() becomes x.get_device_index()."""
         for argument in value.named_children:
-            call, end = argument, None
-            while call.type in ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression") and call.named_children:
+            call = argument
+            while (
+                call.type
+                in ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
+                and call.named_children
+            ):
                 call = call.named_children[-1]
+            if call.type == "identifier" and self.type_of(call) == "device":
+                self.edits.append(
+                    Edit(argument.start_byte, argument.end_byte, ((call.start_byte, call.end_byte), b".index()"))
+                )
             if call.type != "call_expression":
                 continue
             function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
@@ -638,17 +733,27 @@ class Reader:
                 continue
             if function.type == "field_expression" and (field := function.child_by_field_name("field")):
                 if self.text(field) in ("device", "get_device"):
-                    end = field
-                    self.edits.append(Edit(argument.start_byte, argument.end_byte, ((call.start_byte, field.start_byte), b"get_device_index()")))
+                    self.edits.append(
+                        Edit(
+                            argument.start_byte,
+                            argument.end_byte,
+                            ((call.start_byte, field.start_byte), b"get_device_index()"),
+                        )
+                    )
                     self.done.add(field.id)
             elif self.text(function).endswith("device_of") and len(arguments.named_children) == 1:
                 inner = arguments.named_children[0]
-                self.edits.append(Edit(argument.start_byte, argument.end_byte, ((inner.start_byte, inner.end_byte), b".get_device_index()")))
+                self.edits.append(
+                    Edit(
+                        argument.start_byte,
+                        argument.end_byte,
+                        ((inner.start_byte, inner.end_byte), b".get_device_index()"),
+                    )
+                )
                 self.done.add(function.id)
-            del end
 
     def on_alias_declaration(self, node: Node) -> None:
-        """An alias of what is not there is not there."""
+        """Record an alias of what is not there."""
         before = len(self.findings)
         if type_node := node.child_by_field_name("type"):
             self.walk(type_node)
@@ -661,7 +766,7 @@ class Reader:
                 self.scopes[-1][self.text(name)] = f"bad:{origin}"
 
     def on_class_specifier(self, node: Node) -> None:
-        """A class whose base is not there is not whole."""
+        """Record a class whose base is not there."""
         before = len(self.findings)
         body = node.child_by_field_name("body")
         for child in node.children:
@@ -682,19 +787,37 @@ class Reader:
         names = [self.text(x) for x in parts]
         if names[0] not in ROOTS or "::".join(names).startswith(("torch::stable", "torch::headeronly")):
             return
-        if len(names) == 1 or not any(child.type == "namespace" for child in node.children) or "::".join(names) in self.project.declared:
+        if (
+            len(names) == 1
+            or not any(child.type == "namespace" for child in node.children)
+            or "::".join(names) in self.project.declared
+        ):
             row = Row("using", "", "mechanical", "nothing: each name is written in full", "", "2.10", "2.10")
             self.add(node, "using " + "::".join(names), "name", "mechanical", row.to, "docs:ship/migrate")
             self.remove_line(node)
         else:
-            self.add(node, "using namespace " + "::".join(names), "name", "mechanical", "nothing: what it brings is named where it is used", "docs:ship/migrate")
+            self.add(
+                node,
+                "using namespace " + "::".join(names),
+                "name",
+                "mechanical",
+                "nothing: what it brings is named where it is used",
+                "docs:ship/migrate",
+            )
             self.remove_line(node)
 
     def on_namespace_alias_definition(self, node: Node) -> None:
         """Name an alias of a namespace of torch's."""
         names = self.text(node.named_children[-1]).replace(" ", "").split("::")
         if names[0] in (*ROOTS, "pybind11"):
-            self.add(node, "::".join(names), "name", "mechanical", "nothing: what it brings is named where it is used", "docs:ship/migrate")
+            self.add(
+                node,
+                "::".join(names),
+                "name",
+                "mechanical",
+                "nothing: what it brings is named where it is used",
+                "docs:ship/migrate",
+            )
             self.remove_line(node)
 
     def on_qualified_identifier(self, node: Node) -> None:
@@ -721,7 +844,9 @@ class Reader:
         if this is not None and indices is not None and self.type_of(this) == "Tensor":
             inner = indices.named_children
             if len(inner) == 1:
-                row = table().row("[]", "", "mechanical", "torch::stable::select($self, 0, $1)", "torch/csrc/stable/ops.h")
+                row = table().row(
+                    "[]", "", "mechanical", "torch::stable::select($self, 0, $1)", "torch/csrc/stable/ops.h"
+                )
                 self.apply(row, node, "x[i]", "operator", self.fill(row.to, inner, [], this))
         self.children(node)
 
@@ -732,9 +857,23 @@ class Reader:
         if operator is not None and self.text(operator) in OPERATORS:
             if "Tensor" in sides or ("Tensor[]" in sides and self.text(operator) != "<<"):
                 what = f"x {self.text(operator)} y"
-                self.add(operator, what, "operator", "none", "no operators of tensors: in Python, or torch_call_dispatcher", "torch/csrc/stable/c/shim.h")
+                self.add(
+                    operator,
+                    what,
+                    "operator",
+                    "none",
+                    "no operators of tensors: in Python, or torch_call_dispatcher",
+                    "torch/csrc/stable/c/shim.h",
+                )
             elif self.text(operator) == "<<" and {"device", "sizes"} & set(sides):
-                self.add(operator, f"<< {self.text(node.child_by_field_name('right') or node)}", "operator", "none", "write its numbers one by one", "torch/csrc/stable/tensor_struct.h")
+                self.add(
+                    operator,
+                    f"<< {self.text(node.child_by_field_name('right') or node)}",
+                    "operator",
+                    "none",
+                    "write its numbers one by one",
+                    "torch/csrc/stable/tensor_struct.h",
+                )
         self.children(node)
 
     def on_assignment_expression(self, node: Node) -> None:
@@ -743,15 +882,48 @@ class Reader:
         if operator is not None and left is not None:
             of = self.type_of(left)
             if of == "Tensor" and self.text(operator) != "=":
-                self.add(operator, f"x {self.text(operator)} y", "operator", "none", "no operators of tensors: in Python, or torch_call_dispatcher", "torch/csrc/stable/c/shim.h")
+                self.add(
+                    operator,
+                    f"x {self.text(operator)} y",
+                    "operator",
+                    "none",
+                    "no operators of tensors: in Python, or torch_call_dispatcher",
+                    "torch/csrc/stable/c/shim.h",
+                )
             if left.type == "identifier" and self.text(left) in self.options:
                 self.keep_options(self.text(left))
+            if left.type == "subscript_expression" and self.type_of(left.child_by_field_name("argument")) == "Tensor":
+                self.add(
+                    left,
+                    "x[i] = y",
+                    "operator",
+                    "none",
+                    "torch::stable::copy_ or fill_ of a select, or a pointer",
+                    "torch/csrc/stable/ops.h",
+                    whole=True,
+                )
+                self.add(
+                    operator,
+                    "x[i] = y",
+                    "operator",
+                    "none",
+                    "torch::stable::copy_ or fill_ of a select, or a pointer",
+                    "torch/csrc/stable/ops.h",
+                )
+                self.done.add(left.id)
         self.children(node)
 
     def on_unary_expression(self, node: Node) -> None:
         """Negation is one of them."""
         if self.type_of(node.child_by_field_name("argument")) == "Tensor":
-            self.add(node, self.text(node.children[0]) + "x", "operator", "none", "no operators of tensors: in Python, or torch_call_dispatcher", "torch/csrc/stable/c/shim.h")
+            self.add(
+                node,
+                self.text(node.children[0]) + "x",
+                "operator",
+                "none",
+                "no operators of tensors: in Python, or torch_call_dispatcher",
+                "torch/csrc/stable/c/shim.h",
+            )
         self.children(node)
 
     # Calls
@@ -763,7 +935,11 @@ class Reader:
             self.children(node)
         elif function.type == "field_expression":
             self.on_method(node, function, arguments)
-        elif function.type == "identifier" and (MACRO.match(self.text(function)) or ("macro", self.text(function)) in table().rows) and self.text(function) not in self.project.macros:
+        elif (
+            function.type == "identifier"
+            and (MACRO.match(self.text(function)) or ("macro", self.text(function)) in table().rows)
+            and self.text(function) not in self.project.macros
+        ):
             self.read_macro(function, arguments)
             if "CHECK" in self.text(function) or "ASSERT" in self.text(function):
                 self.check_message(arguments)
@@ -772,11 +948,18 @@ class Reader:
             self.read_function(node, function, arguments)
 
     def check_message(self, arguments: Node) -> None:
-        """A stable message takes what a stream takes, which devices and shapes are not."""
+        """Name what a stable message cannot take: a stream prints no devices and no shapes."""
         for argument in arguments.named_children[1:]:
             of = self.type_of(argument)
             if of in ("sizes", "device", "options", "Tensor"):
-                self.add(argument, self.text(argument), "operator", "decision", "a message takes numbers and text: write its numbers one by one", "torch/headeronly/util/Exception.h")
+                self.add(
+                    argument,
+                    self.text(argument),
+                    "operator",
+                    "decision",
+                    "a message takes numbers and text: write its numbers one by one",
+                    "torch/headeronly/util/Exception.h",
+                )
 
     def read_macro(self, name: Node, arguments: Node | None) -> None:
         """Deal with a macro of torch's."""
@@ -791,7 +974,15 @@ class Reader:
             row = next(iter(table().rows.get(("macro", text), ())), None)
         if row is None:
             if text != "TORCH_EXTENSION_NAME":
-                self.add(call, text, "macro", "none", "no such macro in torch/headeronly: write what it stands for", "docs:ship/migrate", whole=True)
+                self.add(
+                    call,
+                    text,
+                    "macro",
+                    "none",
+                    "no such macro in torch/headeronly: write what it stands for",
+                    "docs:ship/migrate",
+                    whole=True,
+                )
         elif "$" in row.to and arguments:
             self.apply(row, call, text, "macro", self.fill(row.to, inner, [], None))
         else:
@@ -839,11 +1030,13 @@ class Reader:
         self.walk(arguments)
 
     def is_of_tensors(self, name: Node, inner: list[Node]) -> bool:
-        """A name without a prefix may be torch's by the types of its arguments."""
+        """Tell whether a name without a prefix is torch's, by the types of its arguments."""
         text = self.text(self.component(name))
         if text in self.project.declared or self.local(text) is not None or text in self.project.macros:
             return False
-        return (text in table().aten or ("name", text) in table().rows) and any(self.type_of(x) in ("Tensor", "Tensor[]") for x in inner)
+        return (text in table().aten or ("name", text) in table().rows) and any(
+            self.type_of(x) in ("Tensor", "Tensor[]") for x in inner
+        )
 
     def on_method(self, node: Node, function: Node, arguments: Node) -> None:
         """Deal with a method: of a tensor, of a library, of a stream."""
@@ -861,28 +1054,78 @@ class Reader:
             return
         if of == "stream":
             if name == "stream":
-                self.add(field, "stream.stream()", "method", "mechanical", "the stream itself", "torch/csrc/stable/accelerator.h")
+                self.add(
+                    field,
+                    "stream.stream()",
+                    "method",
+                    "mechanical",
+                    "the stream itself",
+                    "torch/csrc/stable/accelerator.h",
+                )
                 self.edits.append(Edit(node.start_byte, node.end_byte, ((this.start_byte, this.end_byte),)))
             else:
-                self.add(field, f"stream.{name}()", "method", "decision", "the CUDA runtime's function of a cudaStream_t", "CUDA runtime")
+                self.add(
+                    field,
+                    f"stream.{name}()",
+                    "method",
+                    "decision",
+                    "the CUDA runtime's function of a cudaStream_t",
+                    "CUDA runtime",
+                )
         elif name in ("is_cuda", "is_cpu") and self.ends_in_type(this):
             before = this.child_by_field_name("function").child_by_field_name("argument")  # type: ignore[union-attr]
-            self.add(field, f"type().{name}()", "method", "mechanical", f"x.{name}()", "torch/csrc/stable/tensor_struct.h")
+            self.add(
+                field, f"type().{name}()", "method", "mechanical", f"x.{name}()", "torch/csrc/stable/tensor_struct.h"
+            )
             self.edits.append(Edit(this.start_byte, this.end_byte, ((before.start_byte, before.end_byte),)))  # type: ignore[union-attr]
             self.done.add(this.id)
             self.walk(before)  # type: ignore[arg-type]
             self.walk(arguments)
             return
-        elif of in ("Tensor", "Tensor?") and not (of == "Tensor?" and function.children[1].type == "."):
-            self.read_method(node, this, field, name, inner)
-        elif of == "" and name not in COMMON and (name in table().aten or ("method", name) in table().rows or name in RETURNS) and name not in self.project.functions:
+        elif (of in ("Tensor", "Tensor?") and not (of == "Tensor?" and function.children[1].type == ".")) or (
+            of == ""
+            and name not in COMMON
+            and (name in table().aten or ("method", name) in table().rows or name in RETURNS)
+            and name not in self.project.functions
+        ):
             self.read_method(node, this, field, name, inner)
         elif of == "options" and self.read_options(node) is None:
-            self.add(field, f"options.{name}()", "method", "decision", "no options: dtype, layout and device one by one", "torch/csrc/stable/ops.h")
+            self.add(
+                field,
+                f"options.{name}()",
+                "method",
+                "decision",
+                "no options: dtype, layout and device one by one",
+                "torch/csrc/stable/ops.h",
+            )
         elif of == "dtype" and name not in ("",):
-            self.add(field, f"dtype.{name}()", "method", "decision", "x.element_size(), or torch::headeronly::toString(x.scalar_type())", "torch/csrc/stable/tensor_struct.h")
-        elif of == "device" and name in ("str", "is_xpu", "is_mps", "is_hip", "is_meta", "is_privateuseone", "is_xla", "is_mkldnn", "supports_as_strided"):
-            self.add(field, f"device.{name}()", "method", "decision", "compare device.type() with torch::headeronly::DeviceType", "torch/csrc/stable/device_struct.h")
+            self.add(
+                field,
+                f"dtype.{name}()",
+                "method",
+                "decision",
+                "x.element_size(), or torch::headeronly::toString(x.scalar_type())",
+                "torch/csrc/stable/tensor_struct.h",
+            )
+        elif of == "device" and name in (
+            "str",
+            "is_xpu",
+            "is_mps",
+            "is_hip",
+            "is_meta",
+            "is_privateuseone",
+            "is_xla",
+            "is_mkldnn",
+            "supports_as_strided",
+        ):
+            self.add(
+                field,
+                f"device.{name}()",
+                "method",
+                "decision",
+                "compare device.type() with torch::headeronly::DeviceType",
+                "torch/csrc/stable/device_struct.h",
+            )
         elif field.type == "field_identifier":
             self.on_field_identifier(field)
         self.walk(this)
@@ -923,16 +1166,37 @@ class Reader:
             if name == "to" and inner and self.type_of(inner[0]) == "options":
                 self.edits.pop()
                 self.findings.pop()
-                self.add(field, "x.to()", "method", "decision", "torch::stable::to(x, dtype, layout, device)", "torch/csrc/stable/ops.h")
+                self.add(
+                    field,
+                    "x.to()",
+                    "method",
+                    "decision",
+                    "torch::stable::to(x, dtype, layout, device)",
+                    "torch/csrc/stable/ops.h",
+                )
         elif name == "options":
             if not self.is_read(node):
                 self.apply(row, node, "x.options()", "method", at=field) if row else None
         elif row is not None:
             self.apply(row, node, f"x.{name}()", "method", at=field)
         elif name in STABLE_METHODS:
-            self.add(field, f"x.{name}()", "method", "decision", "the same method, without these arguments", "torch/csrc/stable/tensor_struct.h")
+            self.add(
+                field,
+                f"x.{name}()",
+                "method",
+                "decision",
+                "the same method, without these arguments",
+                "torch/csrc/stable/tensor_struct.h",
+            )
         elif name in ("new_empty", "new_zeros", "new_full", "new_ones"):
-            self.add(field, f"x.{name}()", "method", "decision", f"torch::stable::{name}(x, size, dtype, layout, device)", "torch/csrc/stable/ops.h")
+            self.add(
+                field,
+                f"x.{name}()",
+                "method",
+                "decision",
+                f"torch::stable::{name}(x, size, dtype, layout, device)",
+                "torch/csrc/stable/ops.h",
+            )
         else:
             self.add(field, f"x.{name}()", "method", "none", *self.without(("at", name), node))
 
@@ -1033,13 +1297,23 @@ class Reader:
             if part is None:
                 return None
             if key == "device" and options.get("index") is not None:
-                return [b"torch::stable::Device(", (part.start_byte, part.end_byte), b", ", (options["index"].start_byte, options["index"].end_byte), b")"]
+                return [
+                    b"torch::stable::Device(",
+                    (part.start_byte, part.end_byte),
+                    b", ",
+                    (options["index"].start_byte, options["index"].end_byte),
+                    b")",
+                ]
             if key == "device":
-                return [b"torch::stable::Device(", (part.start_byte, part.end_byte), b")"] if part.type == "qualified_identifier" else [(part.start_byte, part.end_byte)]
+                return (
+                    [b"torch::stable::Device(", (part.start_byte, part.end_byte), b")"]
+                    if part.type == "qualified_identifier"
+                    else [(part.start_byte, part.end_byte)]
+                )
             return [(part.start_byte, part.end_byte)]
 
         dtype, device = span("dtype"), span("device")
-        if name == "empty" and like is not None or name == "zeros" and like is not None:
+        if (name == "empty" and like is not None) or (name == "zeros" and like is not None):
             pieces = [f"torch::stable::new_{name}(".encode(), (like.start_byte, like.end_byte), b", ", *size]
         elif name == "empty":
             pieces = [b"torch::stable::empty(", *size]
@@ -1054,7 +1328,14 @@ class Reader:
             pieces += [b", ", *(dtype or [b"std::nullopt"])]
         if device:
             pieces += [b", std::nullopt, ", *device]
-        shown = {"empty": "torch::stable::new_empty(like, size, dtype)" if like is not None else "torch::stable::empty(size, dtype, layout, device)", "zeros": "torch::stable::new_zeros(like, size, dtype)" if like is not None else "torch::stable::full(size, 0, dtype, layout, device)"}.get(name, "torch::stable::full(size, value, dtype, layout, device)")
+        shown = {
+            "empty": "torch::stable::new_empty(like, size, dtype)"
+            if like is not None
+            else "torch::stable::empty(size, dtype, layout, device)",
+            "zeros": "torch::stable::new_zeros(like, size, dtype)"
+            if like is not None
+            else "torch::stable::full(size, 0, dtype, layout, device)",
+        }.get(name, "torch::stable::full(size, value, dtype, layout, device)")
         new = table().row(name, "", "mechanical", shown, row.source)
         self.read_nodes = self.read_nodes | {argument.id for argument in inner[count:]}
         self.apply(new, node, f"torch::{name}", "factory", [*pieces, b")"])
@@ -1077,7 +1358,14 @@ class Reader:
     def keep_options(self, name: str) -> None:
         """Keep a variable of options, for not all that uses it is replaced."""
         if (declaration := self.unused.pop(name, None)) is not None:
-            self.add(declaration, name, "name", "decision", "no options: dtype, layout and device one by one", "torch/csrc/stable/ops.h")
+            self.add(
+                declaration,
+                name,
+                "name",
+                "decision",
+                "no options: dtype, layout and device one by one",
+                "torch/csrc/stable/ops.h",
+            )
 
     # Registrations
 
@@ -1091,7 +1379,15 @@ class Reader:
             if name == "def" and literal is not None and len(inner) > 1:
                 schema = self.schema_of(literal, inner[1])
                 to = f'm.def("{schema}")' if schema else "a schema: tensors, numbers, strings and lists of them"
-                self.add(node, f'm.def("{literal}")', "macro", "decision", to, "https://docs.pytorch.org/tutorials/advanced/cpp_custom_ops.html", whole=True)
+                self.add(
+                    node,
+                    f'm.def("{literal}")',
+                    "macro",
+                    "decision",
+                    to,
+                    "https://docs.pytorch.org/tutorials/advanced/cpp_custom_ops.html",
+                    whole=True,
+                )
             return
         if name == "def" and literal is not None and "(" in literal:
             self.operators.append((literal, ""))
@@ -1100,18 +1396,42 @@ class Reader:
             return
         if name == "def" and len(inner) == 2:
             if literal is not None and "(" in literal and inner[1].type == "initializer_list":
-                row = table().row("def", "", "mechanical", "torch::stable::detail::StableLibrary::def", "torch/csrc/stable/library.h")
+                row = table().row(
+                    "def", "", "mechanical", "torch::stable::detail::StableLibrary::def", "torch/csrc/stable/library.h"
+                )
                 if _newer("2.12", self.target):
-                    self.add(node, "m.def(schema, tags)", "macro", "decision", "m.def(schema): torch 2.12 takes tags; before, register them in Python", row.source)
+                    self.add(
+                        node,
+                        "m.def(schema, tags)",
+                        "macro",
+                        "decision",
+                        "m.def(schema): torch 2.12 takes tags; before, register them in Python",
+                        row.source,
+                    )
             else:
                 schema = literal if literal is not None and "(" in literal else self.schema_of(literal or "", inner[1])
                 to = f'm.def("{schema}"), and m.impl("{(literal or "").split("(")[0]}", TORCH_BOX(&f)) in STABLE_TORCH_LIBRARY_IMPL(..., CPU or CUDA, m)'
                 self.add(node, "m.def(name, f)", "macro", "decision", to, "torch/csrc/stable/library.h", whole=True)
         elif name == "set_python_module":
             if _newer("2.13", self.target):
-                self.add(node, "m.set_python_module()", "macro", "decision", "leave it out: torch 2.13 has it", "torch/csrc/stable/library.h")
+                self.add(
+                    node,
+                    "m.set_python_module()",
+                    "macro",
+                    "decision",
+                    "leave it out: torch 2.13 has it",
+                    "torch/csrc/stable/library.h",
+                )
         elif name not in ("def", "impl"):
-            self.add(node, f"m.{name}()", "macro", "none", "m.def(schema) and m.impl(name, TORCH_BOX(&f)) are all there is", "torch/csrc/stable/library.h", whole=True)
+            self.add(
+                node,
+                f"m.{name}()",
+                "macro",
+                "none",
+                "m.def(schema) and m.impl(name, TORCH_BOX(&f)) are all there is",
+                "torch/csrc/stable/library.h",
+                whole=True,
+            )
         for argument in inner:
             self.walk(argument)
 
@@ -1123,22 +1443,46 @@ class Reader:
         if function.type in ("pointer_expression", "identifier", "qualified_identifier", "template_function"):
             row = table().row("impl", "", "mechanical", "TORCH_BOX(&f)", "torch/csrc/stable/library.h")
             before = b"" if text.startswith("&") else b"&"
-            self.apply(row, function, "m.impl()", "macro", [b"TORCH_BOX(" + before, (function.start_byte, function.end_byte), b")"])
+            self.apply(
+                row,
+                function,
+                "m.impl()",
+                "macro",
+                [b"TORCH_BOX(" + before, (function.start_byte, function.end_byte), b")"],
+            )
             inner = function.child_by_field_name("argument") if function.type == "pointer_expression" else function
-            self.walk(inner or function) if inner is not None and inner != function else self.read_broken(function, self.parts(function))
+            self.walk(inner or function) if inner is not None and inner != function else self.read_broken(
+                function, self.parts(function)
+            )
         elif text.startswith("TORCH_FN"):
             self.walk(function)
         else:
-            self.add(function, "m.impl()", "macro", "decision", "TORCH_BOX(&f) of a function with a name", "torch/csrc/stable/library.h", whole=True)
+            self.add(
+                function,
+                "m.impl()",
+                "macro",
+                "decision",
+                "TORCH_BOX(&f) of a function with a name",
+                "torch/csrc/stable/library.h",
+                whole=True,
+            )
             self.walk(function)
 
     def string(self, node: Node) -> str | None:
         """Return the value of a string literal, or of several in a row."""
-        if node.type == "call_expression" and (arguments := node.child_by_field_name("arguments")) and arguments.named_children:
+        if (
+            node.type == "call_expression"
+            and (arguments := node.child_by_field_name("arguments"))
+            and arguments.named_children
+        ):
             return self.string(arguments.named_children[0])
         if node.type not in ("string_literal", "concatenated_string", "raw_string_literal"):
             return None
-        return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', self.text(node))) if node.type != "raw_string_literal" else self.text(node)[3:-2]
+        return (
+            "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', self.text(node)))
+            if node.type != "raw_string_literal"
+            else self.text(node)[3:-2]
+        )
 
     def schema_of(self, name: str, function: Node) -> str | None:
         """Return the schema of a function, by its declaration."""
@@ -1166,9 +1510,18 @@ class Reader:
             kind = self.schema_type(parameter.child_by_field_name("type"))
             declarator = parameter.child_by_field_name("declarator")
             inner, _ = innermost(declarator)
-            if kind in (None, "()") or inner is None or (declarator is not None and declarator.type == "pointer_declarator"):
+            if (
+                kind in (None, "()")
+                or inner is None
+                or (declarator is not None and declarator.type == "pointer_declarator")
+            ):
                 return None
-            is_written = declarator is not None and declarator.type == "reference_declarator" and not self.text(parameter).startswith("const") and "Tensor" in str(kind)
+            is_written = (
+                declarator is not None
+                and declarator.type == "reference_declarator"
+                and not self.text(parameter).startswith("const")
+                and "Tensor" in str(kind)
+            )
             words.append(f"{kind}{f'({chr(letter)}!)' if is_written and kind == 'Tensor' else ''} {self.text(inner)}")
             letter += is_written
         return f"{name}({', '.join(words)}) -> {returns}"
@@ -1200,7 +1553,9 @@ class Reader:
         """Replace torch's headers by those that the file needs afterwards."""
         mine = {name for _, name in self.source.includes}
         torch = [(node, name) for node, name in self.source.includes if HEADER.match(name) and not self.is_stable(name)]
-        needed = sorted(h for h in self.headers if h.strip("<>") not in mine and (self.had_torch or h.startswith("<torch/")))
+        needed = sorted(
+            h for h in self.headers if h.strip("<>") not in mine and (self.had_torch or h.startswith("<torch/"))
+        )
         first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
         block = self.source.newline.join(b"#include " + h.encode() for h in needed)
         for node, name in torch:
@@ -1209,7 +1564,9 @@ class Reader:
                 if not self.limited:
                     self.add(node, name, "header", row.how, row.to, row.source)
                 continue
-            shown = ", ".join(needed) if node == first and needed else "nothing: what it declares is named where it is used"
+            shown = (
+                ", ".join(needed) if node == first and needed else "nothing: what it declares is named where it is used"
+            )
             self.add(node, name, "header", "mechanical", shown, "docs:ship/migrate")
             if node == first and needed:
                 line_end = node.end_byte - len(self.text(node)) + len(self.text(node).rstrip())
@@ -1238,7 +1595,12 @@ class Reader:
         """Tell whether #ifndef X is followed by #define X."""
         name = node.child_by_field_name("name")
         inner = [child for child in node.named_children if child != name and child.type != "comment"]
-        return node.children[0].type == "#ifndef" and bool(inner) and inner[0].type == "preproc_def" and self.text(inner[0].child_by_field_name("name") or inner[0]) == self.text(name or node)
+        return (
+            node.children[0].type == "#ifndef"
+            and bool(inner)
+            and inner[0].type == "preproc_def"
+            and self.text(inner[0].child_by_field_name("name") or inner[0]) == self.text(name or node)
+        )
 
     def remove_line_of(self, node: Node) -> None:
         """Remove an include, with its end of line."""
@@ -1254,7 +1616,9 @@ class Reader:
         places = [node.end_byte for node, _ in self.source.includes if self.is_unconditional(node)]
         if places:
             at = max(places)
-        elif match := re.search(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HPP|CUH|H_|HPP_)\w*)[^\n]*\n", data, re.MULTILINE):
+        elif match := re.search(
+            rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HPP|CUH|H_|HPP_)\w*)[^\n]*\n", data, re.MULTILINE
+        ):
             at = match.end()
         else:
             at = 0

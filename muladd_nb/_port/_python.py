@@ -9,7 +9,13 @@ from pathlib import Path
 from ._cpp import Finding
 from ._table import Row, table
 
-EXTENSIONS = ("CppExtension", "CUDAExtension", "SyclExtension", "cpp_extension.CppExtension", "cpp_extension.CUDAExtension")
+EXTENSIONS = (
+    "CppExtension",
+    "CUDAExtension",
+    "SyclExtension",
+    "cpp_extension.CppExtension",
+    "cpp_extension.CUDAExtension",
+)
 
 
 def read(path: Path, target: str, modules: set[str]) -> list[Finding]:
@@ -28,7 +34,11 @@ def read(path: Path, target: str, modules: set[str]) -> list[Finding]:
         line = getattr(node, "lineno", 1)
         found.append(Finding(str(path), line, line, shown, kind, row.how, to, "", row.source))
 
-    builds = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in ("setup", "setuptools.setup")]
+    builds = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _name(node.func) in ("setup", "setuptools.setup")
+    ]
     extensions = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Name)) and _extension(node)]
     if extensions and builds:
         at = extensions[-1]
@@ -39,7 +49,7 @@ def read(path: Path, target: str, modules: set[str]) -> list[Finding]:
         for flag in ("TORCH_TARGET_VERSION", "Py_LIMITED_API"):
             if flag not in text:
                 add(at, "flag", flag, f"no -D{flag}")
-        if "CUDAExtension" in text and "USE_CUDA" not in text.replace("FORCE_USE_CUDA", ""):
+        if "CUDAExtension" in text and "-DUSE_CUDA" not in text:
             add(at, "flag", "USE_CUDA", "no -DUSE_CUDA")
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

@@ -68,7 +68,11 @@ def taken(port: Port) -> list[str]:
 
 def _line(finding: Finding) -> str:
     where = f"{finding.path}:{finding.line}" + (f"-{finding.end_line}" if finding.end_line > finding.line else "")
-    since = f" (torch {finding.since}" + (f", built with {finding.builds})" if finding.builds > finding.since else ")") if finding.since else ""
+    since = (
+        f" (torch {finding.since}" + (f", built with {finding.builds})" if finding.builds > finding.since else ")")
+        if finding.since
+        else ""
+    )
     source = f" [{_link(finding.source)}]" if finding.how in ("decision", "none") and finding.source else ""
     return f"{where}: {finding.how}: {finding.what} -> {finding.to}{since}{source}"
 
@@ -82,7 +86,10 @@ def _following(findings: list[Finding]) -> list[str]:
     for finding in findings:
         if finding.how == "follows":
             origins.setdefault((finding.path, finding.to), set()).add(finding.line)
-    return [f"{path}:{','.join(map(str, sorted(where)))}: follows: {to.removeprefix('follows ')}" for (path, to), where in origins.items()]
+    return [
+        f"{path}:{','.join(map(str, sorted(where)))}: follows: {to.removeprefix('follows ')}"
+        for (path, to), where in origins.items()
+    ]
 
 
 def _summary(port: Port) -> list[str]:
@@ -93,17 +100,25 @@ def _summary(port: Port) -> list[str]:
     told += [f"  {counts[how]:5} {how:11} {what}" for how, what in HOW.items()]
     needs = Counter(f.what for f in port.findings if f.how == "none")
     if needs:
-        told.append("Most often without a replacement: " + ", ".join(f"{what} ({n})" for what, n in needs.most_common(5)) + ".")
+        told.append(
+            "Most often without a replacement: " + ", ".join(f"{what} ({n})" for what, n in needs.most_common(5)) + "."
+        )
     told.append(f"The lowest torch that the port could target: {lowest(port.findings)}.")
     schemas = taken(port)
     if schemas:
         told.append("'muladd-nb new' takes these whole if they are element-wise or work on rows:")
         told += [f"  {schema}" for schema in schemas]
     elif port.schemas:
-        told.append(f"'muladd-nb new' takes none of the {len(port.schemas)} operators whole; --kernel takes their schemas.")
+        told.append(
+            f"'muladd-nb new' takes none of the {len(port.schemas)} operators whole; --kernel takes their schemas."
+        )
     return told
 
 
 def written(paths: list[Path]) -> str:
     """Say what --write did."""
-    return f"{len(paths)} files were changed. What follows is left." if paths else "Nothing was to change. What follows is left."
+    return (
+        f"{len(paths)} files were changed. What follows is left."
+        if paths
+        else "Nothing was to change. What follows is left."
+    )

@@ -59,7 +59,9 @@ class Table:
             else:
                 self.names[name["name"]] = name
         self.methods = {
-            name.rpartition("::")[2]: row for name, row in self.names.items() if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name)
+            name.rpartition("::")[2]: row
+            for name, row in self.names.items()
+            if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name)
         }
         self.rows: dict[tuple[str, str], list[Row]] = {}
         for row in _rows("replacements.csv"):
