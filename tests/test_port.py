@@ -110,7 +110,7 @@ def test_it_is_not_fooled(code, tmp_path, capsys):
 
 
 def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
-    code = "void f(at::Tensor x) {\n  k<float, 4><<<dim3(1), 2, 0, s>>>(\n    x.data_ptr<float>());\n  x.foo_();\n  x.cumsum(0);\n}\n"
+    code = "void f(at::Tensor x) {\n  k<a, 4><<<dim3(1), 2, 0, s>>>(\n    x.data_ptr<a>());\n\n  x.cumsum(0);\n}\n"
     findings, report = found(tmp_path, capsys, a_DOT_cu=code)
     assert report["unparsed"] == {}
     assert {(3, "x.data_ptr()", "mechanical"), (5, "x.cumsum()", "none")} <= findings
@@ -128,7 +128,7 @@ def test_written_it_is_left_with_nothing_mechanical_and_no_other_line_has_change
     after = (tmp_path / "a.cpp").read_text()
     assert "mechanical:" not in capsys.readouterr().out.partition("is left.")[2]
     for line in EXTENSION.splitlines():
-        changes = r"^#include <t|namespace|Tensor [fy]|^ .*(TORCH|AT_|options|data_ptr|at::)|^TORCH|m.impl"
+        changes = r"^#include <t|namespace|Tensor [fy]|^ .*(TORCH|AT_|options|data_ptr|at::)|^TORCH|m.impl|^  }\);"
         assert (line in after.splitlines()) != bool(re.search(changes, line)), line
     for line in (
         "torch::stable::Tensor f(const torch::stable::Tensor& x, double p, std::optional<torch::stable::Tensor> w) {",
@@ -214,7 +214,8 @@ def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys)
 
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
-    code = 'void f(at::Tensor& x, const at::Tensor& y, std::vector<int64_t> z, float p);\nPYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
+    code = "void f(at::Tensor& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
+    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     port(tmp_path, a_DOT_cpp=code)
     assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in capsys.readouterr().out
 

@@ -1,7 +1,8 @@
 """Record which names libtorch's stable ABI has, and since when, in ``muladd_nb/_port/names.csv``.
 
 ``tools/stable_names.py 2.10.0=DIR 2.11.0=DIR ...`` reads the headers of each torch, where DIR is its folder
-``torch/include``. A wheel for macOS is the smallest that has them: ``pip download --no-deps --platform macosx_14_0_arm64 torch==2.14.1``.
+``torch/include``. A wheel for macOS is the smallest that has them:
+``pip download --no-deps --platform macosx_14_0_arm64 torch==2.14.1``.
 
 A name has two versions. ``runs`` is the oldest torch that a library may be built for and use it: what the gate
 ``TORCH_FEATURE_VERSION`` around it says. ``builds`` is the oldest torch whose headers have it.

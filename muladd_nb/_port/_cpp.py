@@ -19,14 +19,19 @@ RETURNS = {
     "sizes": "sizes", "strides": "sizes", "unbind": "Tensor[]", "chunk": "Tensor[]", "split": "Tensor[]",
     "accessor": "accessor", "packed_accessor32": "accessor", "packed_accessor64": "accessor",
 } | dict.fromkeys(
-    ["size", "stride", "dim", "ndimension", "numel", "nbytes", "itemsize", "element_size", "get_device", "get_device_index", "is_cuda", "is_cpu", "defined", "is_contiguous", "data_ptr", "data", "mutable_data_ptr", "const_data_ptr", "item", "layout", "storage_offset", "requires_grad", "is_sparse", "has_storage", "storage", "unsafeGetTensorImpl", "toString", "name", "use_count", "is_same", "is_floating_point", "is_complex"],
+    """size stride dim ndimension numel nbytes itemsize element_size get_device get_device_index is_cuda is_cpu defined
+    is_contiguous data_ptr data mutable_data_ptr const_data_ptr item layout storage_offset requires_grad is_sparse
+    has_storage storage unsafeGetTensorImpl toString name use_count is_same is_floating_point is_complex""".split(),  # noqa: SIM905
     "other",
 )  # fmt: skip
 # Methods that other things have too: on an object of unknown type, we leave them alone.
 COMMON = frozenset(
-    ["size", "data", "begin", "end", "at", "back", "front", "push_back", "emplace_back", "value", "has_value", "value_or", "find", "insert", "erase", "resize", "clear", "count", "first", "second", "sum", "min", "max", "index", "swap", "get", "reset", "type", "copy", "fill", "exp", "log", "sqrt", "abs", "str", "c_str", "substr", "empty", "apply", "name", "add", "mul", "sub", "div", "stream", "id", "to", "set", "write", "read", "open", "close", "load", "store", "update", "item", "map", "all", "any", "length", "rank", "run", "pop", "push", "top", "lock", "unlock", "join", "def", "impl", "arg", "layout", "device", "view", "select", "sort", "split", "view", "t"]
+    """size data begin end at back front push_back emplace_back value has_value value_or find insert erase resize clear
+    count first second sum min max index swap get reset type copy fill exp log sqrt abs str c_str substr empty apply
+    name add mul sub div stream id to set write read open close load store update item map all any length rank run
+    pop push top lock unlock join def impl arg layout device view select sort split t""".split()  # noqa: SIM905
 )
-OPERATORS = frozenset(["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&", "|", "^", "<<", ">>", "+=", "-=", "*=", "/=", "&=", "|=", "^="])
+OPERATORS = frozenset("+ - * / % == != < > <= >= & | ^ << >> += -= *= /= &= |= ^=".split())  # noqa: SIM905
 STABLE_METHODS = frozenset(
     name.removeprefix("torch::stable::Tensor::") for name in table().names if name.startswith("torch::stable::Tensor::")
 )
@@ -269,24 +274,17 @@ class Reader:
             for kind in ("name", "guard"):
                 arguments = called.named_children if called else None
                 template = self.template(component)
-                row = table().find(
-                    kind,
-                    key,
-                    len(template)
-                    if "$T" in self.to_of(kind, key)
-                    else len(arguments)
-                    if arguments is not None
-                    else None,
-                    len(template),
-                    self.target,
-                )
-                if row and "$" not in row.to:
-                    self.apply(row, node, whole, kind, end=end)
-                    if row.how != "mechanical":
+                size = len(arguments) if arguments is not None else None
+                size = len(template) if "$T" in self.to_of(kind, key) else size
+                found = table().find(kind, key, size, len(template), self.target)
+                if found and "$" not in found.to:
+                    self.apply(found, node, whole, kind, end=end)
+                    if found.how != "mechanical":
                         self.qualify(node, nodes, full)
-                    return "mechanical" if row.how == "mechanical" else "bad"
-                if row and called is None and "$T" in row.to:
-                    self.apply(row, node, whole, kind, self.fill(row.to, [], template, None), end=component.end_byte)
+                    return "mechanical" if found.how == "mechanical" else "bad"
+                if found and called is None and "$T" in found.to:
+                    pieces = self.fill(found.to, [], template, None)
+                    self.apply(found, node, whole, kind, pieces, end=component.end_byte)
                     return "mechanical"
             if (alike := table().same(key)) is not None:
                 self.apply(alike, node, whole, "name", end=end)
@@ -651,10 +649,8 @@ class Reader:
         name, function = innermost(declarator)
         value = declarator.child_by_field_name("value")
         of = declared or self.type_of(value)
-        if (
-            (function is None
-            and declarator.type == "structured_binding_declarator")
-            or (declarator.named_children and declarator.named_children[0].type == "structured_binding_declarator")
+        if (function is None and declarator.type == "structured_binding_declarator") or (
+            declarator.named_children and declarator.named_children[0].type == "structured_binding_declarator"
         ):
             binding = declarator if declarator.type == "structured_binding_declarator" else declarator.named_children[0]
             for part in binding.named_children:
@@ -692,10 +688,8 @@ class Reader:
             else [
                 x
                 for x in descend(declarator)
-                if (x.type == "identifier"
-                and value is None)
-                or (x.parent is not None
-                and x.parent.type == "structured_binding_declarator")
+                if (x.type == "identifier" and value is None)
+                or (x.parent is not None and x.parent.type == "structured_binding_declarator")
             ]
         )
         origin = f"{self.source.path}:{found[0].line}" if found else self.guess(value)
@@ -831,9 +825,9 @@ class Reader:
 
     def on_field_identifier(self, node: Node) -> None:
         """Name a field whose type is not there."""
-        if (origin := self.broken.get(self.text(node))) and self.text(node) in self.project.fields:
-            if origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
-                self.add(node, self.text(node), "name", "follows", f"follows from {origin}", "")
+        origin = self.broken.get(self.text(node)) if self.text(node) in self.project.fields else None
+        if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
+            self.add(node, self.text(node), "name", "follows", f"follows from {origin}", "")
 
     def on_preproc_arg(self, node: Node) -> None:
         """Leave it."""
@@ -1314,11 +1308,17 @@ class Reader:
 
         dtype, device = span("dtype"), span("device")
         if (name == "empty" and like is not None) or (name == "zeros" and like is not None):
-            pieces = [f"torch::stable::new_{name}(".encode(), (like.start_byte, like.end_byte), b", ", *size]
+            pieces: list[Piece] = [
+                f"torch::stable::new_{name}(".encode(),
+                (like.start_byte, like.end_byte),
+                b", ",
+                *size,
+            ]
         elif name == "empty":
             pieces = [b"torch::stable::empty(", *size]
         else:
-            value = {"zeros": [b"0"], "ones": [b"1"]}.get(name) or [(inner[1].start_byte, inner[1].end_byte)]
+            known: dict[str, list[Piece]] = {"zeros": [b"0"], "ones": [b"1"]}
+            value: list[Piece] = known.get(name) or [(inner[1].start_byte, inner[1].end_byte)]
             pieces = [b"torch::stable::full(", *size, b", ", *value]
             if like is not None:
                 self_like: Piece = (like.start_byte, like.end_byte)
@@ -1410,7 +1410,8 @@ class Reader:
                     )
             else:
                 schema = literal if literal is not None and "(" in literal else self.schema_of(literal or "", inner[1])
-                to = f'm.def("{schema}"), and m.impl("{(literal or "").split("(")[0]}", TORCH_BOX(&f)) in STABLE_TORCH_LIBRARY_IMPL(..., CPU or CUDA, m)'
+                impl = f'm.impl("{(literal or "").split("(")[0]}", TORCH_BOX(&f))'
+                to = f'm.def("{schema}"), and {impl} in STABLE_TORCH_LIBRARY_IMPL(..., CPU or CUDA, m)'
                 self.add(node, "m.def(name, f)", "macro", "decision", to, "torch/csrc/stable/library.h", whole=True)
         elif name == "set_python_module":
             if _newer("2.13", self.target):
@@ -1536,9 +1537,11 @@ class Reader:
         if name in ("optional", "vector", "ArrayRef", "tuple", "List") and inner and None not in inner:
             return {"optional": f"{inner[0]}?", "tuple": f"({', '.join(map(str, inner))})"}.get(name, f"{inner[0]}[]")
         return {
-            "Tensor": "Tensor", "Variable": "Tensor", "TensorList": "Tensor[]", "variable_list": "Tensor[]", "void": "()",
+            "Tensor": "Tensor", "Variable": "Tensor", "TensorList": "Tensor[]", "variable_list": "Tensor[]",
+            "void": "()",
             "int": "int", "int64_t": "int", "long": "int", "size_t": "int", "int32_t": "int", "uint64_t": "int",
-            "unsigned": "int", "double": "float", "float": "float", "bool": "bool", "string": "str", "string_view": "str",
+            "unsigned": "int", "double": "float", "float": "float", "bool": "bool", "string": "str",
+            "string_view": "str",
             "IntArrayRef": "int[]", "ScalarType": "ScalarType", "Device": "Device", "Scalar": "Scalar",
         }.get(name)  # fmt: skip
 

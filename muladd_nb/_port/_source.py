@@ -97,9 +97,8 @@ class Project:
                 if node.type in ("function_definition", "declaration", "field_declaration"):
                     self._read_declaration(source, node)
                 elif node.type in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration"):
-                    if (name := node.child_by_field_name("name")) and (
-                        node.child_by_field_name("body") or node.type[0] == "a"
-                    ):
+                    name = node.child_by_field_name("name")
+                    if name is not None and (node.child_by_field_name("body") or node.type == "alias_declaration"):
                         self.declared.add(source.text(name).split("<")[0])
 
     def _read_declaration(self, source: Source, node: Node) -> None:

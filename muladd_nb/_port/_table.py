@@ -25,7 +25,7 @@ def number(version: str) -> Version:
 class Row:
     """What to write instead of one name: ``to`` is code where it is mechanical, and advice where it is not.
 
-    In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, and ``$self`` the object of a method.
+    In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
     """
 
     what: str
