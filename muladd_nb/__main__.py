@@ -72,6 +72,15 @@ def _run(argv: Sequence[str] | None) -> int:
     update.add_argument("--dry-run", action="store_true", help="only print what would change")
     what = "replace copies that were edited, or of which that is not known"
     update.add_argument("--overwrite", action="store_true", help=what)
+    what = "what in an extension binds it to one torch, and what to write instead"
+    port = commands.add_parser("port", help=what, description=what + "; the exit status is 1 while something is left")
+    port.add_argument(
+        "paths", nargs="+", type=Path, metavar="path", help="C++ and CUDA sources, setup.py, or folders of them"
+    )
+    port.add_argument("--target", default="2.10", metavar="VERSION", help="the oldest torch that it shall run on: 2.10")
+    port.add_argument("--write", action="store_true", help="make the mechanical changes, in all files or in none")
+    port.add_argument("--force", action="store_true", help="write where git could not undo it, too")
+    port.add_argument("--json", action="store_true", help="print all of it as one JSON object")
     for command in (new, add):
         what = (
             "the operators are not element-wise: write a kernel to fill in for each, whose schema may have optional "
@@ -84,11 +93,15 @@ def _run(argv: Sequence[str] | None) -> int:
         arguments.schemas += rest  # argparse takes those after an option for something else
     elif rest:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
+    if arguments.command == "port" and arguments.verbose:
+        chosen.error("--verbose is for info, check and bench")
     if arguments.command in ("new", "add", "update"):
         for option in ("json", "verbose"):
             if getattr(arguments, option):
                 chosen.error(f"--{option} is for info, check and bench")
         return _write_project(arguments)
+    if arguments.command == "port":
+        return _port_extension(arguments)
     with _only_ours():
         return _look([arguments.command] if arguments.command else [*looks], arguments)
 
@@ -112,6 +125,29 @@ def _write_project(arguments: argparse.Namespace) -> int:
     print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, kernel=arguments.kernel)}")
     print(f"and test it: cd {folder} && pip install '.[test]' && pytest")
     return 0
+
+
+def _port_extension(arguments: argparse.Namespace) -> int:
+    try:
+        from . import _port
+    except ImportError as error:
+        print(f"muladd-nb port: {error.name} is missing: pip install 'muladd_nb[port]'", file=sys.stderr)
+        return 2
+    from ._port import _report
+
+    try:
+        port = _port.Port(arguments.paths, arguments.target)
+        if arguments.write:
+            written = port.write(force=arguments.force)
+            port = _port.Port(arguments.paths, arguments.target)
+            if not arguments.json:
+                print(_report.written(written))
+        told = json.dumps(_report.data(port), indent=2) if arguments.json else "\n".join(_report.lines(port))
+    except (ImportError, ValueError) as error:
+        print(f"muladd-nb port: {error}", file=sys.stderr)
+        return 2
+    print(told)
+    return 1 if port.findings else 0
 
 
 def _update_project(arguments: argparse.Namespace) -> int:

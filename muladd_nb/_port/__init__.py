@@ -1,0 +1,124 @@
+"""``muladd-nb port``: what binds an existing extension to one torch, and what to write instead.
+
+:mod:`._source` parses, :mod:`._cpp` and :mod:`._python` find, :mod:`._table` knows what stands in for what,
+:mod:`._report` tells it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import _python
+from ._cpp import Finding, Reader, rewritten
+from ._source import Project, Source
+from ._table import FIRST, number
+
+SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
+SKIPPED = {
+    "build",
+    "dist",
+    "node_modules",
+    "third_party",
+    "thirdparty",
+    "3rdparty",
+    "extern",
+    "external",
+    "submodules",
+    "__pycache__",
+    "site-packages",
+}
+
+
+class Port:
+    """All that was found in an extension, and the files as they would be after the mechanical changes."""
+
+    def __init__(self, paths: Sequence[Path], target: str) -> None:
+        files = [file for path in paths for file in _files(path)]
+        files = list(dict.fromkeys(files))
+        if not files:
+            raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}")
+        if not re.fullmatch(r"2\.\d\d", target) or number(target) < number(FIRST):
+            raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
+        self.paths, self.target = list(paths), target
+        sources = [Source(path) for path in files if path.suffix.lower() in SUFFIXES]
+        scripts = [path for path in files if path.suffix == ".py"]
+        limited = any(
+            "Py_LIMITED_API" in path.read_text("utf-8", "replace") for path in scripts if path.name == "setup.py"
+        )
+        project = Project(sources)
+        broken: dict[str, str] = {}
+        for _ in range(4):  # a line that follows from a line that follows
+            readers = []
+            for source in sources:
+                reader = Reader(source, project, target, broken)
+                reader.limited = limited
+                reader.read()
+                readers.append(reader)
+            new = {name: at for reader in readers for name, at in reader.newly_broken.items()} | broken
+            if new.keys() == broken.keys():
+                break
+            broken = new
+        self.findings: list[Finding] = []
+        self.changed: dict[Path, bytes] = {}
+        self.unparsed: dict[str, list[int]] = {}
+        self.schemas: dict[str, str] = {}
+        for reader in readers if sources else []:
+            self.findings += reader.findings
+            self.schemas |= {schema.split("(")[0]: schema for schema, _ in reader.operators}
+            if lines := reader.source.unparsed():
+                self.unparsed[str(reader.source.path)] = lines
+            if reader.edits and (data := rewritten(reader.source, reader.edits)) != reader.source.data:
+                self.changed[reader.source.path] = data
+        modules = {name for path in scripts if path.name == "setup.py" for name in _python.modules(path)}
+        for path in scripts:
+            self.findings += _python.read(path, target, modules)
+        self.files = len(sources) + len(scripts)
+        unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in self.findings}
+        self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
+
+    def write(self, *, force: bool) -> list[Path]:
+        """Make the mechanical changes, all or none; raise ``ValueError`` if that cannot be undone by git."""
+        if not force:
+            for path in self.paths:
+                _check_is_clean(path)
+        before = {path: path.read_bytes() for path in self.changed}
+        try:
+            for path, data in self.changed.items():
+                path.write_bytes(data)
+        except OSError as error:
+            for path, data in before.items():
+                if path.read_bytes() != data:
+                    path.write_bytes(data)
+            raise ValueError(f"{error.filename}: {error.strerror}; nothing was changed") from None
+        return list(self.changed)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.exists():
+        raise ValueError(f"{path}: no such file or folder")
+    found = []
+    for file in sorted(path.rglob("*")):
+        folders = file.relative_to(path).parts[:-1]
+        if any(part.startswith(".") or part in SKIPPED for part in folders):
+            continue
+        if file.is_file() and (file.suffix.lower() in SUFFIXES or file.suffix == ".py"):
+            found.append(file)
+    return found
+
+
+def _check_is_clean(path: Path) -> None:
+    folder = path if path.is_dir() else path.parent
+    command = ["git", "-C", str(folder), "status", "--porcelain", "--", path.name if path.is_file() else "."]
+    try:
+        status = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ValueError("git is not here to undo the changes with: use --force") from None
+    if status.returncode:
+        raise ValueError(f"{path} is in no git repository, so the changes could not be undone: use --force")
+    if status.stdout.strip():
+        raise ValueError(f"{path} has changes that are not committed: commit them, or use --force")

@@ -1,0 +1,172 @@
+"""A source file of C++ or CUDA, parsed by tree-sitter, and what a folder of them declares."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import tree_sitter
+import tree_sitter_cpp
+
+_PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+# What is no code comes first, so that what follows is found in code alone.
+_LEX = re.compile(
+    rb"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
+    |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
+    |(?P<open><<<)|(?P<close>>>>)
+    |(?P<blank>__(?:global|device|host|forceinline|shared|constant|noinline|restrict)__|__restrict\b
+      |__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\))""",
+    re.VERBOSE,
+)
+Node = tree_sitter.Node
+
+
+class Source:
+    """One file: its bytes, its tree, and the trees of the bodies of its macros."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data = path.read_bytes()
+        self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
+        masked = _masked(self.data)
+        self.root = _PARSER.parse(masked).root_node
+        self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
+        self.macros: list[tuple[str, list[str], Node]] = []
+        self.includes: list[tuple[Node, str]] = []
+        self.usings: set[tuple[str, ...]] = set()
+        self.using_names: dict[str, tuple[str, ...]] = {}
+        self.aliases: dict[str, tuple[str, ...]] = {}
+        for node in descend(self.root):
+            if node.type in ("preproc_def", "preproc_function_def"):
+                self._read_macro(node, masked)
+            elif node.type == "preproc_include" and (path_node := node.child_by_field_name("path")):
+                self.includes.append((node, self.text(path_node).strip('<>"')))
+            elif node.type == "using_declaration":
+                self._read_using(node)
+            elif node.type == "namespace_alias_definition" and (name := node.child_by_field_name("name")):
+                self.aliases[self.text(name)] = tuple(self.text(node.named_children[-1]).replace(" ", "").split("::"))
+
+    def _read_macro(self, node: Node, masked: bytes) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        parameters = node.child_by_field_name("parameters")
+        names = [self.text(x) for x in parameters.named_children] if parameters else []
+        if name is None or value is None:
+            return
+        parser = tree_sitter.Parser(_PARSER.language)
+        parser.included_ranges = [
+            tree_sitter.Range(value.start_point, value.end_point, value.start_byte, value.end_byte)
+        ]
+        self.macros.append((self.text(name), names, parser.parse(masked).root_node))
+
+    def _read_using(self, node: Node) -> None:
+        parts = tuple(self.text(node.named_children[-1]).replace(" ", "").strip(":").split("::"))
+        if any(child.type == "namespace" for child in node.children):
+            self.usings.add(parts)
+        else:
+            self.using_names[parts[-1]] = parts
+
+    def text(self, node: Node) -> str:
+        """Return what stands at a node."""
+        return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
+
+    def line(self, byte: int) -> int:
+        """Return the number of the line of a byte."""
+        return bisect.bisect_right(self._starts, byte)
+
+    def unparsed(self) -> list[int]:
+        """Return the lines at which the grammar gave up."""
+        found = (node for node in descend(self.root) if node.is_error or node.is_missing)
+        return sorted({self.line(node.start_byte) for node in found})
+
+
+class Project:
+    """What all files declare: a name of theirs is not one of torch's."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self.sources = sources
+        self.functions: dict[str, list[tuple[Source, Node]]] = {}
+        self.fields: dict[str, list[tuple[Source, Node]]] = {}
+        self.declared: set[str] = set()
+        self.macros: set[str] = set()
+        self._visible: dict[Path, list[Source]] = {}
+        for source in sources:
+            self.macros |= {name for name, _, _ in source.macros}
+            for node in descend(source.root):
+                if node.type in ("function_definition", "declaration", "field_declaration"):
+                    self._read_declaration(source, node)
+                elif node.type in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration"):
+                    name = node.child_by_field_name("name")
+                    if name is not None and (node.child_by_field_name("body") or node.type == "alias_declaration"):
+                        self.declared.add(source.text(name).split("<")[0])
+
+    def _read_declaration(self, source: Source, node: Node) -> None:
+        for declarator in node.children_by_field_name("declarator"):
+            inner, function = innermost(declarator)
+            if inner is None:
+                continue
+            name = source.text(inner)
+            if function is not None:
+                self.functions.setdefault(name, []).append((source, node))
+                if inner.type == "identifier":
+                    self.declared.add(name)
+            elif node.type == "field_declaration":
+                self.fields.setdefault(name, []).append((source, node))
+
+    def visible(self, source: Source) -> list[Source]:
+        """Return a file and those of the project that it includes, at any remove."""
+        if source.path not in self._visible:
+            found = {source.path: source}
+            rest = [source]
+            while rest:
+                for _, name in rest.pop().includes:
+                    tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
+                    for other in self.sources:
+                        if other.path not in found and ("/" + other.path.as_posix()).endswith(tail):
+                            found[other.path] = other
+                            rest.append(other)
+            self._visible[source.path] = list(found.values())
+        return self._visible[source.path]
+
+
+def descend(node: Node) -> Iterator[Node]:
+    """Yield all nodes under one, in the order of the file."""
+    stack = [node]
+    while stack:
+        yield (node := stack.pop())
+        stack += reversed(node.children)
+
+
+def innermost(node: Node | None) -> tuple[Node | None, Node | None]:
+    """Return the identifier that a declarator declares, and its function declarator if it has one."""
+    function = None
+    while node is not None:
+        if node.type == "function_declarator":
+            function = node
+        if node.type in ("identifier", "field_identifier", "type_identifier", "operator_name", "destructor_name"):
+            return node, function
+        if node.type == "qualified_identifier":
+            node = node.child_by_field_name("name")
+        elif node.type in ("reference_declarator", "parenthesized_declarator", "variadic_declarator"):
+            node = node.named_children[-1] if node.named_children else None
+        else:
+            node = node.child_by_field_name("declarator")
+    return None, function
+
+
+def _masked(data: bytes) -> bytes:
+    """Return the bytes with what is CUDA's as C++ of the same length: a launch is a call of what a call returns."""
+    depth = 0
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        nonlocal depth
+        if match["open"]:
+            depth += 1
+            return b"  ("
+        if match["close"] and depth:
+            depth -= 1
+            return b")  "
+        return re.sub(rb"[^\r\n]", b" ", match[0]) if match["blank"] else match[0]
+
+    return _LEX.sub(replace, data)

@@ -1,0 +1,101 @@
+"""The two tables: what torch's stable ABI has since when, and what stands in for what it has not.
+
+``names.csv`` is read from torch's headers by ``tools/stable_names.py``; ``replacements.csv`` is written by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import importlib.resources
+import re
+
+FIRST = "2.10"  # the oldest torch that a port may target
+
+Version = tuple[int, ...]
+
+
+def number(version: str) -> Version:
+    """Return a version as something that compares."""
+    return tuple(map(int, version.split(".")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What to write instead of one name: ``to`` is code where it is mechanical, and advice where it is not.
+
+    In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
+    """
+
+    what: str
+    args: str  # how many arguments it is for: "2", "0-1", "1-"; with ":T" or ":3", template arguments too
+    how: str
+    to: str
+    source: str
+    runs: str  # the oldest torch that runs it
+    builds: str  # the oldest torch whose headers have it
+
+    def fits(self, count: int | None, template: int) -> bool:
+        """Tell whether it is for a call with so many arguments and template arguments."""
+        arity, _, wanted = self.args.partition(":")
+        if wanted and (template == 0 if wanted == "T" else template != int(wanted)):
+            return False
+        if not arity:
+            return True
+        low, dash, high = arity.partition("-")
+        return count is not None and int(low) <= count <= (int(high) if high else 99 if dash else int(low))
+
+
+class Table:
+    """Both tables, by name."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, dict[str, str]] = {}
+        self.aten: set[str] = set()
+        for name in _rows("names.csv"):
+            if name["kind"] == "aten":
+                self.aten.add(name["name"])
+            else:
+                self.names[name["name"]] = name
+        self.methods = {
+            name.rpartition("::")[2]: row
+            for name, row in self.names.items()
+            if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name)
+        }
+        self.rows: dict[tuple[str, str], list[Row]] = {}
+        for row in _rows("replacements.csv"):
+            key = (row.pop("kind"), row["what"])
+            self.rows.setdefault(key, []).append(self.row(**row))
+
+    def row(self, what: str, args: str, how: str, to: str, source: str) -> Row:
+        """Return a row with the versions of all that it uses."""
+        used = [self.names[name] for name in re.findall(r"[A-Za-z_][\w:]*", to) if name in self.names]
+        used += [self.methods[name] for name in re.findall(r"[.]([A-Za-z_]+)[(<]", to) if name in self.methods]
+        runs = max((name["runs"] for name in used), key=number, default=FIRST)
+        builds = max((name["builds"] for name in used), key=number, default=FIRST)
+        return Row(what, args, how, to, source, runs, max(runs, builds, key=number))
+
+    def find(self, kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
+        """Return the first row that fits and that the target has; else the first that fits."""
+        fits = [row for row in self.rows.get((kind, what), ()) if row.fits(count, template)]
+        return next((row for row in fits if number(row.runs) <= number(target)), fits[0] if fits else None)
+
+    def same(self, name: str) -> Row | None:
+        """Return a row for a type or a constant that has the same name in the stable ABI."""
+        for namespace in ("torch::headeronly", "torch::stable"):
+            full = f"{namespace}::{name}"
+            if full in self.names and not self.names[full]["header"].endswith("stable/ops.h"):
+                return self.row(name, "", "mechanical", full, self.names[full]["header"])
+        return None
+
+
+def _rows(file: str) -> list[dict[str, str]]:
+    text = (importlib.resources.files(__package__) / file).read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+@functools.cache
+def table() -> Table:
+    """Return the tables, read once."""
+    return Table()

@@ -1,0 +1,293 @@
+"""``muladd-nb port`` names what binds an extension to one torch, and changes what is mechanical and nothing else."""
+
+import csv
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ten import ROOT
+
+from muladd_nb.__main__ import main
+from muladd_nb._port import Port
+from muladd_nb._port._table import table
+
+EXTENSION = """\
+#include <torch/extension.h>
+#include "mine.h"
+using namespace at;
+// at::Tensor and TORCH_CHECK in a comment
+const char* text = "TORCH_CHECK(at::Tensor)";
+Tensor f(const Tensor& x, double p, c10::optional<at::Tensor> w) {
+  TORCH_CHECK(x.dim() == 2, "two dimensions");
+  auto options = x.options().dtype(kLong);
+  auto count = torch::zeros({x.size(0)}, options);
+  Tensor y = torch::empty_like(x.contiguous());
+  AT_DISPATCH_FLOATING_TYPES_AND(kHalf, x.scalar_type(), "f", [&] {
+    const scalar_t* from = x.data_ptr<scalar_t>();
+    scalar_t a = 0, *to = y.data_ptr<scalar_t>();
+    at::parallel_for(0, x.numel(), 1024, [&](int64_t begin, int64_t end) {
+      for (auto i = begin; i < end; i++) to[i] = a + from[i] * scalar_t(p);
+    });
+  });
+  return y;
+}
+TORCH_LIBRARY(mine, m) {
+  m.def("f(Tensor x, float p, Tensor? w) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(mine, CPU, m) {
+  m.impl("f", &f);
+}
+"""
+
+
+def port(tmp_path, *options, **files):
+    """Write files, run the command on their folder, and return its exit status."""
+    for name, text in files.items():
+        path = tmp_path / name.replace("_DOT_", ".")
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return main(["port", *options, str(tmp_path)])
+
+
+def found(tmp_path, capsys, *options, **files):
+    """Return what is found, as a set of line, what and how."""
+    port(tmp_path, "--json", *options, **files)
+    report = json.loads(capsys.readouterr().out)
+    return {(x["line"], x["what"], x["how"]) for x in report["findings"]}, report
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "how"),
+    [
+        ("at::Tensor f();", "at::Tensor", "mechanical"),
+        ("using at::Tensor;\nTensor f();", "at::Tensor", "mechanical"),
+        ("namespace at { Tensor f(); }", "at::Tensor", "mechanical"),
+        ("namespace t = torch;\nt::Tensor f();", "torch::Tensor", "mechanical"),
+        ("#define F(x) TORCH_CHECK(x)", "TORCH_CHECK", "mechanical"),
+        ("#define F(x) \\\n  x.options()", "x.options()", "decision"),
+        ("void f(torch::Tensor x) { x.cumsum(0); }", "x.cumsum()", "none"),
+        ("void f(torch::Tensor x) { auto y = x[0]; g(y + y); }", "x + y", "none"),
+        ("void f(torch::Tensor x) { x += 1; }", "x += y", "none"),
+        ("void f(std::vector<at::Tensor> x) { g(x[0] * 2); }", "x * y", "none"),
+        ("void f(torch::Tensor x) { g(at::softmax(x, 0)); }", "at::softmax", "none"),
+        ("void f(torch::Tensor x) { g(relu(x)); }", "at::relu", "none"),
+        ("struct F : torch::autograd::Function<F> {};", "torch::autograd::Function", "none"),
+        ("namespace py = pybind11;\nvoid f(py::dict x);", "pybind11::dict", "none"),
+        ("PYBIND11_MODULE(x, m) { m.doc(); }", "PYBIND11_MODULE", "decision"),
+        ("AT_DISPATCH_SOMETHING(x, [&] { });", "AT_DISPATCH_SOMETHING", "none"),
+        ("void f() { at::cuda::CUDAGuard guard(0); }", "at::cuda::CUDAGuard", "mechanical"),
+        ("void f() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }", "C10_CUDA_KERNEL_LAUNCH_CHECK", "mechanical"),
+        ("at::TensorOptions f();\nvoid g() { f(); }", "f", "follows"),
+    ],
+)
+def test_it_names(code, what, how, tmp_path, capsys):
+    findings, _ = found(tmp_path, capsys, a_DOT_cu=code)
+    assert (code.count("\n", 0, code.rfind("\n") + 1) + 1, what, how) in findings, findings
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "// at::Tensor\n/* TORCH_CHECK(x) */",
+        'const char* x = "at::Tensor"; const char* y = R"(TORCH_CHECK(x))";',
+        "namespace mine { struct Tensor {}; }\nmine::Tensor f();",
+        "using namespace at;\nstruct Tensor {};\nTensor f();",
+        "struct at_Tensor {}; int at = 0; int torch_f();",
+        "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
+        "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",
+        "c10::Half f();",
+        "#if AT_SOMETHING\n#endif",
+        "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
+    ],
+)
+def test_it_is_not_fooled(code, tmp_path, capsys):
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert {x for x in findings if not x[1].startswith("using")} == set()
+
+
+def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
+    code = "void f(at::Tensor x) {\n  k<a, 4><<<dim3(1), 2, 0, s>>>(\n    x.data_ptr<a>());\n\n  x.cumsum(0);\n}\n"
+    findings, report = found(tmp_path, capsys, a_DOT_cu=code)
+    assert report["unparsed"] == {}
+    assert {(3, "x.data_ptr()", "mechanical"), (5, "x.cumsum()", "none")} <= findings
+
+
+def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):
+    findings, report = found(tmp_path, capsys, a_DOT_cpp="at::Tensor f( {{{ ;\nat::Scalar g) ]]\n")
+    assert report["unparsed"]
+    assert (2, "at::Scalar", "decision") in findings
+
+
+def test_written_it_is_left_with_nothing_mechanical_and_no_other_line_has_changed(tmp_path, capsys):
+    assert port(tmp_path, a_DOT_cpp=EXTENSION) == 1
+    port(tmp_path, "--write", "--force")
+    after = (tmp_path / "a.cpp").read_text()
+    assert "mechanical:" not in capsys.readouterr().out.partition("is left.")[2]
+    for line in EXTENSION.splitlines():
+        changes = r"^#include <t|namespace|Tensor [fy]|^ .*(TORCH|AT_|options|data_ptr|at::)|^TORCH|m.impl|^  }\);"
+        assert (line in after.splitlines()) != bool(re.search(changes, line)), line
+    for line in (
+        "torch::stable::Tensor f(const torch::stable::Tensor& x, double p, std::optional<torch::stable::Tensor> w) {",
+        "  auto count = torch::stable::new_zeros(x, {x.size(0)}, torch::headeronly::ScalarType::Long);",
+        "  torch::stable::Tensor y = torch::stable::empty_like(torch::stable::contiguous(x));",
+        "    const scalar_t* from = x.const_data_ptr<scalar_t>();",
+        '  m.impl("f", TORCH_BOX(&f));',
+    ):
+        assert line + "\n" in after, after
+    assert main(["port", str(tmp_path)]) == 0
+
+
+@pytest.mark.slow
+def test_what_is_written_compiles_against_the_stable_headers(tmp_path):
+    (tmp_path / "mine.h").write_text("#pragma once\n")
+    port(tmp_path, "--write", "--force", a_DOT_cpp=EXTENSION)
+    spec = importlib.util.spec_from_file_location("port_others", ROOT / "tools/port_others.py")
+    others = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(others)
+    (headers := tmp_path / "headers").mkdir()
+    assert others.compile_errors(tmp_path / "a.cpp", tmp_path, others.stable_headers(headers), "2.10") == []
+
+
+def test_bytes_that_are_not_changed_stay(tmp_path):
+    before = b"// \xe9t\xe9, in latin-1\r\n#include <ATen/ATen.h>\r\n\tat::Tensor  f();\t\r\n// end, without a newline"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=before)
+    after = (tmp_path / "a.cpp").read_bytes()
+    changed = before.replace(b"<ATen/ATen.h>", b"<torch/csrc/stable/tensor.h>").replace(
+        b"at::Tensor", b"torch::stable::Tensor"
+    )
+    assert after == changed
+
+
+def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
+    for name in "ab":
+        (tmp_path / f"{name}.cpp").write_text("at::Tensor f();\n")
+    write = Path.write_bytes
+
+    def fail(path, data):
+        if path.name == "b.cpp" and b"stable" in data:
+            raise OSError(28, "No space left on device", str(path))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    assert port(tmp_path, "--write", "--force") == 2
+    assert "nothing was changed" in capsys.readouterr().err
+    assert (tmp_path / "a.cpp").read_text() == "at::Tensor f();\n"
+
+
+def test_a_tree_that_git_could_not_restore_is_left_alone(tmp_path, capsys):
+    assert port(tmp_path, "--write", a_DOT_cpp=EXTENSION) == 2
+    assert "is in no git repository" in capsys.readouterr().err
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *command], check=True)
+    (tmp_path / "b.txt").write_text("not committed")
+    assert port(tmp_path, "--write") == 2
+    assert "commit them, or use --force" in capsys.readouterr().err
+    assert (tmp_path / "a.cpp").read_text() == EXTENSION
+    (tmp_path / "b.txt").unlink()
+    assert port(tmp_path, "--write") == 0
+    assert "STABLE_TORCH_LIBRARY" in (tmp_path / "a.cpp").read_text()
+
+
+@pytest.mark.parametrize(("target", "has"), [("2.10", "aoti_torch_get_current_cuda_stream"), ("2.13", "nativeHandle")])
+def test_the_target_decides_what_is_written(target, has, tmp_path, capsys):
+    port(
+        tmp_path,
+        "--write",
+        "--force",
+        "--target",
+        target,
+        a_DOT_cu="void f() { auto s = at::cuda::getCurrentCUDAStream(); }\n",
+    )
+    assert has in (tmp_path / "a.cu").read_text()
+
+
+def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys):
+    assert port(tmp_path, a_DOT_cpp=EXTENSION + "at::Generator g();\n") == 1
+    told = capsys.readouterr().out
+    assert "The lowest torch that the port could target: 2.13." in told
+    assert "  f(Tensor x, float p, Tensor? w) -> Tensor\n" in told
+
+
+def test_a_binding_is_told_its_schema(tmp_path, capsys):
+    code = "void f(at::Tensor& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
+    code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
+    port(tmp_path, a_DOT_cpp=code)
+    assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in capsys.readouterr().out
+
+
+def test_setup_and_the_calls_of_the_module(tmp_path, capsys):
+    setup = (
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import CppExtension\n"
+        "setup(ext_modules=[CppExtension('mine._ext', ['a.cpp'])])\n"
+    )
+    findings, report = found(tmp_path, capsys, setup_DOT_py=setup, ops_DOT_py="from . import _ext\n_ext.f(1)\n")
+    assert {(3, "an extension for one CPython", "decision"), (2, "_ext.f", "decision")} <= findings
+    flags = [x["to"] for x in report["findings"] if x["what"] == "no -DTORCH_TARGET_VERSION"]
+    assert "0x020a000000000000" in flags[0]
+    after = (ROOT / "docs/ship/migrate/setup_after.py").read_text()
+    (tmp_path / "ops.py").unlink()
+    assert port(tmp_path, setup_DOT_py=after) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing.cpp"], "no such file or folder"),
+        (["--target", "2.9", "."], "--target must be a torch from 2.10 on, like 2.10, got '2.9'"),
+    ],
+)
+def test_a_mistake_in_the_call_is_said(arguments, says, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.cpp").write_text("")
+    assert main(["port", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_without_the_parser_it_says_what_to_install(capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("muladd_nb._port")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("muladd_nb._port", raising=False)
+    monkeypatch.setitem(sys.modules, "tree_sitter", None)
+    assert main(["port", "x.cpp"]) == 2
+    assert capsys.readouterr().err == "muladd-nb port: tree_sitter is missing: pip install 'muladd_nb[port]'\n"
+
+
+def test_the_table_has_all_that_this_torch_has():
+    spec = importlib.util.spec_from_file_location("stable_names", ROOT / "tools/stable_names.py")
+    names = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(names)
+    here = names.names(Path(torch.__file__).parent / "include")
+    assert len(here) > 2000
+    more = {name for kind, name in here if name not in (table().aten if kind == "aten" else table().names)}
+    assert not more, "run tools/stable_names.py with this torch, too"
+    gates = {name: runs for (kind, name), (_, runs) in here.items() if kind != "aten"}
+    assert gates == {name: table().names[name]["runs"] for name in gates}
+
+
+def test_a_replacement_has_only_names_that_the_stable_abi_has():
+    for (kind, _), rows in table().rows.items():
+        for row in rows:
+            if row.how != "mechanical" or kind in ("std", "c"):
+                continue
+            for name in re.findall(
+                r"torch::(?:stable|headeronly)::[\w:]+|\b(?:STD|THO|STABLE)_\w+|\baoti_torch_\w+", row.to
+            ):
+                whole = name in table().names or name.rpartition("::")[0] in table().names
+                assert whole or name == "THO_PRIVATE_CASE_TYPE_USING_HINT", row
+
+
+def test_of_the_extensions_that_were_tried_no_error_was_unnamed():
+    rows = list(csv.DictReader((ROOT / "docs/ported.csv").read_text().splitlines()))
+    assert len(rows) >= 8
+    assert {row["unnamed"] for row in rows} == {"0"}
+    assert all(int(row["compiled"]) for row in rows)
+
+
+def test_a_port_is_read_without_torch_in_the_process(tmp_path):
+    (tmp_path / "a.cpp").write_text("at::Tensor f();\n")
+    assert [finding.how for finding in Port([tmp_path], "2.10").findings] == ["mechanical"]

@@ -1,0 +1,199 @@
+"""Run ``muladd-nb port`` on the sources of other extensions, and compile what it leaves, into ``docs/ported.csv``.
+
+``tools/port_others.py pytorch_scatter=DIR ...``, where DIR is a clone. In a copy, the mechanical changes are made and
+the report is made again; then each C++ file for the CPU is compiled against the headers of the stable ABI alone. An
+error at a line that the report does not name is printed, and makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "docs/ported.csv"
+OTHER_DEVICES = {"cuda", "mps", "mlu", "npu", "musa", "hip", "rocm", "xpu", "metal"}
+# What an extension brings as a submodule, as far as its files need it to compile.
+EXTRA: list[str] = []
+STUBS = {
+    "parallel_hashmap/phmap.h": """#include <unordered_map>
+#include <unordered_set>
+namespace phmap { template <class K, class V> using flat_hash_map = std::unordered_map<K, V>;
+template <class K> using flat_hash_set = std::unordered_set<K>; }""",
+}
+FIELDS = [
+    "extension",
+    "commit",
+    "files",
+    "lines",
+    "mechanical",
+    "decision",
+    "none",
+    "follows",
+    "compiled",
+    "errors",
+    "unnamed",
+]
+
+
+def main() -> int:
+    """Port each extension that is named, and write a row for it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("extensions", nargs="+", metavar="NAME=DIR")
+    parser.add_argument("--target", default="2.10")
+    parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--keep", type=Path, help="keep the copies in this folder")
+    arguments = parser.parse_args()
+    port = _port_module()
+    rows = {row["extension"]: row for row in csv.DictReader(TABLE.read_text().splitlines())} if TABLE.exists() else {}
+    failed = False
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, _, folder in (word.partition("=") for word in arguments.extensions):
+            copy = (arguments.keep or Path(temporary)) / name
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
+            row, unnamed = measure(port, name, copy, stable_headers(Path(temporary)), arguments.target)
+            row["commit"] = subprocess.check_output(
+                ["git", "-C", folder, "rev-parse", "--short=10", "HEAD"], text=True
+            ).strip()
+            rows[name] = row
+            print(*(f"{key} {row[key]}" for key in FIELDS), sep=", ", flush=True)
+            print("\n".join(unnamed))
+            failed |= bool(unnamed)
+            if not arguments.no_record:
+                with TABLE.open("w", newline="") as file:
+                    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+                    writer.writeheader()
+                    writer.writerows(rows.values())
+    return int(failed)
+
+
+def measure(port: Any, name: str, copy: Path, headers: Path, target: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what was found in a copy and changed, and the errors at lines that the report does not name."""
+    before = port.Port([copy], target)
+    before.write(force=True)
+    after = port.Port([copy], target)
+    named = {(finding.path, line) for finding in after.findings for line in range(finding.line, finding.end_line + 1)}
+    counts = Counter(
+        how
+        for how in ("mechanical", "decision", "none", "follows")
+        for _ in {(f.path, f.line) for f in (before if how == "mechanical" else after).findings if f.how == how}
+    )
+    again = [f for f in after.findings if f.how == "mechanical"]
+    files = [
+        path for path in sorted(copy.rglob("*")) if path.suffix in (".cpp", ".cc", ".cxx") and _is_for_cpu(path, copy)
+    ]
+    errors, unnamed = set(), [f"{f.path}:{f.line}: changes again: {f.what}" for f in again]
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))
+    for where, line, text in itertools.chain(*found):
+        errors.add((where, line))
+        if (where, line) not in named:
+            unnamed.append(f"{where}:{line}: {text}")
+    lines = sum(len(path.read_bytes().splitlines()) for path in copy.rglob("*") if path.suffix in port.SUFFIXES)
+    row = {
+        "extension": name,
+        "files": before.files,
+        "lines": lines,
+        "compiled": len(files),
+        "errors": len(errors),
+        "unnamed": len(set(unnamed)),
+    }
+    return row | {how: counts[how] for how in ("mechanical", "decision", "none", "follows")}, sorted(set(unnamed))
+
+
+def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[tuple[str, int, str]]:
+    """Return the errors of g++ in the files of a project: file, line, text."""
+    folders = sorted(
+        {
+            folder
+            for folder in (*path.parents, *(x.parent for x in root.rglob("*.h*")))
+            if folder == root or root in folder.parents
+        }
+    )
+    version = 2 << 56 | int(target.split(".")[1]) << 48
+    command = [
+        "g++",
+        "-std=c++20",
+        "-fsyntax-only",
+        "-w",
+        "-fmax-errors=0",
+        f"-DTORCH_TARGET_VERSION={version}ULL",
+        "-fopenmp",
+        "-DUSE_CUDA",
+    ]
+    command += EXTRA + [f"-I{headers}", f"-I{sysconfig.get_path('include')}", *(f"-I{folder}" for folder in folders)]
+    command += [f"-I{folder}" for folder in ("/usr/local/cuda/include",) if Path(folder).is_dir()]
+    output = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False).stderr
+    found, required, pending = [], None, None
+    for line in output.splitlines():
+        match = re.match(r"(/[^:]+):(\d+):(?:\d+:)?\s*(.*)", line)
+        if not match:
+            continue
+        where, number, text = match[1], int(match[2]), match[3]
+        inside = root in Path(where).parents
+        if "required" in text and inside:
+            required = (where, number)
+        elif pending and inside and ("in expansion of macro" in text or "required" in text):
+            found.append((where, number, pending))
+            pending = None
+        elif text.startswith(("error:", "fatal error:")):
+            if inside:
+                found.append((where, number, text))
+            elif required:
+                found.append((*required, text))
+            else:
+                pending = text
+            required = None
+    if pending:
+        found.append((str(path), 0, pending))
+    return found
+
+
+def _is_for_cpu(path: Path, root: Path) -> bool:
+    parts = path.relative_to(root).parts
+    if any(part in OTHER_DEVICES or part in ("test", "tests", "build", "examples", "dev") for part in parts):
+        return False
+    return "cuda" not in path.stem.lower() and re.search(rb"torch|ATen|c10", path.read_bytes()) is not None
+
+
+def stable_headers(folder: Path) -> Path:
+    """Return a folder with the headers of the stable ABI, and no others of torch's."""
+    import torch
+
+    include, stable = Path(torch.__file__).parent / "include", folder / "stable"
+    for name in ("stable", "inductor/aoti_torch/c", "inductor/aoti_torch/generated", "../headeronly"):
+        name = f"torch/csrc/{name}".replace("csrc/../", "")
+        (stable / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (stable / name).exists():
+            (stable / name).symlink_to(include / name)
+    for name, text in STUBS.items():
+        (stable / name).parent.mkdir(exist_ok=True)
+        (stable / name).write_text(text)
+    return stable
+
+
+def _port_module() -> ModuleType:
+    """Import the sources beside this file, with no need to build the package."""
+    package = ModuleType("muladd_nb")
+    package.__path__ = [str(ROOT / "muladd_nb")]
+    sys.modules["muladd_nb"] = package
+    return importlib.import_module("muladd_nb._port")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
