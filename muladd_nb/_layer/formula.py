@@ -20,7 +20,8 @@ def checked_formula(
 ) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
     """Return a function that calls the formula and checks its results, and the names of what it reads.
 
-    There are ``count`` results, or as many as the operator returns. The function takes first what each result must be like, or None, then what is read. It returns a tuple.
+    There are ``count`` results, or as many as the operator returns. The function takes first what each result must be
+    like, or None, then what is read. It returns a tuple.
     """
     n = len(private.results(op)) if count is None else count
 
