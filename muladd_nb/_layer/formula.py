@@ -15,12 +15,15 @@ from . import torch_private as private
 from ._library import name
 
 
-def checked_formula(op: Any, formula: Callable[..., Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
+def checked_formula(
+    op: Any, formula: Callable[..., Any], count: int | None = None
+) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
     """Return a function that calls the formula and checks its results, and the names of what it reads.
 
-    The function takes first what each result must be like, or None, then what is read. It returns a tuple.
+    There are ``count`` results, or as many as the operator returns. The function takes first what each result must be
+    like, or None, then what is read. It returns a tuple.
     """
-    n = len(private.results(op))
+    n = len(private.results(op)) if count is None else count
     has_tensor_numbers = "is_number" in private.argument_names(op)
 
     def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:

@@ -3,7 +3,7 @@
     ema_(x, y, 0.5)    becomes    (new,) = _functional_ema_(x, y, 0.5); x.copy_(new)
 
 The compiler knows where a copy goes: into views, slices, inputs that are views. By itself torch describes to an
-operator where its views begin in memory, and is wrong for an input that begins later (docs/why/traps.md). Inductor
+operator where its views begin in memory, and is wrong for an input that begins later. Inductor
 writes in place where nobody can tell (in_place.py).
 """
 

@@ -98,10 +98,11 @@ class _Place(NamedTuple):
         """Return whether elements of both may be in one place."""
         if self.memory is None or self.memory != other.memory:
             return False
-        mine, its = self._extent(), other._extent()
+        mine, its = self.extent(), other.extent()
         return mine is None or its is None or (mine[0] < its[1] and its[0] < mine[1])
 
-    def _extent(self) -> tuple[int, int] | None:
+    def extent(self) -> tuple[int, int] | None:
+        """Return where in the memory the elements begin and end, if these are known numbers."""
         if self.layout is None:
             return None
         shape, strides, begin = self.layout

@@ -93,7 +93,7 @@ def tag_caches(package: Path, operators: Any, schemas: Sequence[str]) -> None:
 
 def _decomposed(op: Any, form: Form) -> Callable[..., Any]:
     formula: Any = form.promises.formula
-    compute, reads = checked_formula(form.op, formula)
+    compute, reads = checked_formula(form.op, formula, len(form.of_results))
     names = private.argument_names(op)
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
