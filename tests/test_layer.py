@@ -34,7 +34,7 @@ struct Blend {
 struct Bent {
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(C x) const {
-    return x / (1 + std::abs(x));
+    return x / (1 + elementwise::abs(x));
   }
 };
 

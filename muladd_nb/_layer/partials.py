@@ -48,15 +48,12 @@ class OnePass(NamedTuple):
     by: Sequence[str]
 
 
-class Layout(NamedTuple):
-    """What is known of a tensor that is not saved."""
+# What is known of a tensor that is not saved: its shape and strides. A plain tuple, because small calls make some.
+Layout = tuple[Sequence[int], Sequence[int]]
 
-    shape: Sequence[int]
-    strides: Sequence[int]
 
-    @classmethod
-    def of(cls, x: Tensor) -> Layout:
-        return cls(x.shape, x.stride() if x.layout is torch.strided else ())
+def _layout(x: Tensor) -> Layout:
+    return x.shape, x.stride() if x.layout is torch.strided else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +82,14 @@ class Saved(NamedTuple):
 
     def values(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """Return what was kept."""
-        return {**dict(zip(self.tensors, tensors, strict=True)), **self.numbers}
+        values = dict(zip(self.tensors, tensors, strict=True))
+        if self.numbers:
+            values.update(self.numbers)
+        return values
 
-    def layout_of(self, x: str, values: Mapping[str, Any]) -> Layout:
-        """Return the layout of an argument that is a tensor."""
-        return self.layouts[x] if x in self.layouts else Layout.of(values[x])
+    def shape_of(self, x: str, values: Mapping[str, Any]) -> Any:
+        """Return the shape of an argument that is a tensor."""
+        return self.layouts[x][0] if x in self.layouts else values[x].shape
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -263,7 +263,7 @@ class Derivative:
             plan,
             tensors,
             {x: given[x] for x in numbers} if numbers else _NOTHING,
-            {x: Layout.of(given[x]) for x in plan.layouts if given[x] is not None} if plan.layouts else _NOTHING,
+            {x: _layout(given[x]) for x in plan.layouts if given[x] is not None} if plan.layouts else _NOTHING,
             torch.broadcast_shapes(*(given[x].shape for x in self.tensors)) if self.sums else (),
         )
         return [given[x] for x in tensors], saved
@@ -281,14 +281,15 @@ class Derivative:
         if plan.in_c is None or grad is None:
             return None
         values = saved.values(tensors)
-        if plan.one_pass != "never" and self.is_one_pass(saved, values, grad) != (len(plan.by_kernel) > 1):
+        sums = self.broadcasts and self.has_sums(saved, values, grad)
+        if plan.one_pass != "never" and self.is_one_pass(plan, grad, sums=sums) != (len(plan.by_kernel) > 1):
             return None
         made = plan.in_c(*self.given_to_kernel(saved, values, grad), *grads)
         if made is None:
             return None
         gradients = dict(zip(plan.by_kernel, made if type(made) is tuple else (made,), strict=True))
-        if self.broadcasts or saved.layouts:
-            self.lay_out(saved, values, gradients)
+        if sums or saved.layouts:
+            self.lay_out(saved, values, gradients, gradients if sums else saved.layouts)
         return (None, *map(gradients.get, self.order))
 
     def vjp(self, tensors: Sequence[Tensor], saved: Saved, *grads: Tensor | None) -> list[Tensor | None]:
@@ -298,7 +299,8 @@ class Derivative:
             plan, values = saved.plan, saved.values(tensors)
             if self.sums:
                 grads = tuple(grad if grad is None else grad.expand(saved.shape) for grad in grads)
-            if plan.one_pass != "never" and self.is_one_pass(saved, values, some):
+            sums = self.broadcasts and self.has_sums(saved, values, some)
+            if plan.one_pass != "never" and self.is_one_pass(plan, some, sums=sums):
                 one_pass: Any = self.one_pass
                 made = one_pass.call(grads, *self.given_to_kernel(saved, values, some))
                 of_all = dict(zip(one_pass.by, made, strict=True))
@@ -309,20 +311,25 @@ class Derivative:
                     read = {y: values[y] for y in of_x.reads if y in values}
                     gradient = self.through(of_x.times, grads, read) if of_x.times else None
                     # Zeros, as ATen has, and not an undefined gradient, which is an error to who asks for it.
-                    gradients[x] = _zeros(some, saved.layout_of(x, values).shape) if gradient is None else gradient
-            self.lay_out(saved, values, gradients)
+                    gradients[x] = _zeros(some, saved.shape_of(x, values)) if gradient is None else gradient
+            self.lay_out(saved, values, gradients, gradients if sums else saved.layouts)
             if plan.by_formula:
                 gradients.update(self.pulled(plan, values, grads))
         return [gradients.get(x) for x in self.arguments]
 
-    def is_one_pass(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> bool:
+    def has_sums(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> bool:
+        """Return whether a gradient that is wanted is summed, because its tensor was broadcast."""
+        shape = grad.shape
+        for x in saved.plan.by_kernel:  # noqa: SIM110 (a generator takes longer than this loop)
+            if saved.shape_of(x, values) != shape:
+                return True
+        return False
+
+    def is_one_pass(self, plan: _Plan, grad: Tensor, *, sums: bool) -> bool:
         """Return whether one kernel is to compute all gradients: it is faster, and can."""
-        plan = saved.plan
-        if grad.layout not in _DENSE:
-            return False
-        if self.broadcasts and any(saved.layout_of(x, values).shape != grad.shape for x in plan.by_kernel):
+        if sums:
             return grad.device.type == "cpu" and grad.layout is torch.strided
-        return plan.one_pass == "always" and not (plan.hands_on and grad.numel() > _FEW)
+        return plan.one_pass == "always" and not (plan.hands_on and grad.numel() > _FEW) and grad.layout in _DENSE
 
     def given_to_kernel(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> list[Any]:
         """Return all arguments of the operator, with other tensors in place of those whose elements are not read."""
@@ -331,18 +338,17 @@ class Derivative:
             for x in self.of_kernel
         ]
 
-    def lay_out(self, saved: Saved, values: Mapping[str, Any], gradients: dict[str, Tensor]) -> None:
-        """Give the gradients of tensors that are broadcast, or not read, the shapes and layouts of these tensors."""
+    def lay_out(
+        self, saved: Saved, values: Mapping[str, Any], gradients: dict[str, Tensor], some: Iterable[str]
+    ) -> None:
+        """Give some of the gradients, of tensors that are broadcast or not read, the shapes and layouts of these."""
         if private.transforms_active() or private.traces():
             return
-        for x, gradient in gradients.items():
-            if gradient.layout is not torch.strided:
-                continue
-            shape, strides = saved.layout_of(x, values)
-            summed = gradient if gradient.shape == shape else gradient.sum_to_size(shape)
+        for x in [x for x in some if x in gradients and gradients[x].layout is torch.strided]:
+            shape, strides = saved.layouts[x] if x in saved.layouts else _layout(values[x])
+            summed = gradients[x] if gradients[x].shape == shape else gradients[x].sum_to_size(shape)
             # One that is that of the result, which may be expanded, is handed on as it is.
-            if any(summed.stride()) and (self.broadcasts or x in saved.layouts):
-                gradients[x] = _laid_out(summed, strides)
+            gradients[x] = _laid_out(summed, strides) if any(summed.stride()) else summed
 
     def through(self, times: Times, grads: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
         """Return what a kernel makes of the gradient of each result, also of one that is sparse."""
@@ -414,6 +420,8 @@ def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
 def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor:
     """Return a tensor in place of one whose elements are not read: with its layout, if one of these has that."""
     shape, strides = layout
+    if grad.shape == shape and grad.layout is torch.strided and grad.stride() == strides:
+        return grad
     same = [x for x in (*values.values(), grad) if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype]
     alike = (x for x in same if x.layout is torch.strided and x.stride() == strides)
     return next(alike, same[0] if same else grad.new_empty(()).expand(shape))
