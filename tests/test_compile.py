@@ -18,6 +18,7 @@ from conftest import DTYPES, fuses
 from forked import python
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
+from torch.nn.attention.flex_attention import flex_attention
 
 import muladd_nb
 from muladd_nb._layer import Elementwise, autocast, autograd, functional, lowering, recording
@@ -727,3 +728,25 @@ def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(
 
     compiled_frames(function)  # what torch does once, when it meets an operator, torch 2.10 compiles too
     assert compiled_frames(function) == compiled_frames(torch.mul)
+
+
+def attention(score):
+    inputs = [torch.randn(1, 1, 16, 16) for _ in range(3)]
+    compiled = torch.compile(flex_attention)(*inputs, score_mod=lambda x, *_: score(x))
+    scores = inputs[0] @ inputs[1].mT / 4
+    return compiled, torch.softmax(score(scores), -1) @ inputs[2]
+
+
+@pytest.mark.slow
+def test_flex_attention_has_what_is_fused_in_its_loop_even_where_other_programs_call_the_kernel():
+    half = defined("half", "Tensor x", lambda x: x / 2, formula=lambda x: x / 2, fused="formula")
+    with torch._inductor.config.patch({"cpp.enable_floating_point_contract_flag": "fast"}):
+        torch.testing.assert_close(*attention(lambda x: half(muladd_nb.mymuladd(x, x, 0.5))))
+
+
+def test_flex_attention_says_that_it_cannot_call_a_kernel():
+    called = defined("doubled", "Tensor x", lambda x: 2 * x)
+    x = torch.rand(5, 4).t()
+    assert torch.equal(torch.compile(lambda x: called(x) + 1)(x), 2 * x + 1)  # elsewhere, as torch calls it by itself
+    with pytest.raises(Exception, match='doubled: flex_attention .* cannot call a kernel: .* fused="formula"'):
+        attention(called)

@@ -1,10 +1,8 @@
-"""Parts of compiled programs that are compiled in a way of their own: control flow, regions, flex_attention, C++."""
+"""Parts of compiled programs that are compiled in a way of their own: control flow, nested regions, C++ alone."""
 
 import pytest
 import torch
-from test_compile import defined
 from torch._higher_order_ops.while_loop import while_loop
-from torch.nn.attention.flex_attention import flex_attention
 
 import muladd_nb
 
@@ -52,25 +50,3 @@ def test_programs_that_are_c_plus_plus_alone():
     expected = x * x + 0.5 + x.sin() * x
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(actual, torch.autograd.grad(expected.sum(), x)[0])
-
-
-def attention(score):
-    inputs = [torch.randn(1, 1, 16, 16) for _ in range(3)]
-    compiled = torch.compile(flex_attention)(*inputs, score_mod=lambda x, *_: score(x))
-    scores = inputs[0] @ inputs[1].mT / 4
-    return compiled, torch.softmax(score(scores), -1) @ inputs[2]
-
-
-@pytest.mark.slow
-def test_flex_attention_has_what_is_fused_in_its_loop_even_where_other_programs_call_the_kernel():
-    half = defined("half", "Tensor x", lambda x: x / 2, formula=lambda x: x / 2, fused="formula")
-    with torch._inductor.config.patch({"cpp.enable_floating_point_contract_flag": "fast"}):
-        torch.testing.assert_close(*attention(lambda x: half(muladd_nb.mymuladd(x, x, 0.5))))
-
-
-def test_flex_attention_says_that_it_cannot_call_a_kernel():
-    called = defined("doubled", "Tensor x", lambda x: 2 * x)
-    x = torch.rand(5, 4).t()
-    assert torch.equal(torch.compile(lambda x: called(x) + 1)(x), 2 * x + 1)  # elsewhere, as torch calls it by itself
-    with pytest.raises(Exception, match='doubled: flex_attention .* cannot call a kernel: .* fused="formula"'):
-        attention(called)
