@@ -19,7 +19,7 @@ from typing import Any
 import lief
 
 LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
-# libc++ has had these from the first, and torch does not take them: std::bad_cast, std::string::find(char, size_t) const.
+# libc++ has had these from the first, and torch does not take them: std::bad_cast, and find(char, size_t) of a string.
 ALSO_LIBCXX = {
     "__ZNKSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE4findEcm",
     "__ZNSt8bad_castC1Ev",
