@@ -19,8 +19,13 @@ from typing import Any
 import lief
 
 LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
-# libc++ has had it from the first, and torch does not take it: std::string::find(char, size_t) const.
-ALSO_LIBCXX = {"__ZNKSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE4findEcm"}
+# libc++ has had these from the first, and torch does not take them: std::bad_cast, and find(char, size_t) of a string.
+ALSO_LIBCXX = {
+    "__ZNKSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE4findEcm",
+    "__ZNSt8bad_castC1Ev",
+    "__ZNSt8bad_castD1Ev",
+    "__ZTISt8bad_cast",
+}
 WHEREVER_IT_IS = 254  # in place of a library: any that is loaded
 LIMITED_API = (3, 10)
 # A path of the machine that built it. Apple's own libraries are in /usr/lib and /System.
@@ -46,7 +51,7 @@ def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
     """Return the symbols that it exports, and those that it looks up, each with the number of the library."""
     exported, looked_up = set(), set()
     for x in library.symbols:
-        if not x.is_external or x.raw_type & 0xE0:  # of a debugger
+        if not x.raw_type & 0x01 or x.raw_type & 0xE0:  # local, or of a debugger
             continue
         if x.raw_type & 0x0E == 0:  # undefined
             looked_up.add((x.name, x.description >> 8 & 0xFF))
@@ -96,7 +101,9 @@ def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
         yield f"it has a path of the machine that built it, {found.decode()}"
     for name in symbols(library)[0]:
         # Templates of the standard library are visible in whatever instantiates them, here torch's headers.
-        if not name.endswith("_registered") and not re.match("_PyInit__C$|__Z(T.|T[hv].*|GV|Z|)(N|NK|)St", name):
+        if not name.endswith("_registered") and not re.match(
+            "_PyInit__C$|___dso_handle$|__mh_|__Z(T.|T[hv].*|GV|Z|)(N|NK|)St", name
+        ):
             yield f"it exports {name}"
 
 
