@@ -201,7 +201,15 @@ def test_an_option_that_means_nothing_is_refused_with_the_usage_of_its_command(
 
 def test_the_help_names_every_command():
     ran = run(SCRIPT, "--help")
-    assert re.findall("^    ([a-z]+) ", ran.stdout, re.MULTILINE) == ["info", "check", "bench", "new", "add", "update"]
+    assert re.findall("^    ([a-z]+) ", ran.stdout, re.MULTILINE) == [
+        "info",
+        "check",
+        "bench",
+        "new",
+        "add",
+        "update",
+        "port",
+    ]
     assert "``" not in ran.stdout
 
 

@@ -75,6 +75,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::vector<at::Tensor> x) { g(x[0] * 2); }", "x * y", "none"),
         ("void f(torch::Tensor x) { g(at::softmax(x, 0)); }", "at::softmax", "none"),
         ("void f(torch::Tensor x) { g(relu(x)); }", "at::relu", "none"),
+        ("std::string f(at::Device d) { return DeviceTypeName(d.type()); }", "at::DeviceTypeName", "none"),
         ("struct F : torch::autograd::Function<F> {};", "torch::autograd::Function", "none"),
         ("namespace py = pybind11;\nvoid f(py::dict x);", "pybind11::dict", "none"),
         ("PYBIND11_MODULE(x, m) { m.doc(); }", "PYBIND11_MODULE", "decision"),

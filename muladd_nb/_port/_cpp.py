@@ -439,8 +439,8 @@ class Reader:
                 return "options"
             if of in ("Tensor?", "Tensor[]"):
                 return "Tensor" if name in ("value", "value_or", "at", "front", "back", "get") else "other"
-            if name in ("type", "is_cuda", "numel", "data_ptr", "dim"):
-                return "other"
+            if of == "device" and name == "type":
+                return "device type"
             return "other" if of else ""
         nodes = self.parts(function)
         full = self.resolve(nodes, called=True)
@@ -990,7 +990,8 @@ class Reader:
         nodes = self.parts(function)
         full = self.resolve(nodes, called=True)
         inner = [x for x in arguments.named_children if x.type != "comment"]
-        if full is None and len(nodes) == 1 and self.is_of_tensors(nodes[0], inner):
+        is_found_by_types = full is None and len(nodes) == 1 and self.is_of_tensors(nodes[0], inner)
+        if is_found_by_types:
             full = ("at", self.text(self.component(nodes[0])))
         if full and full[0] in ROOTS and len(full) > 1:
             key = "::".join(full[1:])
@@ -1005,6 +1006,11 @@ class Reader:
                 self.add(function, "::".join(full), "name", "none", *self.without(("at", key), node))
             elif row is not None and row.args and "$" not in row.to:
                 self.apply(row, node, "::".join(full), "name")
+            elif is_found_by_types and full:
+                if (alike := table().same(key)) is not None:
+                    self.apply(alike, function, key, "name")
+                else:
+                    self.add(function, "::".join(full), "name", "none", *self.without(full, node))
             else:
                 self.read_name(function, called=arguments)
                 if key in ("cuda::CUDAGuard", "cuda::OptionalCUDAGuard", "DeviceGuard"):
@@ -1028,9 +1034,10 @@ class Reader:
         text = self.text(self.component(name))
         if text in self.project.declared or self.local(text) is not None or text in self.project.macros:
             return False
-        return (text in table().aten or ("name", text) in table().rows) and any(
-            self.type_of(x) in ("Tensor", "Tensor[]") for x in inner
-        )
+        types = {self.type_of(x) for x in inner}
+        if types & {"device", "device type", "dtype", "options"}:
+            return not any((kind, text) in table().rows for kind in ("std", "c"))
+        return (text in table().aten or ("name", text) in table().rows) and bool(types & {"Tensor", "Tensor[]"})
 
     def on_method(self, node: Node, function: Node, arguments: Node) -> None:
         """Deal with a method: of a tensor, of a library, of a stream."""
