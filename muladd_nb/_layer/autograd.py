@@ -62,6 +62,7 @@ def register(form: Form) -> None:
         in_c=_in_c(form) if is_operator else None,
         formula=promises.formula if compiled or lacks_some else None,
         compiles_formula=compiles_formula if compiled else None,
+        without=form.numbers if form.tensor_numbers and not lacks_some else (),
         aten=None if form.tensor_numbers else promises.aten,
         mixed=_is_mixed(form),
         broadcasts=form.broadcasts,

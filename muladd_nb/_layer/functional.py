@@ -47,6 +47,13 @@ def register(form: Form) -> None:
             returned = call(*given)
         return form.with_written(returned, _tensors(given[place] for place in places))
 
+    def recorded(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        # The operator that writes says what is wrong with a derivative. Every other call passes on, for a program may
+        # functionalize what has autograd's keys.
+        if private.needs_recording(tuple(_tensors((*args, *kwargs.values())))):
+            return computed(*args, **kwargs)
+        return functional.redispatch(private.below_autograd(keyset), *args, **kwargs)
+
     def fake(*args: Any, **kwargs: Any) -> Any:
         lowering.register_waiting()
         return computed(*args, **kwargs)
@@ -67,8 +74,9 @@ def register(form: Form) -> None:
         return tuple(results) if len(results) > 1 else results[0] if results else None
 
     functional = _define(op)
-    for key in ("CompositeExplicitAutograd", "Autograd", "FuncTorchBatched"):
+    for key in ("CompositeExplicitAutograd", "FuncTorchBatched"):
         implement(functional, computed, key)
+    implement(functional, recorded, "Autograd", with_keyset=True)
     torch.library.register_fake(functional.name(), fake)
     implement(op, functionalized, "Functionalize")
     lowering.register_functional(functional, form)

@@ -7,7 +7,7 @@ formula in place of the operator, torch differentiates the formula.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
 
@@ -127,6 +127,8 @@ class Derivative:
     compiles_formula
         Returns whether a program is being compiled now in which the formula is differentiated, also where there are
         kernels.
+    without
+        Arguments that the formula reads, and that have no gradient all the same: numbers that are tensors.
     aten
         The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
         order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
@@ -159,6 +161,7 @@ class Derivative:
         in_c: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
         formula: Callable[..., Any] | None = None,
         compiles_formula: Callable[[], bool] | None = None,
+        without: Collection[str] = (),
         aten: Callable[..., Tensor] | None = None,
         mixed: bool = False,
         broadcasts: bool = False,
@@ -178,7 +181,8 @@ class Derivative:
         self.formula_reads: list[str] = []
         if formula is not None:
             self.compute, self.formula_reads = checked_formula(op, formula)
-        self.without = [x for x in self.tensors if x not in self.partials and x not in self.formula_reads]
+        has_derivative = {*self.partials, *self.formula_reads}.difference(without)
+        self.without = [x for x in self.tensors if x not in has_derivative]
         self.read_by_partials = {y for one in self.partials.values() for y in one.reads}
         self.order = self.arguments  # in which the function takes them
         self.saved_order = self.tensors
@@ -228,7 +232,7 @@ class Derivative:
 
     def plan(self, in_formula: bool, needs: tuple[bool, ...]) -> _Plan:
         wanted = {x for x, need in zip(self.order, needs, strict=True) if need}
-        by_formula = [x for x in self.formula_reads if x in wanted and (in_formula or x not in self.partials)]
+        by_formula = [x for x in self.formula_reads if x in wanted and x not in self.without and (in_formula or x not in self.partials)]
         by_kernel = [x for x in self.arguments if x in wanted and x in self.partials and x not in by_formula]
         read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
         varying = {x for x, one in self.partials.items() if one.times and one.constant is None}

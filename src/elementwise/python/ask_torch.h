@@ -283,9 +283,14 @@ inline std::vector<PlainKernel>& plain_kernels() {
 
 inline void define_questions(nanobind::module_& m) {
   namespace nb = nanobind;
-  // `known` is the module _layer/torch_private.py. Returns whether tensors are reached.
+  // `known` is the module _layer/torch_private.py. Returns whether tensors are reached. A second call, when Python
+  // reloads its modules, changes nothing.
   m.def("set_up", [](const nb::handle known, const nb::handle tensor, const nb::handle parameter) {
     Torch& set = torch();
+    const auto are_reached = [&set] {
+      return (set.implementation || set.in_c.from_object) && (set.in_c.wrap || set.in_c.to_object);
+    };
+    if (set.Tensor) return are_reached();
     const auto address = [&known](auto& of, const char* name) {
       of = reinterpret_cast<std::remove_reference_t<decltype(of)>>(nb::cast<uintptr_t>(known.attr(name)));
     };
@@ -325,16 +330,17 @@ inline void define_questions(nanobind::module_& m) {
     set.keys_of_tensor = kept(known.attr("dispatch_keys_of"));
     set.dispatch = kept(known.attr("dispatch"));
     for (const KernelOfLibrary& kernel : kernels_of_library()) plain_kernels().emplace_back(kernel);
-    return (set.implementation || set.in_c.from_object) && (set.in_c.wrap || set.in_c.to_object);
+    return are_reached();
   });
   // The kernel that was registered last for an operator and a dispatch key is this library's.
   m.def("note_kernel", [](const std::string& op, const std::string& key) {
     for (PlainKernel& kernel : plain_kernels())
       if (kernel.is_of(op)) kernel.note(key);
   });
-  // Called before inference mode, and in it: notes what that changes, whatever else is on.
+  // Called before inference mode, and in it: notes what that changes, whatever else is on. Later calls change nothing.
   m.def("note_inference_mode", [] {
-    if (torch().dispatch_keys.empty()) return;
+    static int calls = 0;
+    if (torch().dispatch_keys.empty() || calls++ >= 2) return;
     const Torch::DispatchKeys keys = dispatch_keys();
     torch().inference_mode.included ^= keys.included;
     torch().inference_mode.excluded ^= keys.excluded;
