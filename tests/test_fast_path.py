@@ -245,7 +245,7 @@ def test_memory_that_is_not_there_is_refused(call):
 # ---- Other kernels
 
 
-@pytest.mark.parametrize("key", ["CPU", "AutogradCPU", "Autograd", "ADInplaceOrView", "BackendSelect"])
+@pytest.mark.parametrize("key", ["CPU", "AutogradCPU", "ADInplaceOrView", "BackendSelect"])
 @each(TAKEN)
 @pytest.mark.filterwarnings("ignore:Warning only once")
 def test_kernels_that_a_program_registers_are_called(call, key, taken):
@@ -273,6 +273,21 @@ def test_kernels_that_a_program_registers_are_called(call, key, taken):
     assert taken() == 1
     if not call.writes:
         assert torch.equal(result, before)
+
+
+def test_a_kernel_that_a_program_registers_for_every_device_is_called(tmp_path):
+    """In a process of its own: torch goes on calling such a kernel in a tracing mode, after it was deregistered."""
+    code = """
+import torch, muladd_nb
+x = torch.ones(3)
+other = torch.library.Library("muladd_nb", "IMPL")
+other.impl("mymul", lambda a, b: torch.full_like(a, 7.0), "Autograd", allow_override=True)
+assert muladd_nb.mymul(x, x).eq(7).all() and torch.ops.muladd_nb.mymul(x, x).eq(7).all()
+other._destroy()
+assert torch.equal(muladd_nb.mymul(x, x), x) and torch.equal(torch.ops.muladd_nb.mymul(x, x), x)
+"""
+    status, stderr = python(code, tmp_path / "stderr")
+    assert status == 0, stderr
 
 
 def test_kernels_that_were_registered_before_the_import_are_called(tmp_path):

@@ -232,7 +232,11 @@ class Derivative:
 
     def plan(self, in_formula: bool, needs: tuple[bool, ...]) -> _Plan:
         wanted = {x for x, need in zip(self.order, needs, strict=True) if need}
-        by_formula = [x for x in self.formula_reads if x in wanted and x not in self.without and (in_formula or x not in self.partials)]
+        by_formula = [
+            x
+            for x in self.formula_reads
+            if x in wanted and x not in self.without and (in_formula or x not in self.partials)
+        ]
         by_kernel = [x for x in self.arguments if x in wanted and x in self.partials and x not in by_formula]
         read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
         varying = {x for x, one in self.partials.items() if one.times and one.constant is None}
