@@ -99,6 +99,7 @@ PROGRAMS = {
     "again and again": _again_and_again,
     "slices that overlap": _slices_that_overlap,
 }
+QUICK = ["slice", "unbind", "optional", "clone in a row", "clone as out", "returns a clone"]
 
 
 def random_program(seed):
@@ -178,9 +179,11 @@ def written(f, count):
     [
         pytest.param(PROGRAMS.values(), "aot_eager", False, id="traced"),
         pytest.param(PROGRAMS.values(), "aot_eager", True, id="traced, dynamic"),
-        pytest.param(PROGRAMS.values(), "inductor", False, id="inductor"),
+        pytest.param([*map(PROGRAMS.get, QUICK)], "inductor", False, id="inductor"),
+        pytest.param(PROGRAMS.values(), "inductor", False, id="inductor, all", marks=pytest.mark.slow),
         pytest.param(PROGRAMS.values(), "inductor", True, id="inductor, dynamic", marks=pytest.mark.slow),
-        pytest.param(RANDOM, "aot_eager", False, id="random"),
+        pytest.param(RANDOM[:10], "aot_eager", False, id="random"),
+        pytest.param(RANDOM, "aot_eager", False, id="random, all", marks=pytest.mark.slow),
         pytest.param(RANDOM, "aot_eager", True, id="random, dynamic", marks=pytest.mark.slow),
         pytest.param(RANDOM, "inductor", False, id="random, inductor", marks=pytest.mark.slow),
         pytest.param(RANDOM, "inductor", True, id="random, inductor, dynamic", marks=pytest.mark.slow),
