@@ -511,7 +511,7 @@ def macos(session: nox.Session) -> None:
     parts were run one by one, and not the whole.
     """
     requires = [package for package in PROJECT["build-system"]["requires"] if not package.startswith("torch")]
-    session.install(*requires, "abi3info", "lief", "wheel", "ziglang", ".")
+    session.install(*requires, "abi3info", "lief", "rich", "wheel", "ziglang")
     work = Path(session.create_tmp()).resolve() / "macos"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -523,13 +523,10 @@ def macos(session: nox.Session) -> None:
     torches = [work / name / "torch/lib" for name in ("oldest", "newest")]
     stub = work / "libc++.tbd"
     session.run("python", "tests/macos/libcxx_stub.py", torches[1], stub)
-    with session.chdir(work):
-        session.run("muladd-nb", "new", "my_ops", "softclip(Tensor x, float limit) -> Tensor")
-    audit = ["python", "src/elementwise/tools/audit_macos.py", "--torch", *torches, "--system", _libsystem(session)]
 
-    for source in (Path.cwd(), work / "my_ops"):
+    def build(source: Path) -> Path:
         for name in ("newest", "oldest"):  # the second time, what knows no torch is compiled already
-            wheels = work / "wheels" / name
+            wheels = work / "wheels" / source.name / name
             options = [f"--cross-file={Path('tests/macos/arm64.ini').resolve()}", "-Dwerror=true", "-Dcuda=disabled"]
             session.run(
                 *pip, "wheel", "-q", "--no-build-isolation", "--no-deps", f"-Cbuild-dir={work / 'build' / source.name}",
@@ -543,9 +540,18 @@ def macos(session: nox.Session) -> None:
             )  # fmt: skip
             (built,) = wheels.glob("*.whl")
             session.run("src/elementwise/tools/repair_wheel", built, wheels / "repaired", external=True)
-            built.unlink()
-    for wheel in work.glob("wheels/*/repaired/*.whl"):
-        session.run(*audit, wheel)
+            (repaired,) = (wheels / "repaired").glob("*.whl")
+            session.run(*audit, repaired)
+        return repaired
+
+    audit = ["python", "src/elementwise/tools/audit_macos.py", "--torch", *torches, "--system", _libsystem(session)]
+    wheel = build(Path.cwd())
+    shutil.unpack_archive(wheel, work / "package", "zip")  # its generator runs here as well, and needs no torch
+    with session.chdir(work):
+        new = ["new", "my_ops", "softclip(Tensor x, float limit) -> Tensor"]
+        run = "import _muladd_nb_cli; raise SystemExit(_muladd_nb_cli.main())"
+        session.run("python", "-c", run, *new, env={"PYTHONPATH": str(work / "package")})
+    wheel = build(work / "my_ops")
 
     # What the audit is for: macOS has no such function.
     planted = work / "planted.cpp"
