@@ -541,27 +541,32 @@ def macos(session: nox.Session) -> None:
             (built,) = wheels.glob("*.whl")
             session.run("src/elementwise/tools/repair_wheel", built, wheels / "repaired", external=True)
             (repaired,) = (wheels / "repaired").glob("*.whl")
-            session.run(*audit, repaired)
         return repaired
 
-    audit = ["python", "src/elementwise/tools/audit_macos.py", "--torch", *torches, "--system", _libsystem(session)]
-    wheel = build(Path.cwd())
-    shutil.unpack_archive(wheel, work / "package", "zip")  # its generator runs here as well, and needs no torch
+    package = work / "package"
+    shutil.unpack_archive(build(Path.cwd()), package, "zip")
     with session.chdir(work):
         new = ["new", "my_ops", "softclip(Tensor x, float limit) -> Tensor"]
-        run = "import _muladd_nb_cli; raise SystemExit(_muladd_nb_cli.main())"
-        session.run("python", "-c", run, *new, env={"PYTHONPATH": str(work / "package")})
-    wheel = build(work / "my_ops")
+        run = "import _muladd_nb_cli; raise SystemExit(_muladd_nb_cli.main())"  # it needs no torch, and runs here as well
+        session.run("python", "-c", run, *new, env={"PYTHONPATH": str(package)})
+    build(work / "my_ops")
 
     # What the audit is for: macOS has no such function.
     planted = work / "planted.cpp"
     planted.write_text('extern "C" int dl_iterate_phdr(...);\nextern "C" int f() { return dl_iterate_phdr(); }\n')
     compiler = ["python", "tests/macos/apple_clang", "-bundle", "-Wl,-undefined,dynamic_lookup"]
     session.run(*compiler, planted, "-o", work / "planted.so", env={"LIBCXX_STUB": str(stub)})
+    wheel = work / "planted-1-cp310-abi3-macosx_14_0_arm64.whl"
     session.run("python", "-m", "zipfile", "-c", wheel, work / "planted.so")
-    found = session.run(*audit, wheel, silent=True, success_codes=[1])
-    if "_dl_iterate_phdr is not in" not in found:
-        session.error(f"the audit does not see a symbol that macOS lacks:\n{found}")
+
+    torch_options = [f"--torch={torch}" for torch in torches]
+    audit = ["python", "src/elementwise/tools/audit_macos.py", *torch_options, f"--system={_libsystem(session)}"]
+    found = session.run(*audit, *work.glob("wheels/*/*/repaired/*.whl"), wheel, silent=True, success_codes=[1])
+    session.log(found)
+    if re.findall(r"^(.+): \d+ wrong$", found, re.MULTILINE) != ["planted.so"]:
+        session.error("something is wrong with a wheel, or the audit does not see what is planted")
+    if "_dl_iterate_phdr is not in" not in found or found.count(": nothing wrong") != 8:  # two in each of four wheels
+        session.error("the audit does not see a symbol that macOS lacks, or not every library")
     shutil.rmtree(work)  # two torches
 
 
