@@ -486,12 +486,9 @@ def aarch64(session: nox.Session) -> None:
     session.log(f"the same bits:\n{here}")
 
 
-@nox.session
+@nox.session(tags=["quick", "gate"])
 def clang(session: nox.Session) -> None:
-    """Compile the kernels with clang, and test that they have the bits that GCC's have, which the tests know.
-
-    No gate yet: it has compiled all of them, and not run.
-    """
+    """Compile the kernels with clang, and test that they have the bits that GCC's have, which the tests know."""
     if shutil.which("clang++") is None:
         session.error("clang++ is missing: apt-get install clang")
     session.install("meson", "ninja")
@@ -547,7 +544,7 @@ def macos(session: nox.Session) -> None:
     shutil.unpack_archive(build(Path.cwd()), package, "zip")
     with session.chdir(work):
         new = ["new", "my_ops", "softclip(Tensor x, float limit) -> Tensor"]
-        run = "import _muladd_nb_cli; raise SystemExit(_muladd_nb_cli.main())"  # it needs no torch, and runs here as well
+        run = "import _muladd_nb_cli; raise SystemExit(_muladd_nb_cli.main())"  # needs no torch, so it runs here
         session.run("python", "-c", run, *new, env={"PYTHONPATH": str(package)})
     build(work / "my_ops")
 
