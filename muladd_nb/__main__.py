@@ -22,7 +22,7 @@ from ._progress import Step
 # What takes torch is imported where it is needed: --help and --version take none.
 
 Run = Callable[[str], Step]
-_NOT_RUN_BY_US = ": compiled from Linux, not run by us; 'muladd-nb check' is the test"
+_NOT_RUN_BY_US = ": built and audited from Linux, not run by us; 'muladd-nb check' is the test"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

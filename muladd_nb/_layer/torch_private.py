@@ -80,11 +80,10 @@ def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = N
 
 
 def _address(symbol: str, *needed_for: Capability) -> int:
-    """Return where a function of torch's C++ is, or 0: also where the fast path is off, and on a torch or a system
-    that the tests did not run on.
+    """Return where a function of torch's C++ is, or 0, also where the fast path is off.
 
-    Such a function takes the address of a tensor. The stable ABI does not promise that its handle is one, and a name
-    that is still there proves nothing.
+    It is 0 on a torch or a system that the tests did not run on. Such a function takes the address of a tensor. The
+    stable ABI does not promise that its handle is one, and a name that is still there proves nothing.
     """
     if not _asks_cpp:
         return 0

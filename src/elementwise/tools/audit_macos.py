@@ -1,4 +1,4 @@
-"""Can the libraries in a wheel for macOS be loaded there, wherever it is installed? Needs the package lief.
+"""Can the libraries in wheels for macOS be loaded there, wherever they are installed? Needs the package lief.
 
 Without options it reads load commands. With --torch, a folder of torch's libraries for macOS, and --system, a stub of
 libSystem such as ziglang brings, every symbol that is looked up when a library is loaded must exist: in each such
@@ -9,6 +9,7 @@ torch takes from libc++ is there. Prints what is wrong, and then exits with 1.
 from __future__ import annotations
 
 import argparse
+import functools
 import pathlib
 import re
 import tempfile
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import lief
+
+lief.logging.disable()  # of what it cannot read in torch's libraries, which is not symbols
 
 LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
 # libc++ has had these from the first, and torch does not take them: std::bad_cast, and find(char, size_t) of a string.
@@ -32,6 +35,7 @@ LIMITED_API = (3, 10)
 PATH = re.compile(rb"/(?:Users|home|root|private|tmp|opt|work|build|usr/(?!lib/))[\w./+-]*")
 
 
+@functools.cache
 def read(path: pathlib.Path) -> Any:
     """Return a library, of which symbols and load commands are read."""
     config = lief.MachO.ParserConfig()
@@ -47,6 +51,7 @@ def loaded(library: Any) -> list[str]:
     return [x.name for x in library.libraries if x.command != lief.MachO.LoadCommand.TYPE.ID_DYLIB]
 
 
+@functools.cache
 def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
     """Return the symbols that it exports, and those that it looks up, each with the number of the library."""
     exported, looked_up = set(), set()
@@ -71,6 +76,7 @@ def from_libcxx(torch: pathlib.Path) -> set[str]:
     return names
 
 
+@functools.cache
 def limited_api() -> set[str]:
     """Return the symbols of CPython that a module for every CPython may use."""
     import abi3info
@@ -123,29 +129,30 @@ def missing(path: pathlib.Path, torch: pathlib.Path, system: set[str], libcxx: s
 
 
 def main() -> int:
-    """Audit a wheel."""
+    """Audit wheels."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wheel", type=pathlib.Path)
-    parser.add_argument("--torch", type=pathlib.Path, nargs="*", default=[])
+    parser.add_argument("wheels", type=pathlib.Path, nargs="+", metavar="wheel")
+    parser.add_argument("--torch", type=pathlib.Path, action="append", default=[])
     parser.add_argument("--system", type=pathlib.Path)
     args = parser.parse_args()
-    promised = re.search(r"-cp310-abi3-macosx_(\d+)_(\d+)_arm64\.whl$", args.wheel.name)
-    if not promised:
-        raise SystemExit(f"{args.wheel}: the tags are not cp310-abi3-macosx_*_arm64")
+    system = {"dyld_stub_binder", *re.findall(r"_[\w$]+", args.system.read_text())} if args.system else set()
+    libcxx = set().union(*map(from_libcxx, args.torch))
     failed = False
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(args.wheel) as wheel:
-        wheel.extractall(folder)
-        libraries = [x for x in pathlib.Path(folder).rglob("*") if x.suffix in (".so", ".dylib")]
-        if not libraries:
-            raise SystemExit(f"{args.wheel}: there is no library in it")
-        system = {"dyld_stub_binder", *re.findall(r"_[\w$]+", args.system.read_text())} if args.system else set()
-        libcxx = set().union(*map(from_libcxx, args.torch))
-        for path in sorted(libraries):
-            found = [*problems(path, tuple(map(int, promised.groups())))]
-            for torch in args.torch:
-                found += missing(path, torch, system, libcxx)
-            print(f"{path.relative_to(folder)}: {len(found) or 'nothing'} wrong", *found, sep="\n  ")
-            failed = failed or bool(found)
+    for path in args.wheels:
+        promised = re.search(r"-cp310-abi3-macosx_(\d+)_(\d+)_arm64\.whl$", path.name)
+        if not promised:
+            raise SystemExit(f"{path}: the tags are not cp310-abi3-macosx_*_arm64")
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as wheel:
+            wheel.extractall(folder)
+            libraries = [x for x in pathlib.Path(folder).rglob("*") if x.suffix in (".so", ".dylib")]
+            if not libraries:
+                raise SystemExit(f"{path}: there is no library in it")
+            for library in sorted(libraries):
+                found = [*problems(library, tuple(map(int, promised.groups())))]
+                for torch in args.torch:
+                    found += missing(library, torch, system, libcxx)
+                print(f"{library.relative_to(folder)}: {len(found) or 'nothing'} wrong", *found, sep="\n  ")
+                failed = failed or bool(found)
     return failed
 
 
