@@ -71,6 +71,7 @@ def found(tmp_path, capsys, *options, **files):
         ("#define F(x) \\\n  x.options()", "x.options()", "decision"),
         ("void f(torch::Tensor x) { x.cumsum(0); }", "x.cumsum()", "none"),
         ("void f(torch::Tensor x) { auto y = x[0]; g(y + y); }", "x + y", "none"),
+        ("void f() { auto d = c10::Dict<int, at::Tensor>(); }", "at::Tensor", "mechanical"),
         ("void f(torch::Tensor x) { x += 1; }", "x += y", "none"),
         ("void f(std::vector<at::Tensor> x) { g(x[0] * 2); }", "x * y", "none"),
         ("void f(torch::Tensor x) { g(at::softmax(x, 0)); }", "at::softmax", "none"),

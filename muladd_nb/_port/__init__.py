@@ -1,7 +1,9 @@
 """``muladd-nb port``: what binds an existing extension to one torch, and what to write instead.
 
-:mod:`._source` parses, :mod:`._cpp` and :mod:`._python` find, :mod:`._table` knows what stands in for what,
-:mod:`._report` tells it.
+:mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` find; :mod:`._table` knows the replacements;
+:mod:`._report` writes the report. The reader is a class in layers, each a file and an idea, from the bottom up:
+:mod:`._findings` and :mod:`._edits`, :mod:`._names`, :mod:`._types`, :mod:`._walk`; on these :mod:`._factories`,
+:mod:`._operators`, :mod:`._registrations`, :mod:`._calls`, :mod:`._declarations`, :mod:`._includes`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import _python
-from ._cpp import Finding, Reader, rewritten
+from ._edits import rewritten
+from ._findings import Finding
+from ._reader import Reader
 from ._source import Project, Source
 from ._table import FIRST, number
 
@@ -67,7 +71,7 @@ class Port:
         self.schemas: dict[str, str] = {}
         for reader in readers if sources else []:
             self.findings += reader.findings
-            self.schemas |= {schema.split("(")[0]: schema for schema, _ in reader.operators}
+            self.schemas |= {schema.split("(")[0]: schema for schema in reader.schemas}
             if lines := reader.source.unparsed():
                 self.unparsed[str(reader.source.path)] = lines
             if reader.edits and (data := rewritten(reader.source, reader.edits)) != reader.source.data:

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from ._cpp import Finding
+from ._findings import Finding
 from ._table import Row, table
 
 EXTENSIONS = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import Port
-from ._cpp import Finding
+from ._findings import Finding
 from ._table import FIRST, number
 
 HOW = {

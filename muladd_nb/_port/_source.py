@@ -138,6 +138,11 @@ def descend(node: Node) -> Iterator[Node]:
         stack += reversed(node.children)
 
 
+def part(node: Node | None, field: str) -> Node | None:
+    """Return the child that the grammar calls so."""
+    return node.child_by_field_name(field) if node is not None else None
+
+
 def innermost(node: Node | None) -> tuple[Node | None, Node | None]:
     """Return the identifier that a declarator declares, and its function declarator if it has one."""
     function = None

@@ -1,0 +1,237 @@
+"""Calls: of a method, of a macro, of a function of torch's."""
+
+from __future__ import annotations
+
+import re
+
+from ._edits import span
+from ._names import ROOTS
+from ._operators import Operators
+from ._registrations import Registrations
+from ._source import Node, part
+from ._table import table
+from ._types import COMMON, RETURNS
+
+MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
+STABLE_METHODS = frozenset(
+    name.removeprefix("torch::stable::Tensor::") for name in table().names if name.startswith("torch::stable::Tensor::")
+)
+
+
+class Calls(Operators, Registrations):
+    """Deals with calls."""
+
+    def on_call_expression(self, node: Node) -> None:
+        """Deal with a call."""
+        function, arguments = part(node, "function"), part(node, "arguments")
+        if function is None or arguments is None:
+            self.children(node)
+        elif function.type == "field_expression":
+            self.read_member(node, function, arguments)
+        elif function.type == "identifier" and self.is_macro(self.text(function)):
+            self.read_macro(function, arguments)
+            if "CHECK" in self.text(function) or "ASSERT" in self.text(function):
+                for argument in arguments.named_children[1:]:
+                    if self.type_of(argument) in ("sizes", "device", "options", "Tensor"):
+                        self.tell(argument, self.text(argument), "operator", "message")
+            self.walk(arguments)
+        else:
+            self.read_function(node, function, arguments)
+
+    # Macros
+
+    def is_macro(self, name: str) -> bool:
+        """Tell whether a name is one of torch's macros."""
+        known = MACRO.match(name) or ("macro", name) in table().rows
+        return bool(known) and name not in self.project.macros
+
+    def read_macro(self, name: Node, arguments: Node | None) -> None:
+        """Replace a macro, with its arguments if it has any."""
+        text = self.text(name)
+        if text in table().names or text == "TORCH_EXTENSION_NAME":
+            self.need(text)
+            return
+        call = name.parent if arguments is not None and name.parent is not None else name
+        inner = _without_comments(arguments) if arguments else []
+        row = table().find("macro", text, len(inner) if arguments else None, 0, self.target)
+        if row is None and not arguments:
+            row = next(iter(table().rows.get(("macro", text), ())), None)
+        if row is None:
+            self.tell(call, text, "macro", "*", whole=True)
+        elif "$" in row.to and arguments:
+            self.apply(row, call, text, "macro", self.fill(row.to, inner, [], None))
+        else:
+            whole = name.parent if text.startswith("PYBIND11_MODULE") else None
+            if whole is not None and whole.parent is not None and whole.parent.type == "function_definition":
+                whole = whole.parent
+            self.apply(row, name, text, "macro", at=whole or (call if row.how != "mechanical" else name))
+
+    # Functions
+
+    def read_function(self, node: Node, function: Node, arguments: Node) -> None:
+        """Deal with a call of a function that may be torch's."""
+        nodes, inner = self.parts(function), _without_comments(arguments)
+        full = self.resolve(nodes, called=True)
+        by_types = full is None and len(nodes) == 1 and self.is_of_tensors(nodes[0], inner)
+        if by_types:
+            full = ("at", self.text(self.component(nodes[0])))
+        if full and full[0] in ROOTS and len(full) > 1:
+            key = "::".join(full[1:])
+            if ("factory", key) in table().rows:
+                self.read_factory(node, function, key, inner)
+                self.walk(arguments)
+                return
+            self.replace_function(node, function, arguments, full, by_types=by_types)
+        elif function.id not in self.done:
+            named = ("qualified_identifier", "identifier", "template_function", "template_type")
+            self.on_qualified_identifier(function) if function.type in named else self.walk(function)
+        if function.type in ("qualified_identifier", "template_function"):
+            for argument in (x for component in nodes for x in self.template(component)):
+                if full and full[0] in ROOTS:
+                    self.walk(argument)
+                self.done.add(argument.id)
+        self.walk(arguments)
+
+    def replace_function(
+        self, node: Node, function: Node, arguments: Node, full: tuple[str, ...], *, by_types: bool
+    ) -> None:
+        """Replace a function of torch's, with its arguments if the row has a place for them."""
+        key, name, inner = "::".join(full[1:]), "::".join(full), _without_comments(arguments)
+        row = table().find("name", key, len(inner), 0, self.target)
+        if row is not None and ("$" in row.to or row.args):
+            self.apply(row, node, name, "name", self.fill(row.to, inner, [], None))
+        elif row is None and key in table().aten:
+            self.add(function, name, "name", "none", *self.without(("at", key)))
+        elif by_types and (alike := row or table().same(key)) is not None:
+            self.apply(alike, function, key, "name")
+        elif by_types:
+            self.add(function, name, "name", "none", *self.without(full))
+        else:
+            self.read_name(function, called=arguments)
+            if key in ("cuda::CUDAGuard", "cuda::OptionalCUDAGuard", "DeviceGuard"):
+                self.read_guard(arguments)
+
+    def is_of_tensors(self, name: Node, inner: list[Node]) -> bool:
+        """Tell whether a name without a prefix is torch's, by the types of its arguments."""
+        text = self.text(self.component(name))
+        if text in self.project.declared or self.local(text) is not None or text in self.project.macros:
+            return False
+        types = {self.type_of(x) for x in inner}
+        if types & {"device", "device type", "dtype", "options"}:
+            return not any((kind, text) in table().rows for kind in ("std", "c"))
+        return (text in table().aten or ("name", text) in table().rows) and bool(types & {"Tensor", "Tensor[]"})
+
+    def read_guard(self, value: Node) -> None:
+        """Give a guard the index of a device: x.device() becomes x.get_device_index()."""
+        for argument in value.named_children:
+            call = argument
+            while call.type in WRAPPERS and call.named_children:
+                call = call.named_children[-1]
+            if call.type == "identifier" and self.type_of(call) == "device":
+                self.replace(argument, span(call), b".index()")
+            function, arguments = part(call, "function"), part(call, "arguments")
+            if call.type != "call_expression" or function is None or arguments is None:
+                continue
+            if function.type == "field_expression" and (field := part(function, "field")):
+                if self.text(field) in ("device", "get_device"):
+                    self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
+                    self.done.add(field.id)
+            elif self.text(function).endswith("device_of") and len(arguments.named_children) == 1:
+                self.replace(argument, span(arguments.named_children[0]), b".get_device_index()")
+                self.done.add(function.id)
+
+    # Methods
+
+    def read_member(self, node: Node, function: Node, arguments: Node) -> None:
+        """Deal with the call of a method: of a tensor, of a library, of a stream."""
+        this, field = part(function, "argument"), part(function, "field")
+        if this is None or field is None:
+            self.children(node)
+            return
+        name, of, inner = self.text(self.component(field)), self.type_of(this), _without_comments(arguments)
+        key = name if (of, name) in table().rows else "*"
+        if self.template(field) and (origin := self.guess(this)) is not None:
+            self.add(field, f"x.{name}<>()", "method", "follows", f"follows from {origin}", "")
+        match self.root_of(this):
+            case "library":
+                self.read_library(node, function, name, inner)
+                return
+            case "pybind":
+                self.read_binding(node, function, name, inner)
+                return
+        if name in ("is_cuda", "is_cpu") and (tensor := self.tensor_of_type(this)) is not None:
+            self.tell(field, f"type().{name}()", "type", name)
+            self.replace(this, span(tensor))
+            self.done.add(this.id)
+            self.walk(tensor)
+        elif self.is_of_tensor(of, name, function):
+            self.read_method(node, this, field, name, inner)
+        elif (of, key) in table().rows and not (of == "options" and self.read_options(node) is not None):
+            self.tell(field, f"{of}.{name}()", of, key)
+            if (of, key) == ("stream", "stream"):
+                self.replace(node, span(this))
+        elif field.type == "field_identifier":
+            self.on_field_identifier(field)
+        for rest in (this, *self.template(field), arguments):
+            self.walk(rest)
+
+    def is_of_tensor(self, of: str, name: str, function: Node) -> bool:
+        """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
+        if of == "":
+            known = name in table().aten or ("method", name) in table().rows or name in RETURNS
+            return known and name not in COMMON and name not in self.project.functions
+        return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
+
+    def root_of(self, node: Node) -> str:
+        """Return the type of the variable at the beginning of a chain of calls."""
+        while node.type in ("call_expression", "field_expression"):
+            inner = part(node, "function" if node.type == "call_expression" else "argument")
+            if inner is None:
+                break
+            node = inner
+        return (self.local(self.text(node)) or "") if node.type == "identifier" else ""
+
+    def tensor_of_type(self, node: Node) -> Node | None:
+        """Return the tensor x if an expression is x.type()."""
+        function = part(node, "function") if node.type == "call_expression" else None
+        this, field = part(function, "argument"), part(function, "field")
+        if field is None or self.text(field) != "type" or self.type_of(this) not in ("", "Tensor"):
+            return None
+        return this
+
+    def read_method(self, node: Node, this: Node, field: Node, name: str, inner: list[Node]) -> None:
+        """Deal with a method of a tensor."""
+        template, what = self.template(field), f"x.{name}()"
+        takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
+        row = table().find("method", name, None if takes_options else len(inner), len(template), self.target)
+        if name in ("data_ptr", "mutable_data_ptr", "const_data_ptr", "is_contiguous") and not template and not inner:
+            return
+        if row is None and name in STABLE_METHODS:
+            return
+        if row is None:
+            self.add(field, what, "method", "none", *self.without(("at", name)))
+        elif row.how == "mechanical":
+            to = row.to
+            if name in ("data_ptr", "data") and template:
+                to = self.const_pointer(node, template[0]) or to
+            self.apply(row, node, what, "method", self.fill(to, inner, template, this), at=field)
+        elif name != "options" or not self.is_rewritten(node):
+            self.apply(row, node, what, "method", at=field)
+
+    def const_pointer(self, node: Node, template: Node) -> str | None:
+        """Read through a const pointer, if that is what the result initialises."""
+        text = self.text(template)
+        if text.startswith("const "):
+            return f"$self.const_data_ptr<{text.removeprefix('const ').strip()}>()"
+        parent = node.parent
+        if parent is not None and parent.type == "init_declarator" and parent.parent is not None:
+            declared = self.source.data[parent.parent.start_byte : parent.start_byte]
+            pointer = part(parent, "declarator")
+            if re.search(rb"\bconst\b", declared) and pointer is not None and pointer.type == "pointer_declarator":
+                return "$self.const_data_ptr<$T>()"
+        return None
+
+
+def _without_comments(arguments: Node) -> list[Node]:
+    return [x for x in arguments.named_children if x.type != "comment"]

@@ -1,0 +1,217 @@
+"""Declarations: the types of variables, and what depends on a type that the stable ABI lacks.
+
+A variable of such a type is not declared after the port, so each line that uses it is an error too. The report says
+that these lines follow from the first.
+"""
+
+from __future__ import annotations
+
+from ._calls import Calls
+from ._edits import span
+from ._findings import Finding
+from ._names import ROOTS
+from ._source import Node, Project, Source, descend, innermost, part
+from ._table import table
+
+
+class Declarations(Calls):
+    """Reads namespaces, classes, functions, variables and aliases."""
+
+    def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
+        super().__init__(source, project, target, broken)
+        self.newly_broken: dict[str, str] = {}  # what this file declares with a type that the stable ABI lacks
+
+    # Namespaces and aliases
+
+    def on_namespace_definition(self, node: Node) -> None:
+        """Inside torch's own namespaces, its names need no prefix."""
+        name, before = part(node, "name"), self.inside
+        path = tuple(self.text(name).replace(" ", "").split("::")) if name else ()
+        if path and path[0] in ROOTS:
+            self.inside = before | {path[: i + 1] for i in range(len(path))}
+        if body := part(node, "body"):
+            self.scoped(body)
+        self.inside = before
+
+    def on_using_declaration(self, node: Node) -> None:
+        """Remove what imports torch's names, for each use is written in full."""
+        name = self.text(node.named_children[-1]).replace(" ", "")
+        if name.split("::")[0] in ROOTS and not name.startswith(("torch::stable", "torch::headeronly")):
+            self.tell(node, self.text(node).rstrip("; "), "using", "*")
+            self.remove_line(node)
+
+    def on_namespace_alias_definition(self, node: Node) -> None:
+        """Remove an alias of a namespace of torch's."""
+        name = self.text(node.named_children[-1]).replace(" ", "")
+        if name.split("::")[0] in (*ROOTS, "pybind11"):
+            self.tell(node, name, "using", "*")
+            self.remove_line(node)
+
+    def on_alias_declaration(self, node: Node) -> None:
+        """Record an alias of a type that the stable ABI lacks."""
+        before = len(self.findings)
+        if type_node := part(node, "type"):
+            self.walk(type_node)
+        bad, name = self.unsolved(before), part(node, "name")
+        if bad and name and len(self.scopes) == 1:
+            self.newly_broken.setdefault(self.text(name), bad[0].where)
+        elif bad and name:
+            self.scopes[-1][self.text(name)] = f"bad:{bad[0].where}"
+
+    def on_class_specifier(self, node: Node) -> None:
+        """Record a class whose base the stable ABI lacks."""
+        before, name, body = len(self.findings), part(node, "name"), part(node, "body")
+        for child in node.children:
+            if child == body:
+                if (bad := self.unsolved(before)) and name is not None:
+                    self.newly_broken.setdefault(self.text(name).split("<")[0], bad[0].where)
+                self.scoped(child)
+            elif child != name:
+                self.walk(child)
+
+    on_struct_specifier = on_class_specifier
+
+    # Functions
+
+    def on_function_definition(self, node: Node) -> None:
+        """Read a function in a scope; a registration is parsed as a function, too."""
+        outer = self.options, self.unused
+        self.options, self.unused = {}, {}
+        name, function = innermost(part(node, "declarator"))
+        with self.scope():
+            if not (name and function and self.on_registration(node, name, function)):
+                self.read_body(node, name)
+            self.drop_options()
+        self.options, self.unused = outer
+
+    def on_lambda_expression(self, node: Node) -> None:
+        """Read a lambda."""
+        with self.scope():
+            self.read_body(node, None)
+
+    def read_body(self, node: Node, name: Node | None) -> None:
+        """Read a signature, then a body."""
+        before, body = len(self.findings), part(node, "body")
+        for child in node.children:
+            if child == body:
+                self.check_signature(name, node, before)
+            self.walk(child)
+
+    def check_signature(self, name: Node | None, node: Node, before: int) -> None:
+        """Without one of its types a function is not declared, and its parameters are not known."""
+        if not (bad := self.unsolved(before)):
+            return
+        self.guessed |= dict.fromkeys(self.scopes[-1], bad[0].where)
+        if name is not None:
+            self.newly_broken.setdefault(self.text(name), bad[0].where)
+            declarator = part(node, "declarator")
+            end = self.source.line(declarator.end_byte if declarator else node.start_byte)
+            bad[0].end_line = max(bad[0].end_line, end)
+
+    def on_registration(self, node: Node, name: Node, function: Node) -> bool:
+        """Read TORCH_LIBRARY(ns, m) { ... } and PYBIND11_MODULE(name, m) { ... }."""
+        macro, parameters, body = self.text(name), part(function, "parameters"), part(node, "body")
+        if part(node, "type") is not None or parameters is None:
+            return False
+        opens = macro.startswith(("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY", "PYBIND11_MODULE"))
+        if opens and parameters.named_children:
+            variable = self.text(parameters.named_children[-1]).split()[-1]
+            self.scopes[-1][variable] = "pybind" if macro.startswith("PYBIND") else "library"
+        elif not self.is_macro(macro) or macro in table().names:
+            return False
+        self.read_macro(name, None)
+        self.walk(body or node)
+        return True
+
+    # Variables
+
+    def on_declaration(self, node: Node) -> None:
+        """Give variables their types."""
+        type_node, before = part(node, "type"), len(self.findings)
+        if type_node is not None:
+            self.walk(type_node)
+        bad, lost = self.unsolved(before), None
+        guard = bool(self.findings[before:]) and self.findings[-1].kind == "guard"
+        declared = self.type_of_type(type_node)
+        for i, child in enumerate(node.children):
+            if child == type_node:
+                continue
+            if node.field_name_for_child(i) != "declarator":
+                self.walk(child)
+                continue
+            origin = self.declare(node, child, declared, bad, guard=guard)
+            name, _ = innermost(child)
+            if lost and name is not None:  # after an error a compiler skips the rest of a declaration
+                self.guessed[self.text(name)] = lost
+            lost = lost or origin
+        if bad and any(innermost(x)[1] is not None for x in node.children_by_field_name("declarator")):
+            self.check_signature(innermost(part(node, "declarator"))[0], node, before)
+
+    on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
+
+    def declare(self, node: Node, declarator: Node, declared: str, bad: list[Finding], *, guard: bool) -> str | None:
+        """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
+        name, function = innermost(declarator)
+        value = part(declarator, "value")
+        of = declared or self.type_of(value)
+        bound = next(
+            (x for x in (declarator, *declarator.named_children[:1]) if x.type.startswith("structured_")), None
+        )
+        for word in bound.named_children if bound else ():
+            self.scopes[-1][self.text(word)] = "Tensor" if of in ("tuple", "Tensor") else ""
+        if guard and value is not None:
+            self.read_guard(value)
+        elif guard and function is not None:  # Guard guard(device); is parsed as a function, too
+            for parameter in (part(function, "parameters") or function).named_children:
+                if self.local(self.text(parameter)) == "device":
+                    self.replace(parameter, span(parameter), b".index()")
+        before = len(self.findings)
+        is_variable = node.type == "declaration"
+        if name is not None and function is None:
+            text = self.text(name)
+            single = is_variable and len(node.children_by_field_name("declarator")) == 1
+            if of == "options" and value is not None and single and self.read_options(value) is not None:
+                self.options[text], self.unused[text] = value, node
+                self.scopes[-1][text] = "options"
+                self.findings = [x for x in self.findings if x not in bad]
+                return None
+            if bad and (len(self.scopes) == 1 or node.type == "field_declaration"):
+                self.newly_broken.setdefault(text, bad[0].where)
+            if of == "" and value is None and node.type != "parameter_declaration":
+                of = "other"
+        # A variable with arguments is parsed as a function: Tensor x(y);
+        if name is not None and (function is None or (len(self.scopes) > 1 and is_variable)):
+            self.scopes[-1][self.text(name)] = f"bad:{bad[0].where}" if bad else of
+        self.walk(declarator)
+        found = self.unsolved(before)
+        origin = found[0].where if found else self.guess(value)
+        for word in [name] if name is not None else self.names_in(declarator, value):
+            self.guessed.pop(self.text(word), None)
+            if origin and (declared == "" or not is_variable) and function is None:
+                self.guessed[self.text(word)] = origin
+        return origin
+
+    def names_in(self, declarator: Node, value: Node | None) -> list[Node]:
+        """Return the names of a structured binding."""
+        return [
+            x
+            for x in descend(declarator)
+            if (x.type == "identifier" and value is None)
+            or (x.parent is not None and x.parent.type == "structured_binding_declarator")
+        ]
+
+    def on_for_range_loop(self, node: Node) -> None:
+        """Give the variable of a loop its type."""
+        before, declarator, body = len(self.findings), part(node, "declarator"), part(node, "body")
+        name, _ = innermost(declarator)
+        with self.scope():
+            if name is not None:
+                element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
+                self.scopes[-1][self.text(name)] = self.type_of_type(part(node, "type")) or element
+            for child in node.children:
+                if child == body and (bad := self.unsolved(before)):
+                    for word in descend(declarator or node):
+                        if word.type == "identifier":
+                            self.scopes[-1].setdefault(self.text(word), "")
+                            self.guessed[self.text(word)] = bad[0].where
+                self.walk(child)

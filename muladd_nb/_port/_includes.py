@@ -1,0 +1,66 @@
+"""The includes of a file: torch's go, and the headers that the file needs after the edits come."""
+
+from __future__ import annotations
+
+import re
+
+from ._edits import Edit
+from ._findings import Findings
+from ._source import Node, part
+
+HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
+STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
+
+
+class Includes(Findings):
+    """Replaces includes."""
+
+    limited = False  # setup.py defines Py_LIMITED_API
+
+    def read_includes(self) -> None:
+        """Put what is needed in the place of the first of torch's headers, and remove the others."""
+        mine = {name for _, name in self.source.includes}
+        torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
+        had_torch = any(HEADER.match(x) for file in self.project.visible(self.source) for _, x in file.includes)
+        needed = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
+        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
+        block = self.source.newline.join(b"#include " + header.encode() for header in needed)
+        for node, name in torch:
+            if name == "Python.h" or name.startswith("numpy/"):
+                if not self.limited:
+                    self.tell(node, name, "name", "Python.h")
+            elif node == first and needed:
+                self.tell(node, name, "using", "*", to=", ".join(needed))
+                end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
+                self.edits.append(Edit(node.start_byte, end, (block,)))
+            else:
+                self.tell(node, name, "using", "*")
+                self.remove_line(node)
+        if needed and first is None:
+            at = self.place()
+            self.edits.append(Edit(at, at, (block + self.source.newline,)))
+
+    def place(self) -> int:
+        """Return the byte after the last include that is always compiled, after the include guard, or 0."""
+        data = self.source.data
+        places = [node.end_byte for node, _ in self.source.includes if self.is_unconditional(node)]
+        guard = re.search(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HPP|CUH|H_|HPP_)\w*)[^\n]*\n", data, re.MULTILINE)
+        at = max(places) if places else guard.end() if guard else 0
+        return at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
+
+    def is_unconditional(self, node: Node) -> bool:
+        """Tell whether an include is always compiled: it is in nothing but an include guard."""
+        parent = node.parent
+        while parent is not None and parent.type != "translation_unit":
+            if parent.type != "preproc_ifdef" or not self.is_guard(parent):
+                return False
+            parent = parent.parent
+        return True
+
+    def is_guard(self, node: Node) -> bool:
+        """Tell whether #ifndef X is followed by #define X."""
+        name = part(node, "name")
+        inner = [child for child in node.named_children if child != name and child.type != "comment"]
+        if node.children[0].type != "#ifndef" or name is None or not inner or inner[0].type != "preproc_def":
+            return False
+        return self.text(part(inner[0], "name") or inner[0]) == self.text(name)
