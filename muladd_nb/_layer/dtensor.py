@@ -115,10 +115,10 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 def register(forms: Iterable[Form]) -> None:
     """Register how the operators are sharded; of kernels of one's own that is not known."""
-    check_is_first("the rules for DTensor")
-    for form in forms:
-        if isinstance(form, Kernel):
-            continue
+    elementwise = [form for form in forms if not isinstance(form, Kernel)]
+    if elementwise:
+        check_is_first("the rules for DTensor")
+    for form in elementwise:
         if form.kind == "functional":
             register_sharding(form.op)(partial(_shardings, form))
         else:
