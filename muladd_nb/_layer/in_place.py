@@ -54,8 +54,10 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         def in_place(x: Any, node: Node) -> Any:
             results = _results(call, len(written))
             copies = _copies(places, call, node, results, is_kernel=is_kernel)
-            realized = inductor.realized(x) if copies is not None else None
-            if copies is None or realized.get_name() != x.get_name():  # what has no strides is copied
+            if copies is None:
+                return None
+            realized = inductor.realized(x)
+            if realized.get_name() != x.get_name():  # what has no strides is copied
                 return None
             inductor.mark_written(program, x.get_name())  # which computes what reads it
             for copy in copies:
