@@ -41,6 +41,51 @@ def test_control_flow_and_nested_regions(name, backend):
             torch.testing.assert_close(actual, expected)
 
 
+ops = torch.ops.muladd_nb
+OUT = {
+    "public": lambda x, y: muladd_nb.mymuladd(x, y, 0.5, out=x),
+    "myadd_out": lambda x, y: muladd_nb.myadd_out(x, y, x),
+    "raw": lambda x, y: ops.mymuladd_out(x, y, 0.5, x),
+    "mymul.out": lambda x, y: ops.mymul.out(x, y, out=x),
+    "mymuladd.out": lambda x, y: ops.mymuladd.out(x, y, 0.5, out=x),
+}
+
+
+def written(write, x):
+    z = x.clone()
+    write(z[1:4], x[:3])
+    return z
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_writes_in_control_flow_and_nested_regions(name, backend):
+    in_region = torch.compiler.nested_compile_region(lambda x: written(OUT[name], x))
+
+    def f(x):
+        x = torch.cond(x.sum() > 0, lambda x: written(OUT[name], x), lambda x: -x, (x,))
+        _, x = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, written(OUT[name], x)), (torch.tensor(0), x))
+        return in_region(x) + in_region(x + 1)
+
+    for dynamic in (False, True):
+        x = torch.rand(5 + dynamic)
+        torch.testing.assert_close(torch.compile(f, backend=backend, dynamic=dynamic, fullgraph=True)(x), f(x))
+
+
+@pytest.mark.slow
+def test_writes_in_programs_that_are_c_plus_plus_alone():
+    def f(x):
+        for i, write in enumerate(OUT.values()):
+            write(x[i : i + 3], x[i + 4 : i + 7].sin())
+
+    x = torch.rand(16)[1:]
+    y = x.clone()
+    with torch._inductor.config.patch(cpp_wrapper=True):
+        torch.compile(f, fullgraph=True)(y)
+    f(x)
+    torch.testing.assert_close(y, x)
+
+
 @pytest.mark.slow
 def test_programs_that_are_c_plus_plus_alone():
     x = torch.rand(4, requires_grad=True)

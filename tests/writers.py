@@ -50,7 +50,11 @@ def _defined(schema, compute, overlaps):
             for is_written in (False, True)
         )
         for i, x in enumerate(written):
-            if any(overlaps(x, y) for y in read) or any(_overlap(x, y) for y in written[:i]):
+            if (
+                len(_elements(x)) < x.numel()
+                or any(overlaps(x, y) for y in read)
+                or any(_overlap(x, y) for y in written[:i])
+            ):
                 raise RuntimeError(f"{name}: what is written to must share no memory with others")
         results = list(compute(*args))
         for x in written:

@@ -6,8 +6,9 @@ It writes into a tensor of the program, and the copy that follows is left out, i
     z = sin(new)                        nothing else is written there while new is needed,
     copy_(x, new)                       and where x is an input, it gets new.
 
-Otherwise it writes into a copy. Inductor's own pass for this does not ask what else the call reads. But in Inductor's
-programs a clone of x is x itself, and no operator may read what another of its arguments overwrites.
+Otherwise, and in branches, loops and nested regions, it writes into a copy. Inductor's own pass for this does not ask
+what else the call reads. But in Inductor's programs a clone of x is x itself, and no operator may read what another of
+its arguments overwrites.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             return new[node]
 
         def in_place(x: Any, node: Node) -> Any:
+            if isinstance(program, inductor.branch):  # where views of a clone that is x are not known as views of x
+                return None
             results = _results(call, len(written))
             copies = _copies(places, call, node, results, is_kernel=is_kernel)
             if copies is None:

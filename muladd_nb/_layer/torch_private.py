@@ -456,6 +456,7 @@ _INDUCTOR = {
     "realized": "torch._inductor.ir:ExternKernel.realize_input",
     "storage": "torch._inductor.fx_utils:get_node_storage",
     "subgraph": "torch._inductor.subgraph_lowering:PointwiseSubgraphLowering",
+    "branch": "torch._inductor.graph:SubgraphLowering",
 }
 
 
