@@ -102,6 +102,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
         "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",
         "c10::Half f();",
+        "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
     ],

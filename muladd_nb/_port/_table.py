@@ -25,7 +25,7 @@ def number(version: str) -> Version:
 class Row:
     """What to write instead of one name: ``to`` is code where it is mechanical, and advice where it is not.
 
-    In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
+    ``what`` is ``*`` in the row for all other names of a kind. In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
     """
 
     what: str
