@@ -102,6 +102,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
         "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",
         "c10::Half f();",
+        "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
     ],
@@ -155,12 +156,16 @@ def test_what_is_written_compiles_against_the_stable_headers(tmp_path):
 
 
 def test_bytes_that_are_not_changed_stay(tmp_path):
-    before = b"// \xe9t\xe9, in latin-1\r\n#include <ATen/ATen.h>\r\n\tat::Tensor  f();\t\r\n// end, without a newline"
+    before = (
+        b"// \xe9t\xe9, in latin-1\r\n#include <ATen/ATen.h>\r\n#if A\r\n  #include <ATen/Utils.h>\r\n#endif\r\n"
+        b"\tat::Tensor  f();\t\r\n// end, without a newline"
+    )
     port(tmp_path, "--write", "--force", a_DOT_cpp=before)
     after = (tmp_path / "a.cpp").read_bytes()
     changed = before.replace(b"<ATen/ATen.h>", b"<torch/csrc/stable/tensor.h>").replace(
         b"at::Tensor", b"torch::stable::Tensor"
     )
+    changed = changed.replace(b"  #include <ATen/Utils.h>\r\n", b"")
     assert after == changed
 
 

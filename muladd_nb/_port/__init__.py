@@ -21,19 +21,10 @@ from ._source import Project, Source
 from ._table import FIRST, number
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
-SKIPPED = {
-    "build",
-    "dist",
-    "node_modules",
-    "third_party",
-    "thirdparty",
-    "3rdparty",
-    "extern",
-    "external",
-    "submodules",
-    "__pycache__",
-    "site-packages",
-}
+SKIPPED = frozenset(
+    """build dist node_modules third_party thirdparty 3rdparty extern external submodules __pycache__
+    site-packages""".split()  # noqa: SIM905
+)
 
 
 class Port:

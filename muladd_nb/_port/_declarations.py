@@ -154,11 +154,9 @@ class Declarations(Calls):
         name, function = innermost(declarator)
         value = part(declarator, "value")
         of = declared or self.type_of(value)
-        bound = next(
-            (x for x in (declarator, *declarator.named_children[:1]) if x.type.startswith("structured_")), None
-        )
-        for word in bound.named_children if bound else ():
-            self.scopes[-1][self.text(word)] = "Tensor" if of in ("tuple", "Tensor") else ""
+        inner = [x for x in (declarator, *declarator.named_children[:1]) if x.type == "structured_binding_declarator"]
+        bound = [self.text(word) for binding in inner for word in binding.named_children]
+        self.scopes[-1] |= dict.fromkeys(bound, "Tensor" if of in ("tuple", "Tensor") else "")
         if guard and value is not None:
             self.read_guard(value)
         elif guard and function is not None:  # Guard guard(device); is parsed as a function, too
@@ -185,20 +183,11 @@ class Declarations(Calls):
         self.walk(declarator)
         found = self.unsolved(before)
         origin = found[0].where if found else self.guess(value)
-        for word in [name] if name is not None else self.names_in(declarator, value):
-            self.guessed.pop(self.text(word), None)
+        for word in [self.text(name)] if name is not None else bound:
+            self.guessed.pop(word, None)
             if origin and (declared == "" or not is_variable) and function is None:
-                self.guessed[self.text(word)] = origin
+                self.guessed[word] = origin
         return origin
-
-    def names_in(self, declarator: Node, value: Node | None) -> list[Node]:
-        """Return the names of a structured binding."""
-        return [
-            x
-            for x in descend(declarator)
-            if (x.type == "identifier" and value is None)
-            or (x.parent is not None and x.parent.type == "structured_binding_declarator")
-        ]
 
     def on_for_range_loop(self, node: Node) -> None:
         """Give the variable of a loop its type."""

@@ -25,6 +25,7 @@ ARGUMENTS = {
     "empty": "size, dtype, layout, device",
     "full": "size, value, dtype, layout, device",
 }
+VALUES = {"zeros": "0", "ones": "1"}
 
 
 class Factories(Walk):
@@ -58,8 +59,7 @@ class Factories(Walk):
         dtype: list[Piece] = [span(options["dtype"])] if "dtype" in options else []
         device = self.device(options)
         if new == "full":
-            value: Piece = {"zeros": b"0", "ones": b"1"}.get(name) or span(inner[1])
-            pieces += [b", ", value]
+            pieces += [b", ", VALUES[name].encode() if name in VALUES else span(inner[1])]
             if like:
                 dtype = dtype or [span(like), b".scalar_type()"]
                 device = device or [span(like), b".device()"]
@@ -67,8 +67,9 @@ class Factories(Walk):
             pieces += [b", ", *(dtype or [b"std::nullopt"])]
         if device:
             pieces += [b", std::nullopt, ", *device]
-        shown = table().row(name, "", "mechanical", f"torch::stable::{new}({ARGUMENTS[new]})", row.source)
-        self.apply(shown, node, f"torch::{name}", "factory", [*pieces, b")"])
+        to = f"torch::stable::{new}({ARGUMENTS[new].replace('value', VALUES.get(name, 'value'))})"
+        row = table().row(name, "", "mechanical", to, row.source)
+        self.apply(row, node, f"torch::{name}", "factory", [*pieces, b")"])
         self.need("torch::stable::Device std::nullopt")
         if rest and (rest[0].type != "identifier" or self.text(rest[0]) in self.options):
             for word in options.values():

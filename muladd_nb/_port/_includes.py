@@ -30,11 +30,11 @@ class Includes(Findings):
                 if not self.limited:
                     self.tell(node, name, "name", "Python.h")
             elif node == first and needed:
-                self.tell(node, name, "using", "*", to=", ".join(needed))
+                self.tell(node, name, "header", "*", to=", ".join(needed))
                 end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
                 self.edits.append(Edit(node.start_byte, end, (block,)))
             else:
-                self.tell(node, name, "using", "*")
+                self.tell(node, name, "header", "*")
                 self.remove_line(node)
         if needed and first is None:
             at = self.place()

@@ -9,13 +9,7 @@ from pathlib import Path
 from ._findings import Finding
 from ._table import Row, table
 
-EXTENSIONS = (
-    "CppExtension",
-    "CUDAExtension",
-    "SyclExtension",
-    "cpp_extension.CppExtension",
-    "cpp_extension.CUDAExtension",
-)
+EXTENSIONS = ("CppExtension", "CUDAExtension", "SyclExtension")
 
 
 def read(path: Path, target: str, modules: set[str]) -> list[Finding]:

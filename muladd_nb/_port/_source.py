@@ -38,8 +38,14 @@ class Source:
         self.usings: set[tuple[str, ...]] = set()
         self.using_names: dict[str, tuple[str, ...]] = {}
         self.aliases: dict[str, tuple[str, ...]] = {}
+        self.declared: set[str] = set()
+        self.functions: list[tuple[str, Node]] = []
+        self.fields: list[tuple[str, Node]] = []
+        self._errors: set[int] = set()
         for node in descend(self.root):
-            if node.type in ("preproc_def", "preproc_function_def"):
+            if node.is_error or node.is_missing:
+                self._errors.add(self.line(node.start_byte))
+            elif node.type in ("preproc_def", "preproc_function_def"):
                 self._read_macro(node, masked)
             elif node.type == "preproc_include" and (path_node := node.child_by_field_name("path")):
                 self.includes.append((node, self.text(path_node).strip('<>"')))
@@ -47,6 +53,12 @@ class Source:
                 self._read_using(node)
             elif node.type == "namespace_alias_definition" and (name := node.child_by_field_name("name")):
                 self.aliases[self.text(name)] = tuple(self.text(node.named_children[-1]).replace(" ", "").split("::"))
+            elif node.type in ("function_definition", "declaration", "field_declaration"):
+                self._read_declaration(node)
+            elif node.type in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration"):
+                name = node.child_by_field_name("name")
+                if name is not None and (node.child_by_field_name("body") or node.type == "alias_declaration"):
+                    self.declared.add(self.text(name).split("<")[0])
 
     def _read_macro(self, node: Node, masked: bytes) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -67,6 +79,18 @@ class Source:
         else:
             self.using_names[parts[-1]] = parts
 
+    def _read_declaration(self, node: Node) -> None:
+        for declarator in node.children_by_field_name("declarator"):
+            inner, function = innermost(declarator)
+            if inner is None:
+                continue
+            if function is not None:
+                self.functions.append((self.text(inner), node))
+                if inner.type == "identifier":
+                    self.declared.add(self.text(inner))
+            elif node.type == "field_declaration":
+                self.fields.append((self.text(inner), node))
+
     def text(self, node: Node) -> str:
         """Return what stands at a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
@@ -77,8 +101,7 @@ class Source:
 
     def unparsed(self) -> list[int]:
         """Return the lines at which the grammar gave up."""
-        found = (node for node in descend(self.root) if node.is_error or node.is_missing)
-        return sorted({self.line(node.start_byte) for node in found})
+        return sorted(self._errors)
 
 
 class Project:
@@ -88,30 +111,13 @@ class Project:
         self.sources = sources
         self.functions: dict[str, list[tuple[Source, Node]]] = {}
         self.fields: dict[str, list[tuple[Source, Node]]] = {}
-        self.declared: set[str] = set()
-        self.macros: set[str] = set()
+        self.declared = {name for source in sources for name in source.declared}
+        self.macros = {name for source in sources for name, _, _ in source.macros}
         self._visible: dict[Path, list[Source]] = {}
         for source in sources:
-            self.macros |= {name for name, _, _ in source.macros}
-            for node in descend(source.root):
-                if node.type in ("function_definition", "declaration", "field_declaration"):
-                    self._read_declaration(source, node)
-                elif node.type in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration"):
-                    name = node.child_by_field_name("name")
-                    if name is not None and (node.child_by_field_name("body") or node.type == "alias_declaration"):
-                        self.declared.add(source.text(name).split("<")[0])
-
-    def _read_declaration(self, source: Source, node: Node) -> None:
-        for declarator in node.children_by_field_name("declarator"):
-            inner, function = innermost(declarator)
-            if inner is None:
-                continue
-            name = source.text(inner)
-            if function is not None:
+            for name, node in source.functions:
                 self.functions.setdefault(name, []).append((source, node))
-                if inner.type == "identifier":
-                    self.declared.add(name)
-            elif node.type == "field_declaration":
+            for name, node in source.fields:
                 self.fields.setdefault(name, []).append((source, node))
 
     def visible(self, source: Source) -> list[Source]:

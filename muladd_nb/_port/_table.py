@@ -26,6 +26,7 @@ class Row:
     """What to write instead of one name: ``to`` is code where it is mechanical, and advice where it is not.
 
     In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
+    The row with the name ``*`` is for all other names of its kind.
     """
 
     what: str
