@@ -273,7 +273,12 @@ def test_the_table_has_all_that_this_torch_has():
     more = {name for kind, name in here if name not in (table().aten if kind == "aten" else table().names)}
     assert not more, "run tools/stable_names.py with this torch, too"
     gates = {name: runs for (kind, name), (_, runs) in here.items() if kind != "aten"}
-    assert gates == {name: table().names[name]["runs"] for name in gates}
+    # A newer torch may ask for less: the table has what all of them run on.
+    assert all(_version(runs) <= _version(table().names[name]["runs"]) for name, runs in gates.items())
+
+
+def _version(text):
+    return tuple(map(int, text.split(".")))
 
 
 def test_a_replacement_has_only_names_that_the_stable_abi_has():

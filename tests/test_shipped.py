@@ -153,7 +153,7 @@ def test_those_pass_all_their_tests(project):
         "f(Tensor x, ScalarType t=6) -> Tensor": "the default of t must be None",
         "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
         "f(Tensor x, int lambda) -> Tensor": "is no keyword, got 'lambda'",
-        "f(Tensor __x) -> Tensor": "begins with a letter, or an underscore and one, and is no keyword, got '__x'",
+        "f(Tensor __x) -> Tensor": "an underscore and one, and is no keyword, like 'x', got '__x'",
         "__f(Tensor x) -> Tensor": "got '__f'",
         "f(float c) -> Tensor": "there must be a tensor, or a list of tensors",
         "f(Tensor? x) -> Tensor": "there must be a tensor, or a list of tensors",
