@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import contract, derivative
+from . import contract, derivative, rows
 from ._library import implement, namespace
 from .fast_path import caller
 from .formula import checked_formula
@@ -26,6 +26,9 @@ _INSTEAD = f"give it a partial derivative in {TABLE}"
 def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
     promises = form.promises
+    if form.of_row:
+        rows.register_derivative(form)
+        return
     if form.kind == "updating" and (promises.partials or promises.formula or promises.fused):
         raise ValueError(
             f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave partials, "
