@@ -20,6 +20,7 @@ from .operator import Form
 
 _MODULE = "torch.utils.flop_counter"
 _per_element: dict[Any, int] = {}  # for all overloads of an operator, as torch has it
+_of_row: dict[Any, list[int]] = {}  # the places of tensors that have one value for each row
 
 
 def register(form: Form) -> None:
@@ -29,6 +30,8 @@ def register(form: Form) -> None:
         raise ValueError(
             f"{form.name}: every overload must have the same flops, got {_per_element[packet]} and {flops}"
         )
+    if form.of_row:
+        _of_row[packet] = [place for place, one in zip(form.inputs.values(), form.of_row[1], strict=True) if one]
     if _MODULE in sys.modules:
         _register(sys.modules[_MODULE])
     elif not any(isinstance(finder, _WhenImported) for finder in sys.meta_path):
@@ -40,8 +43,10 @@ def _register(flop_counter: Any) -> None:
         if op in flop_counter.flop_registry:
             continue
 
-        def formula(*args: Any, per_element: int = per_element, **_: Any) -> int:
-            tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
+        def formula(*args: Any, op: Any = op, per_element: int = per_element, **_: Any) -> int:
+            left_out = _of_row.get(op, ())
+            whole = [x for place, x in enumerate(args) if isinstance(x, Tensor) and place not in left_out]
+            tensors = [x.values() if x.is_nested else x for x in whole]
             return per_element * math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
         flop_counter.register_flop_formula(op, get_raw=True)(formula)

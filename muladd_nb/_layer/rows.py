@@ -7,15 +7,13 @@ has one value for each row gets a dimension of one element where the others have
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from ._library import implement
-
-if TYPE_CHECKING:
-    from .operator import Form
+from .operator import Form, complete
 
 
 def _are_of_row(form: Form) -> dict[str, bool]:
@@ -30,7 +28,7 @@ def _from_end(form: Form, args: Sequence[Any]) -> int:
     dims = max(x.dim() for name, x in form.given(args).items() if not of_row[name])
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
-    dim = args[form.integers["dim"]] if form.kinds.get("dim") == "int" else -1
+    dim = complete(form.op, args, {})[form.integers["dim"]] if form.kinds.get("dim") == "int" else -1
     if not -dims <= dim < dims:
         raise RuntimeError(f"{form.name}: dim must be from {-dims} to {dims - 1}, got {dim}")
     return -dim if dim < 0 else dims - dim
@@ -50,14 +48,19 @@ def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
     return shapes
 
 
+def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> int:
+    """Return which dimension of ``shape`` is reduced, to which the tensors are broadcast."""
+    return len(shape) - _from_end(form, args)
+
+
 def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list[Sequence[Any]]:
     """Return the shape of each result, where the tensors are broadcast to ``shape``."""
     assert form.of_row
     if form.by in (("gradients",), ("second",)):
         given = form.given(args)
         return [given[x].shape if x in given else [0] for x in form.reads]
-    at = len(shape) - _from_end(form, args)
-    keeps = form.kinds.get("keepdim") == "bool" and args[form.integers["keepdim"]]
+    at = reduced(form, args, shape)
+    keeps = form.kinds.get("keepdim") == "bool" and complete(form.op, args, {})[form.integers["keepdim"]]
     of_row = [*shape[:at], *([1] if keeps else []), *shape[at + 1 :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
 
@@ -224,6 +227,8 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
         # At least two: the index of the only row of an element of the batch is 0, and not its place in the batch.
         dims = max(x.dim() - (of[name] is not None) for name, x in given.items() if not of_row[name])
         rank = max(dims, 2)
+        args = complete(form.op, args, numbers) if form.kind != "out" else args
+        numbers = numbers if form.kind == "out" else {}
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]
