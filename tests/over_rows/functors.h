@@ -13,8 +13,9 @@ struct Softmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
     const auto most = row.range(x);
-    const C total = row.sum([=](C x) { return elementwise::exp(x - most); }, x);
-    return row.each([=](C x) { return elementwise::exp(x - most) / total; }, x);
+    const auto power = row.keep([=](C x) { return elementwise::exp(x - most); }, x);
+    const C total = row.sum(power);
+    return row.each([=](C power) { return power / total; }, power);
   }
 };
 

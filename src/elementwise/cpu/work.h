@@ -22,6 +22,9 @@ struct OneRow {
   int64_t size, index;
   void* const* data;
   const Number* numbers;
+  // Memory for the k-th row that is kept while this one is computed, of numbers of 8 bytes.
+  void* (*scratch)(void* run, int k);
+  void* run;
 };
 
 // A functor in one dtype.

@@ -35,6 +35,7 @@ struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, Dual<B>>, Elements<T>> || ...);
 
+  static constexpr bool buffers = false;
   Source source;
   const Kept<B>& kept;
   const void* const* grads; // of each result of C
@@ -67,9 +68,9 @@ struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
     return passes::element<B>(of_grads, result, grads[result], j);
   }
 
-  template <class To, class F, class... Place>
-  ELEMENTWISE_INLINE void write(const F& f, Place... place) {
-    if constexpr (kIsDual<To>) this->self_().write_elements(f, place_of_elements(results++), place...);
+  template <class To, class F, class... X>
+  ELEMENTWISE_INLINE void write(const F& f, X... x) {
+    if constexpr (kIsDual<To>) this->self_().write_elements(f, place_of_elements(results++), x...);
   }
   template <class Result>
   ELEMENTWISE_INLINE void finish(const Result& returned) {
@@ -122,22 +123,22 @@ struct ByReduction : Linear<ByReduction<B, Returned>, B, Returned> {
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
     return {passes::element<B>(this->source, place, data, j), B(0)};
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE C sum_terms(const F& f, Place...) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C sum_terms(const F& f, X...) {
     const int p = this->reductions++;
     if (p > q) of_reductions[p] = sum_of<B>(this->source.size, [&](int64_t j) { return f(j).derivative; });
     return {this->kept.value[p], B(p == q ? 1 : 0)};
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE C max_terms(const F& f, Place...) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C max_terms(const F& f, X...) {
     return sum_terms(this->of_maximum(f, this->reductions));
   }
   ELEMENTWISE_INLINE C element(Elements<C>, int64_t) {
     const int p = this->reductions++;
     return {this->kept.value[p], B(p == q ? 1 : 0)};
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE void write_elements(const F& f, int result, Place...) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE void write_elements(const F& f, int result, X...) {
     of_results = of_results + sum_of<B>(this->source.size, [&](int64_t j) {
                    return scaled(f(j).derivative, this->grad(result, j));
                  });
@@ -168,16 +169,16 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
     return {passes::element<B>(this->source, place, data, j), B(place == t ? 1 : 0)};
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE C sum_terms(const F& f, Place... place) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C sum_terms(const F& f, X... x) {
     const int k = this->reductions++;
     const B factor = of_reductions[k];
-    if (kOfRow || ((place == t) || ...)) add([&](int64_t j) { return scaled(f(j).derivative, factor); });
+    if (kOfRow || (reads(x, t) || ...)) add([&](int64_t j) { return scaled(f(j).derivative, factor); });
     return {this->kept.value[k], B(0)};
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE C max_terms(const F& f, Place... place) {
-    return sum_terms(this->of_maximum(f, this->reductions), place...);
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C max_terms(const F& f, X... x) {
+    return sum_terms(this->of_maximum(f, this->reductions), x...);
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t j) {
     const int k = this->reductions++;
@@ -187,9 +188,9 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
     }
     return {this->kept.value[k], B(0)};
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE void write_elements(const F& f, int result, Place... place) {
-    if (kOfRow || ((place == t) || ...)) add([&](int64_t j) { return scaled(f(j).derivative, this->grad(result, j)); });
+  template <class F, class... X>
+  ELEMENTWISE_INLINE void write_elements(const F& f, int result, X... x) {
+    if (kOfRow || (reads(x, t) || ...)) add([&](int64_t j) { return scaled(f(j).derivative, this->grad(result, j)); });
   }
   ELEMENTWISE_INLINE void take_row(const C& value, int result) {
     if constexpr (kOfRow) {

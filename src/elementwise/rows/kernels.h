@@ -24,6 +24,7 @@ struct RowLoop {
   ELEMENTWISE_FLATTEN static void compute(const OneRow& row) {
     const passes::Source source{row.size, row.index, row.data + kResults, nullptr, row.numbers};
     passes::Values<C, Returned> values(source, row.data);
+    values.row = &row;
     values.finish(Bound::template call<C>(values));
   }
   ELEMENTWISE_FLATTEN static bool is_inside(const OneRow& row) {

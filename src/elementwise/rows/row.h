@@ -37,17 +37,22 @@
 // place of the row in the last dimension that is not reduced. For elements that do not satisfy a condition f returns
 // what changes nothing: 0 in a sum.
 //
+// const auto e = row.keep(f, x...) computes a row that is read several times: e stands among the tensors of others. It
+// pays for an exp. In derivatives f is called wherever e is read.
+//
 // The type of the result says what it is: Elements<T> is made by row.each(f, x...) and has the shape of the tensors; C
 // or another number is one for each row, and has the shape without the dimension that is reduced, or with 1 in its
 // place if the schema has a `bool keepdim` that is true. Several are Results<Elements<int8_t>, float>.
 //
 // Sums: each block of 1024 elements is added in lanes, of which there are as many as numbers in 128 bytes; these are
-// added pairwise, and so are the sums of blocks. So the order depends on the length of the row alone: the bits are the
-// same for every instruction set, number of threads and layout. 16-bit types are added in float.
+// added pairwise, and so are the sums of blocks, those of float in double. So the order depends on the length of the
+// row alone: the bits are the same for every instruction set, number of threads and layout. 16-bit types are added in
+// float.
 #pragma once
 
 #include <limits>
 
+#include "../cpu/work.h"
 #include "../math/exponential.h"
 #include "../math/logarithm.h"
 #include "../math/rules.h"
@@ -75,9 +80,27 @@ struct Kept {
 };
 
 // The place of an element in its row.
-struct Columns {
-  static constexpr int place = -1;
+struct Columns {};
+
+// What is made of elements, and made again wherever it is read.
+template <class F, class Reads>
+struct Made {
+  F element;
+  Reads reads;
 };
+
+// Whether a tensor is read.
+template <class T>
+ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
+  return x.place == tensor;
+}
+ELEMENTWISE_INLINE bool reads(Columns, int) {
+  return false;
+}
+template <class F, class Reads>
+ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
+  return x.reads(tensor);
+}
 
 template <class C>
 constexpr bool kIsDual = false;
@@ -101,7 +124,8 @@ template <class C, class Join, class F>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
   constexpr int kLanes = 128 / sizeof(math::primal_t<C>), kPart = kLanes / 4;
   constexpr int64_t kBlock = 1024;
-  C levels[64]; // level d has what 2^d blocks are together, if bit d of `count` is set
+  using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
+  Level levels[64]; // level d has what 2^d blocks are together, if bit d of `count` is set
   int64_t count = 0;
   for (int64_t j = 0; j < n; count++) {
     const int64_t end = n - j < kBlock ? n : j + kBlock;
@@ -122,24 +146,24 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
       }
       for (; j < end; j++, lane++) *lane = join(*lane, f(j));
     }
-    C block = halved<kLanes / 2>(lanes, join);
+    Level block = halved<kLanes / 2>(lanes, join);
     int level = 0;
     for (int64_t bits = count; bits & 1; bits >>= 1) block = join(levels[level++], block);
     levels[level] = block;
   }
-  C all = identity;
+  Level all = identity;
   bool is_first = true;
   for (int level = 0; count >> level; level++)
     if (count >> level & 1) {
       all = is_first ? levels[level] : join(levels[level], all);
       is_first = false;
     }
-  return all;
+  return static_cast<C>(all);
 }
 
 template <class C, class F>
 ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
-  return joined(n, C(0), [](C a, C b) { return a + b; }, f);
+  return joined(n, C(0), [](auto a, auto b) { return a + b; }, f);
 }
 
 // The greatest; a NaN if there is one. Its derivative is the mean of those of all elements that are the greatest.
@@ -156,7 +180,7 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
                     return math::choose(math::primal(x) == value, x.derivative, D(0));
                   }) / D(ties)};
   } else if constexpr (std::is_floating_point_v<C>) {
-    return joined(n, -math::kInfinity<C>, [](C a, C b) { return (b > a) | (b != b) ? b : a; }, f);
+    return joined(n, -math::kInfinity<C>, [](auto a, auto b) { return (b > a) | (b != b) ? b : a; }, f);
   } else {
     return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) { return b > a ? b : a; }, f);
   }
@@ -189,11 +213,11 @@ class Row {
 
   template <class F, class... X>
   ELEMENTWISE_INLINE C sum(const F& f, X... x) {
-    return self().sum_terms(terms(f, x...), x.place...);
+    return self().sum_terms(terms(f, x...), x...);
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE C max(const F& f, X... x) {
-    return self().max_terms(terms(f, x...), x.place...);
+    return self().max_terms(terms(f, x...), x...);
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE C min(const F& f, X... x) {
@@ -223,13 +247,15 @@ class Row {
   ELEMENTWISE_INLINE auto each(const F& f, X... x) {
     using R = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<Self::template makes<R>, R, C>;
-    self().template write<To>([&](int64_t j) { return static_cast<To>(f(self().load(x, j)...)); }, x.place...);
+    self().template write<To>([&](int64_t j) { return static_cast<To>(f(self().load(x, j)...)); }, x...);
     return Elements<To>{};
   }
 
-#define ELEMENTWISE_OF_ONE(reduction)                \
-  ELEMENTWISE_INLINE auto reduction(Elements<C> x) { \
-    return reduction([](C y) { return y; }, x);      \
+#define ELEMENTWISE_OF_ONE(reduction)           \
+  template <class X>                            \
+    requires(!std::is_invocable_v<X, C>)        \
+  ELEMENTWISE_INLINE auto reduction(X x) {      \
+    return reduction([](C y) { return y; }, x); \
   }
   ELEMENTWISE_OF_ONE(sum)
   ELEMENTWISE_OF_ONE(max)
@@ -239,6 +265,20 @@ class Row {
   ELEMENTWISE_OF_ONE(argmax)
   ELEMENTWISE_OF_ONE(argmin)
 #undef ELEMENTWISE_OF_ONE
+
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
+    if constexpr (Self::buffers) {
+      C* const to = self().buffer();
+#pragma GCC ivdep
+      for (int64_t j = 0; j < self().source.size; j++) to[j] = f(self().load(x, j)...);
+      return Elements<C>{to, -1};
+    } else {
+      const auto reads_one = [x...](int tensor) { return (reads(x, tensor) || ...); };
+      const auto one = [this, f, x...](int64_t j) { return C(f(self().load(x, j)...)); };
+      return Made<decltype(one), decltype(reads_one)>{one, reads_one};
+    }
+  }
 
   // The element of a tensor: of C as this pass has it.
   template <class T>
@@ -250,6 +290,10 @@ class Row {
   }
   ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
     return j;
+  }
+  template <class F, class Reads>
+  ELEMENTWISE_INLINE C load(const Made<F, Reads>& x, int64_t j) const {
+    return x.element(j);
   }
 
  private:
@@ -349,10 +393,13 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
 
+  static constexpr bool buffers = !kKeeps && !kIsDual<B>;
+
   Source source;
   void* const* results; // null where there are none to write
+  const cpu::OneRow* row = nullptr; // has memory for rows that are kept
   Kept<B>* kept = nullptr;
-  int reductions = 0, ranges = 0, places = 0, written = 0;
+  int reductions = 0, ranges = 0, places = 0, written = 0, kept_rows = 0;
 
   Values(const Source& source, void* const* results) : source(source), results(results) {}
 
@@ -360,21 +407,24 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     return passes::element<B>(source, place, data, j);
   }
 
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE B sum_terms(const F& f, Place...) {
-    return keep(sum_of<B>(source.size, f));
+  ELEMENTWISE_INLINE B* buffer() {
+    return static_cast<B*>(row->scratch(row->run, kept_rows++));
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE B max_terms(const F& f, Place...) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
+    return noted(sum_of<B>(source.size, f));
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
     const B most = max_of<B>(source.size, f);
     using P = math::primal_t<B>;
     if constexpr (kKeeps)
       kept->ties[reductions] =
           sum_of<P>(source.size, [&](int64_t j) { return P(math::primal(f(j)) == math::primal(most)); });
-    return keep(most);
+    return noted(most);
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
-    return keep(lifted(x.place, x.data, place));
+    return noted(lifted(x.place, x.data, place));
   }
   template <class F>
   ELEMENTWISE_INLINE auto range_of(const F& f) {
@@ -389,8 +439,8 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     return place;
   }
 
-  template <class To, class F, class... Place>
-  ELEMENTWISE_INLINE void write(const F& f, Place...) {
+  template <class To, class F, class... X>
+  ELEMENTWISE_INLINE void write(const F& f, X...) {
     constexpr int slots[] = {parameters::is_of_row<R>..., 0};
     int slot = 0, of_elements = written++;
     for (size_t i = 0; i < sizeof...(R); i++) {
@@ -417,7 +467,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   }
 
  private:
-  ELEMENTWISE_INLINE B keep(B value) {
+  ELEMENTWISE_INLINE B noted(B value) {
     if constexpr (kKeeps) kept->value[reductions++] = value;
     return value;
   }
@@ -455,6 +505,7 @@ template <class B, class... R>
 struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
+  static constexpr bool buffers = false;
   Source source;
   bool is_inside = true;
 
@@ -462,12 +513,12 @@ struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE B sum_terms(const F&, Place...) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
     return 0;
   }
-  template <class F, class... Place>
-  ELEMENTWISE_INLINE B max_terms(const F&, Place...) {
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B max_terms(const F&, X...) {
     return 0;
   }
   ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
@@ -482,8 +533,8 @@ struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   ELEMENTWISE_INLINE int64_t argmax_of(const F&) {
     return 0;
   }
-  template <class To, class F, class... Place>
-  ELEMENTWISE_INLINE void write(const F&, Place...) {}
+  template <class To, class F, class... X>
+  ELEMENTWISE_INLINE void write(const F&, X...) {}
 };
 
 } // namespace passes

@@ -34,7 +34,7 @@ class RowsRun {
     for (; row_ < end_; advance()) {
       for (int k = task_.results; k < task_.operands; k++) data[k] = fetch(k);
       for (int k = 0; k < task_.results; k++) data[k] = is_direct(k) ? memory(k) : buffer_[k].get();
-      computer_.one_row({task_.size, row_ % task_.last, data, task_.numbers});
+      computer_.one_row({task_.size, row_ % task_.last, data, task_.numbers, scratch, this});
       for (int k = 0; k < task_.results; k++)
         if (task_.summed >> k & 1)
           add(k, data[k], sums[k]);
@@ -52,12 +52,18 @@ class RowsRun {
     for (; row_ < end_; advance()) {
       for (int k = task_.results; k < task_.operands; k++)
         if (task_.of_row >> k & 1) data[k] = fetch(k);
-      all &= computer_.is_inside({task_.size, row_ % task_.last, data, task_.numbers});
+      all &= computer_.is_inside({task_.size, row_ % task_.last, data, task_.numbers, nullptr, nullptr});
     }
     return all;
   }
 
  private:
+  static void* scratch(void* run, int k) {
+    auto& rows = static_cast<RowsRun*>(run)->scratch_;
+    while (static_cast<int>(rows.size()) <= k)
+      rows.emplace_back(new std::byte[8 * static_cast<RowsRun*>(run)->task_.size]);
+    return rows[k].get();
+  }
   bool is_16_bits(int k) const {
     return task_.dtypes[k] == kOrdinal<float16> || task_.dtypes[k] == kOrdinal<bfloat16>;
   }
@@ -149,6 +155,7 @@ class RowsRun {
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   std::unique_ptr<std::byte[]> buffer_[kMaxOperands];
   const void* fetched_[kMaxOperands] = {};
+  std::vector<std::unique_ptr<std::byte[]>> scratch_;
 };
 
 // Returns false, and writes nothing, if a place that the functor reads is outside of its row. Results that are summed
@@ -173,7 +180,8 @@ bool launch_rows(const rows::Task& task, const ParallelFor& parallel_for) {
     int64_t zero = 0;
     void* none[kMaxOperands];
     std::fill_n(none, kMaxOperands, &zero);
-    if (!computer.is_inside({0, 0, none, task.numbers}) && !RowsRun(task, computer, mover, 0, task.count).is_inside())
+    if (!computer.is_inside({0, 0, none, task.numbers, nullptr, nullptr}) &&
+        !RowsRun(task, computer, mover, 0, task.count).is_inside())
       return false;
   }
   if (!task.summed) {
