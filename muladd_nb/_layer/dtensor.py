@@ -75,7 +75,8 @@ def _shardings_over_rows(form: Form, args: Sequence[Any]) -> list[_Sharding]:
         inputs: dict[str, Placement | None] = {name: placed(name) for name in shapes}
         if gradients:
             part: Placement = Replicate() if sharded is None else Partial("sum")
-            results = [part if inputs.get(x, part) == Replicate() else inputs[x] for x in form.reads]
+            wanted = [part if inputs.get(x, part) == Replicate() else inputs[x] for x in form.reads]
+            results = [Replicate() if [*own] == [0] else one for own, one in zip(of_results, wanted, strict=True)]
         elif sharded is None:
             results = [Replicate()] * len(of_results)
         else:

@@ -57,12 +57,19 @@ def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list
     """Return the shape of each result, where the tensors are broadcast to ``shape``."""
     assert form.of_row
     if form.by in (("gradients",), ("second",)):
-        given = form.given(args)
+        given = _wanted(form, args)
         return [given[x].shape if x in given else [0] for x in form.reads]
     at = reduced(form, args, shape)
     keeps = form.kinds.get("keepdim") == "bool" and complete(form.op, args, {})[form.integers["keepdim"]]
     of_row = [*shape[:at], *([1] if keeps else []), *shape[at + 1 :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
+
+
+def _wanted(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
+    """Return the tensors whose gradients a call asks for."""
+    needs = args[form.integers["needs__"]] if "needs__" in form.kinds else -1
+    given = form.given(args)
+    return {x: given[x] for i, x in enumerate(form.reads) if x in given and needs >> i & 1}
 
 
 def are_like_tensors(form: Form) -> list[bool]:
@@ -109,8 +116,9 @@ class _Family:
         self.count = len(operator.kinds)
         self.places = [[*operator.kinds].index(x) for x in self.tensors]
 
-    def gradients(self, args: Sequence[Any], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return _tuple(self.family["gradients",].op(*args, *grads))
+    def gradients(self, args: Sequence[Any], grads: Sequence[Tensor], needs: Sequence[bool]) -> tuple[Tensor, ...]:
+        wanted = sum(1 << i for i, place in enumerate(self.places) if needs[place])
+        return _tuple(self.family["gradients",].op(*args, *grads, wanted))
 
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
         return _tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))
@@ -156,7 +164,7 @@ def _of_operator(operator: Form) -> _Rules:
     family, of_c = _Family(operator), operator.of_c
 
     def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
-        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c])))
+        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], needs)))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
         made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
@@ -170,12 +178,18 @@ def _of_gradients(operator: Form) -> _Rules:
     family = _Family(operator)
     n = family.count
 
+    def wanted(args: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
+        return [x if args[-1] >> i & 1 else None for i, x in enumerate(of_each)]
+
     def vjp(needs: Any, args: Sequence[Any], *cotangents: Tensor) -> Any:
-        by_arguments = family.of_arguments(args, family.second(args[:n], args[n:], cotangents, [None] * len(args[n:])))
-        return *by_arguments, *family.tangent(args[:n], cotangents)
+        grads, by = args[n:-1], wanted(args, cotangents)
+        by_arguments = family.of_arguments(args, family.second(args[:n], grads, by, [None] * len(grads)))
+        return *by_arguments, *family.tangent(args[:n], by), None
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
-        made = family.second(args[:n], args[n:], family.of_tensors(tangents), tangents[n:])
+        made = family.second(args[:n], args[n:-1], family.of_tensors(tangents), tangents[n:-1])
+        pairs = zip(wanted(args, made), made, strict=True)
+        made = tuple(y.new_zeros(0) if x is None else x for x, y in pairs)
         return made if len(made) > 1 else made[0]
 
     return vjp, jvp
@@ -187,7 +201,7 @@ def _of_tangent(operator: Form) -> _Rules:
 
     def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
-        return *by_arguments, *family.gradients(args[:n], grads)
+        return *by_arguments, *family.gradients(args[:n], grads, [True] * n)
 
     def jvp(args: Sequence[Any], *tangents: Any) -> NoReturn:
         raise RuntimeError(
@@ -249,9 +263,10 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
             return None, None
         results = _tuple(result)
         if are_gradients:
-            shapes = [(info.batch_size, *_one(given[x].shape, of[x])) if x in given else (0,) for x in form.reads]
+            there = _wanted(form, args)
+            shapes = [(info.batch_size, *_one(there[x].shape, of[x])) if x in there else (0,) for x in form.reads]
             results = tuple(y.reshape(shape) for y, shape in zip(results, shapes, strict=True))
-            out_dims: Any = tuple(0 if x in given else None for x in form.reads)
+            out_dims: Any = tuple(0 if x in there else None for x in form.reads)
         else:
             results = tuple(y.squeeze(1) if rank > dims else y for y in results)
             out_dims = (0,) * len(results)

@@ -1,6 +1,7 @@
 // The operators that a differentiable one over rows has beside it, made of its functor: of f(x, w)
 //
-//   _f_gradients(x, w, grad__0)                  the gradients of x and w, each of the shape of its tensor
+//   _f_gradients(x, w, grad__0, needs__)         the gradients of x and w, each of the shape of its tensor, where a bit
+//                                                of `needs__` is set; others have the shape [0]
 //   _f_tangent(x, w, tangent__0, tangent__1)     the tangent of the result
 //   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   the tangents of the gradients
 //
@@ -112,6 +113,7 @@ constexpr size_t write(char* to, const Signature& of, Role role, int tensors, in
   append_each("grad__", role == Role::tangent ? 0 : results);
   append_each("tangent__", role == Role::gradients ? 0 : tensors);
   append_each("grad_tangent__", role == Role::second ? results : 0);
+  if (role == Role::gradients) append(", int needs__");
   append(")");
   return size;
 }
@@ -174,7 +176,8 @@ struct Of<rows::Derived<Op, role>, kArguments> {
   using Tangents = std::conditional_t<role == rows::Role::gradients, List<>, typename Parts::Tensors>;
   using GradTangents = std::conditional_t<role == rows::Role::second, typename Parts::Results, List<>>;
   using Results = std::conditional_t<role == rows::Role::tangent, typename Parts::Results, typename Parts::Tensors>;
-  using Arguments = Joined<typename Parts::Read::Arguments, Grads, Tangents, GradTangents>;
+  using Needs = std::conditional_t<role == rows::Role::gradients, List<int64_t>, List<>>;
+  using Arguments = Joined<typename Parts::Read::Arguments, Grads, Tangents, GradTangents, Needs>;
 };
 
 } // namespace parameters

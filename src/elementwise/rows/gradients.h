@@ -252,8 +252,8 @@ struct Backward {
       for (int p = q + 1; p < count; p++) of_reductions[q] = of_reductions[q] + scaled(depends[q][p], of_reductions[p]);
   }
   template <bool kOfRow>
-  ELEMENTWISE_INLINE void by_tensor(int t, void* to) const {
-    if (t < 0) return;
+  ELEMENTWISE_INLINE void by_tensor(int t, bool is_wanted, void* to) const {
+    if (t < 0 || !is_wanted) return;
     ByTensor<B, Returned, kOfRow> pass(source, kept, grads, grad_tangents, t, of_reductions, to);
     pass.finish(Bound::template call<Dual<B>>(pass));
     pass.zero();
@@ -261,17 +261,17 @@ struct Backward {
 };
 
 // All gradients of a row. kOfRow says of each tensor that has one whether it is one for each row; places, which of the
-// functor's tensors these are, or -1.
+// functor's tensors these are, or -1; a bit of `wanted`, whether it is asked for.
 template <class Bound, class B, bool... kOfRow, size_t... T>
 ELEMENTWISE_INLINE void gradients(
-    const Source& source, const void* const* grads, const void* const* grad_tangents, const int* places,
+    const Source& source, const void* const* grads, const void* const* grad_tangents, const int* places, int64_t wanted,
     void* const* to, std::integer_sequence<bool, kOfRow...>, std::index_sequence<T...>) {
   Backward<Bound, B> pass(source, grads, grad_tangents);
   pass.find_reductions();
   // Not one copy of the functor for each: what is by a reduction is the same for all elements.
   for (int q = 0; q < pass.count; q++) pass.by_reduction(q);
   pass.solve();
-  (pass.template by_tensor<kOfRow>(places[T], to[T]), ...);
+  (pass.template by_tensor<kOfRow>(places[T], wanted >> T & 1, to[T]), ...);
 }
 
 } // namespace passes

@@ -73,10 +73,12 @@ struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
       passes::Values<Dual<C>, typename Bound::Returned> values(source, row.data);
       values.finish(Bound::template call<Dual<C>>(values));
     } else if constexpr (role == rows::Role::gradients) {
-      passes::gradients<Bound, C>(source, grads, nullptr, places.data(), row.data, OfRow{}, Tensors{});
+      passes::gradients<Bound, C>(
+          source, grads, nullptr, places.data(), row.numbers[Op::Kernel::kNumbers].integer, row.data, OfRow{},
+          Tensors{});
     } else {
       passes::gradients<Bound, Dual<C>>(
-          source, grads, grads + Parts::kResults + Parts::kTensors, places.data(), row.data, OfRow{}, Tensors{});
+          source, grads, grads + Parts::kResults + Parts::kTensors, places.data(), -1, row.data, OfRow{}, Tensors{});
     }
   }
   static constexpr auto is_inside = static_cast<bool (*)(const OneRow&)>(nullptr);

@@ -107,6 +107,12 @@ constexpr bool kIsDual = false;
 template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
 
+#if defined(__GNUC__) && !defined(__clang__) // see cpu/kernels.h
+#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
+#else
+#define ELEMENTWISE_AS_A_LOOP
+#endif
+
 // ---- How numbers are put together, in an order that depends on n alone.
 
 template <int half, class Join, class C>
@@ -136,12 +142,16 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
       for (int k = 0; j < end; j++, k = (k + 1) % kLanes) lanes[k] = join(lanes[k], f(j));
     } else {
       for (; j + kLanes <= end; j += kLanes) {
+        ELEMENTWISE_AS_A_LOOP
         for (int k = 0; k < kLanes; k++) terms[k] = f(j + k);
+        ELEMENTWISE_AS_A_LOOP
         for (int k = 0; k < kLanes; k++) lanes[k] = join(lanes[k], terms[k]);
       }
       C* lane = lanes; // the tail, mostly in vectors as well
       for (; j + kPart <= end; j += kPart, lane += kPart) {
+        ELEMENTWISE_AS_A_LOOP
         for (int k = 0; k < kPart; k++) terms[k] = f(j + k);
+        ELEMENTWISE_AS_A_LOOP
         for (int k = 0; k < kPart; k++) lane[k] = join(lane[k], terms[k]);
       }
       for (; j < end; j++, lane++) *lane = join(*lane, f(j));
@@ -396,7 +406,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   static constexpr bool buffers = !kKeeps && !kIsDual<B>;
 
   Source source;
-  void* const* results; // null where there are none to write
+  void* const* results;             // null where there are none to write
   const cpu::OneRow* row = nullptr; // has memory for rows that are kept
   Kept<B>* kept = nullptr;
   int reductions = 0, ranges = 0, places = 0, written = 0, kept_rows = 0;

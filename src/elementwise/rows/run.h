@@ -36,7 +36,9 @@ class RowsRun {
       for (int k = 0; k < task_.results; k++) data[k] = is_direct(k) ? memory(k) : buffer_[k].get();
       computer_.one_row({task_.size, row_ % task_.last, data, task_.numbers, scratch, this});
       for (int k = 0; k < task_.results; k++)
-        if (task_.summed >> k & 1)
+        if (task_.unwanted >> k & 1)
+          continue;
+        else if (task_.summed >> k & 1)
           add(k, data[k], sums[k]);
         else if (!is_direct(k))
           put(k, data[k]);

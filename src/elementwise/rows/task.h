@@ -10,9 +10,10 @@ struct Task {
   int32_t dtype;
   const Number* numbers;
   int results, operands;
-  uint32_t of_row = 0;  // bit k: the operand has one value for each row
-  uint32_t summed = 0;  // bit k: the result is summed, for it has a stride of 0 where its tensor was broadcast
-  bool is_apart = true; // no result is an input: then a row may be written while it is computed
+  uint32_t of_row = 0;   // bit k: the operand has one value for each row
+  uint32_t summed = 0;   // bit k: the result is summed, for it has a stride of 0 where its tensor was broadcast
+  uint32_t unwanted = 0; // bit k: the result has no memory, and is not written
+  bool is_apart = true;  // no result is an input: then a row may be written while it is computed
 
   int64_t size = 1;           // of a row
   int64_t step[kMaxOperands]; // from one element of it to the next

@@ -140,12 +140,18 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     return -1;
   }
 
+  // Whether a call asks for a gradient.
+  bool is_wanted(int k) const {
+    const Number* const needs = number("needs__", Kind::integer);
+    return operand_of(op_->like[k]) >= 0 && (!needs || needs->integer >> k & 1);
+  }
+
   Shape shape_of(int k, const Operand& whole) const {
     Shape shape{whole.dim, {}};
     std::copy_n(whole.sizes, whole.dim, shape.sizes);
     if (op_->like) {
       const int like = operand_of(op_->like[k]);
-      if (like < 0) return {1, {0}}; // of a tensor that is absent
+      if (!is_wanted(k)) return {1, {0}};
       const Operand own = tensors_[like].operand("");
       shape.dim = own.dim;
       std::copy_n(own.sizes, own.dim, shape.sizes);
@@ -175,19 +181,22 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       const Operand& x = operands_[k];
       int64_t* const of = strides[k];
       if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
+      const bool is_unwanted = k < kResults && op_->like && !is_wanted(k);
+      if (is_unwanted) task.unwanted |= uint32_t{1} << k;
       const bool is_squeezed = k < kResults && is_of_row(k) && x.dim < whole.dim && !op_->like;
       Operand own = x;
-      if (k < kResults && (is_squeezed || (op_->like && is_of_row(k) && x.numel() > 0))) {
+      if (k < kResults && (is_squeezed || (op_->like && is_of_row(k) && !is_unwanted))) {
         unsqueeze(k);
         own = operands_[k];
         operands_[k] = x;
       }
       const int64_t missing = whole.dim - own.dim;
       for (int64_t d = 0; d < whole.dim; d++) {
-        const bool is_repeated = d < missing || own.sizes[d - missing] == 1;
+        const bool is_repeated = is_unwanted || d < missing || own.sizes[d - missing] == 1;
         of[d] = is_repeated ? 0 : own.strides[d - missing];
         const bool is_own = d == reduced && is_of_row(k);
-        if (k < kResults && op_->like && is_repeated && whole.sizes[d] != 1 && !is_own) task.summed |= uint32_t{1} << k;
+        if (k < kResults && op_->like && is_repeated && whole.sizes[d] != 1 && !is_own && !is_unwanted)
+          task.summed |= uint32_t{1} << k;
       }
       task.step[k] = of[reduced];
       task.data[k] = x.data;
