@@ -19,7 +19,7 @@ class RowsRun {
  public:
   RowsRun(const rows::Task& task, const Computer& computer, const RowMover& mover, int64_t begin, int64_t end)
       : task_(task), computer_(computer), mover_(mover), row_(begin), end_(end) {
-    for (int d = task.dims - 1; d >= 0; d--) {
+    for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // where there are no rows, a size is 0
       digit_[d] = begin % task.sizes[d];
       begin /= task.sizes[d];
       for (int k = 0; k < task.operands; k++) offset_[k] += digit_[d] * task.stride[d][k];
