@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,8 +40,8 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
         _check_beside(form.name, first, a, target, x, own)
         if form.of_row:
             wanted = rows.result_shapes(form, args, shape)[[*targets].index(target)]
-            must = f"{form.name}: {target} must have the shape of the result, {list(wanted)}, got {list(x.shape)}"
-            _check_sizes(wanted, x.shape, lambda must=must: must)
+            must = f"{form.name}: {target} must have the shape of the result"
+            _check_sizes(wanted, x.shape, partial(_shape_got, must, wanted, x.shape))
         else:
             _check_shape_of_target(form, args, shape, target, x)
         check_not_self_overlapping(form.name, target, x)
@@ -135,6 +136,10 @@ def _check_shape_of_target(form: Form, args: tuple[Any, ...], shape: Sequence[An
     else:
         must = f"{form.name}: {target} must have the shape that the tensors are broadcast to"
         _check_sizes(shape, x.shape, lambda: f"{must}, {list(shape)}, got {list(x.shape)}")
+
+
+def _shape_got(must: str, expected: Sequence[Any], got: Sequence[Any]) -> str:
+    return f"{must}, {list(expected)}, got {list(got)}"
 
 
 def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable[[], str]) -> None:

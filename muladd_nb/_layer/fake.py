@@ -27,8 +27,8 @@ def register(form: Form) -> None:
             results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
             if form.of_row:
                 shapes = rows.result_shapes(form, args, shape)
-                pairs = zip(results, shapes, rows.are_like_tensors(form), strict=True)
-                results = tuple(y if is_like else y.new_empty(own) for y, own, is_like in pairs)
+                of_each = zip(results, shapes, rows.are_like_tensors(form), strict=True)
+                results = tuple(y if is_like else y.new_empty(own) for y, own, is_like in of_each)
             if form.has_all_gradients:
                 shapes = [args[form.inputs[x]].shape for x in form.by]
                 pairs = zip(results, shapes, strict=True)

@@ -16,7 +16,7 @@ from ._library import implement
 from .operator import Form, complete
 
 
-def _are_of_row(form: Form) -> dict[str, bool]:
+def are_of_row(form: Form) -> dict[str, bool]:
     """Return of each tensor whether it has one value for each row."""
     assert form.of_row
     return dict(zip(form.inputs, form.of_row[1], strict=True))
@@ -24,7 +24,7 @@ def _are_of_row(form: Form) -> dict[str, bool]:
 
 def _from_end(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is reduced, counted from the end: 1 is the last one."""
-    of_row = _are_of_row(form)
+    of_row = are_of_row(form)
     dims = max(x.dim() for name, x in form.given(args).items() if not of_row[name])
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
@@ -36,7 +36,7 @@ def _from_end(form: Form, args: Sequence[Any]) -> int:
 
 def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the shapes of the tensors as they are broadcast."""
-    from_end, of_row = _from_end(form, args), _are_of_row(form)
+    from_end, of_row = _from_end(form, args), are_of_row(form)
     shapes = {}
     for name, x in form.given(args).items():
         shape = list(x.shape)
@@ -226,7 +226,7 @@ def _of_second(operator: Form) -> _Rules:
 
 def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
     """Return the rule of vmap: the batch is one more dimension at the front, of which each element has its rows."""
-    of_row = _are_of_row(form)
+    of_row = are_of_row(form)
     are_gradients = form.by in (("gradients",), ("second",))
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:

@@ -48,6 +48,9 @@
 // added pairwise, and so are the sums of blocks, those of float in double. So the order depends on the length of the
 // row alone: the bits are the same for every instruction set, number of threads and layout. 16-bit types are added in
 // float.
+//
+// What there is not: kernels for CUDA, where a call is an error that says so; several trailing dimensions as one row; a
+// derivative of the third order, or a tangent of a tangent.
 #pragma once
 
 #include <limits>
