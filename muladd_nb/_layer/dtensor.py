@@ -59,7 +59,7 @@ def _shardings_over_rows(form: Form, args: Sequence[Any]) -> list[_Sharding]:
     """Return the same of an operator over rows: never along the dimension that is reduced."""
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
-    reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form)
+    reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
     gradients = form.by in (("gradients",), ("second",))
     of_results = rows.result_shapes(form, args, shape)
     order = private.argument_names(form.op)[: len(args)]

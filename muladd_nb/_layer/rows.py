@@ -16,15 +16,23 @@ from ._library import implement
 from .operator import Form, complete
 
 
-def are_of_row(form: Form) -> dict[str, bool]:
-    """Return of each tensor whether it has one value for each row."""
+def are_of_row(form: Form, args: Sequence[Any]) -> dict[str, bool]:
+    """Return of each tensor whether it is without the dimension that is reduced."""
     assert form.of_row
-    return dict(zip(form.inputs, form.of_row[1], strict=True))
+    kept = _keeps(form, args)  # and then the gradient of a result has it, too
+    return {
+        name: of_row and not (kept and name.startswith(("grad__", "grad_tangent__")))
+        for name, of_row in zip(form.inputs, form.of_row[1], strict=True)
+    }
+
+
+def _keeps(form: Form, args: Sequence[Any]) -> bool:
+    return form.kinds.get("keepdim") == "bool" and complete(form.op, args, {})[form.integers["keepdim"]]
 
 
 def _from_end(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is reduced, counted from the end: 1 is the last one."""
-    of_row = are_of_row(form)
+    of_row = are_of_row(form, args)
     dims = max(x.dim() for name, x in form.given(args).items() if not of_row[name])
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
@@ -36,7 +44,7 @@ def _from_end(form: Form, args: Sequence[Any]) -> int:
 
 def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the shapes of the tensors as they are broadcast."""
-    from_end, of_row = _from_end(form, args), are_of_row(form)
+    from_end, of_row = _from_end(form, args), are_of_row(form, args)
     shapes = {}
     for name, x in form.given(args).items():
         shape = list(x.shape)
@@ -60,7 +68,7 @@ def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list
         given = _wanted(form, args)
         return [given[x].shape if x in given else [0] for x in form.reads]
     at = reduced(form, args, shape)
-    keeps = form.kinds.get("keepdim") == "bool" and complete(form.op, args, {})[form.integers["keepdim"]]
+    keeps = _keeps(form, args)
     of_row = [*shape[:at], *([1] if keeps else []), *shape[at + 1 :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
 
@@ -226,11 +234,10 @@ def _of_second(operator: Form) -> _Rules:
 
 def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
     """Return the rule of vmap: the batch is one more dimension at the front, of which each element has its rows."""
-    of_row = are_of_row(form)
     are_gradients = form.by in (("gradients",), ("second",))
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
-        given = form.given(args)
+        given, of_row = form.given(args), are_of_row(form, args)
         for x, place in written.items():
             if in_dims[place] is None:
                 raise RuntimeError(

@@ -115,8 +115,12 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     if (dim < -dims || dim >= dims)
       contract::fail(caller_, "dim must be from ", -dims, " to ", dims - 1, ", got ", dim);
     from_end_ = dim < 0 ? -dim : dims - dim;
-    for (int k = kResults; k < operands(); k++)
-      if (is_of_row(k)) unsqueeze(k);
+    const Number* const keeps = number("keepdim", Kind::boolean);
+    for (int k = kResults; k < operands(); k++) {
+      const std::string_view name = arguments_[k - kResults]->name;
+      const bool is_grad = name.starts_with("grad__") || name.starts_with("grad_tangent__"); // it is as the result is
+      if (is_of_row(k) && !(is_grad && keeps && keeps->integer)) unsqueeze(k);
+    }
   }
 
   void unsqueeze(int k) {
