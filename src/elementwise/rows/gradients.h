@@ -211,10 +211,10 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
       zero();
       *to += sum_of<P>(this->source.size, [&](int64_t j) { return written(f(j)); });
     } else if (is_written) {
-#pragma GCC ivdep
+      ELEMENTWISE_APART
       for (int64_t j = 0; j < this->source.size; j++) to[j] += written(f(j));
     } else {
-#pragma GCC ivdep
+      ELEMENTWISE_APART
       for (int64_t j = 0; j < this->source.size; j++) to[j] = written(f(j));
       is_written = true;
     }

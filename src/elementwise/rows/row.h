@@ -110,10 +110,14 @@ constexpr bool kIsDual = false;
 template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
 
-#if defined(__GNUC__) && !defined(__clang__) // see cpu/kernels.h
+// Before a loop that is to become vectors: see cpu/kernels.h; and before one whose results are no operands.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#undef ELEMENTWISE_AS_A_LOOP
 #define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
+#define ELEMENTWISE_APART _Pragma("GCC ivdep")
 #else
 #define ELEMENTWISE_AS_A_LOOP
+#define ELEMENTWISE_APART
 #endif
 
 // ---- How numbers are put together, in an order that depends on n alone.
@@ -283,7 +287,7 @@ class Row {
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     if constexpr (Self::buffers) {
       C* const to = self().buffer();
-#pragma GCC ivdep
+      ELEMENTWISE_APART
       for (int64_t j = 0; j < self().source.size; j++) to[j] = f(self().load(x, j)...);
       return Elements<C>{to, -1};
     } else {
@@ -463,11 +467,11 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     if constexpr (!kKeeps) {
       if constexpr (kIsDual<To>) {
         auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
-#pragma GCC ivdep
+        ELEMENTWISE_APART
         for (int64_t j = 0; j < source.size; j++) to[j] = f(j).derivative;
       } else if constexpr (!kIsDual<B>) {
         auto* const to = static_cast<To*>(results[slot]);
-#pragma GCC ivdep
+        ELEMENTWISE_APART
         for (int64_t j = 0; j < source.size; j++) to[j] = f(j);
       }
     }
