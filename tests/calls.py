@@ -32,6 +32,7 @@ class Call:
     function: Callable
 
     def __post_init__(self):
+        _ = self.form.numbers  # now: until Python 3.12 Dynamo cannot trace the first read of a cached_property
         if unknown := {*self.form.kinds.values()} - {"Tensor", *NUMBERS}:
             raise NotImplementedError(f"{self.name}: tests/calls.py has to be told how a call gets {unknown}")
         if self.form.promises.formula is None:
