@@ -206,6 +206,7 @@ def test_a_compiled_write_is_counted(device, backend):
     results = [x * out for out in outs]
     with torch.no_grad():
         torch.compile(write, backend=backend, fullgraph=True)(x.detach(), outs)
+    assert [str(call) for call, out in zip(WRITES, outs, strict=True) if not out._version] == []
     for y in results:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
