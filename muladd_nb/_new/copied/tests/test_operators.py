@@ -247,6 +247,19 @@ def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
             refuses(case, message, case.call, *args[:place], shrunk, *args[place + 1 :], out=out)
 
 
+def test_memory_that_is_not_there_is_refused(case, device):
+    """The zero tensors that autograd hands out have none: a view of one begins at null plus its offset."""
+    args = case.sample(case.dtypes[-1], device)
+    out = case.empty_out(args)
+    for place, x in enumerate(args):
+        if is_tensor(x):
+            size = (x.numel() + 1) * x.element_size()
+            nothing = torch._C._construct_storage_from_data_pointer(0, x.device, size)
+            absent = x.new_empty(0).set_(nothing, 1, x.shape)
+            message = f"{re.escape(case.names[place])} must have memory"
+            refuses(case, message, case.call, *args[:place], absent, *args[place + 1 :], out=out)
+
+
 def test_registrations(case, device):
     """Schema, fake kernel, autograd registration and compilation agree with what the kernel does."""
     for op in case.ops:
