@@ -74,6 +74,28 @@ def executorch(session: nox.Session) -> None:
     session.run("pytest", "-q", *files, *session.posargs)
 
 
+# Tests of calls that are no tests of the fast path itself, and that compile little.
+THROUGH_DISPATCHER = [
+    "autograd",
+    "broadcasting",
+    "contract",
+    "layout",
+    "out",
+    "public",
+    "rounding",
+    "subclasses",
+    "transforms",
+]
+
+
+@nox.session(tags=["quick", "gate"])
+def dispatcher(session: nox.Session) -> None:
+    """Run the tests of calls without the fast path: then nothing outside of torch's stable ABI is used."""
+    session.install(".[test]")
+    files = [f"tests/test_{name}.py" for name in THROUGH_DISPATCHER]
+    session.run("pytest", "-q", *files, *session.posargs, env={"MULADD_NB_FAST_PATH": "0"})
+
+
 @nox.session
 def nightly(session: nox.Session) -> None:
     """Run the tests on torch's nightly build, the next torch; arguments after -- go to pytest."""
