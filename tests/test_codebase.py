@@ -325,6 +325,18 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         assert len(loops) >= 2 * 4 * 2, run.stderr  # operators, dtypes, and loops of each
 
 
+def test_each_function_states_the_error_that_was_measured():
+    with (ROOT / "docs/functions.csv").open(newline="") as file:
+        measured = {(row["function"], row["type"]): float(row["largest error"]) for row in csv.DictReader(file)}
+    headers = "".join(path.read_text() for path in sorted((ROOT / "src/elementwise/math").glob("*.h")))
+    for name in {function for function, _ in measured}:
+        (comment,) = re.findall(rf"((?://.*\n)+)template <class C>\nELEMENTWISE_MATH C {name}\(C", headers)
+        stated = re.search(r"Error: (\S+) \(float\), (\S+) \(double\)", comment.replace("\n//", ""))
+        for dtype, bound in zip(("float", "double"), stated.groups() if stated else (0, 0), strict=True):
+            assert measured[name, dtype] <= float(bound) <= measured[name, dtype] + 0.02, (name, dtype)
+        assert stated or "exactly" in comment, name
+
+
 @pytest.mark.slow  # takes minutes
 def test_the_coefficients_are_made_as_the_headers_have_them():
     names = ["exp float", "sigmoid float", "tanh float", "asin float", "atan float", "tan quarter turns"]

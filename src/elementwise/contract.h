@@ -1,6 +1,6 @@
-// The contract of the operators: what every kernel checks before it reads or writes anything, and the
-// error messages. It knows no runtime: tensors of torch and of ExecuTorch come as an
-// `Operand`. _layer/contract.py says the same for fake and meta tensors.
+// The contract of the operators: the checks that every kernel makes before it reads or writes, and their error
+// messages. They work on an `Operand`, which describes a tensor of torch or of ExecuTorch. _layer/contract.py has the
+// same checks for fake and meta tensors.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ namespace elementwise {
 
 namespace contract {
 
-// What an error message begins with: the operator, without its overload's name, unless it is one that returns `out`.
+// The operator that an error message begins with. Its overload's name is left out, except for an out variant.
 struct Caller {
   const Signature& signature;
   unsigned form;
 };
 
-// STD_TORCH_CHECK would put function, file and line before the message.
+// Raises an error. STD_TORCH_CHECK would put function, file and line before the message.
 template <class... Parts>
 [[noreturn]] void fail(const Caller& op, const Parts&... parts) {
   const std::string name = op.signature.qualified(op.form);
@@ -43,8 +43,8 @@ inline std::string list(const int64_t* values, int64_t n) {
   return text + "]";
 }
 
-// torch's names by ordinal, which serialized models have frozen, and ExecuTorch has taken over. Used in error
-// messages only.
+// torch's names of device types, by ordinal, for error messages. The ordinals cannot change, because serialized models
+// contain them; ExecuTorch has the same.
 inline std::string device_name(const Operand& x) {
   static const char* const names[] = {"cpu",  "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
                                       "fpga", "maia", "xla",    "vulkan", "metal",  "xpu",   "mps",
@@ -54,7 +54,7 @@ inline std::string device_name(const Operand& x) {
   return x.device_index < 0 || type == 0 ? name : name + ":" + std::to_string(x.device_index);
 }
 
-// Likewise.
+// torch's names of dtypes, likewise.
 inline std::string dtype_name(int32_t dtype) {
   // clang-format off
   static const char* const names[] = {
@@ -74,7 +74,7 @@ inline std::string dtype_name(int32_t dtype) {
       device_name(like));
 }
 
-// None, which torch takes for any tensor.
+// The argument was None, which torch's parser accepts wherever a schema says Tensor.
 [[noreturn]] inline void fail_none(const Caller& op, std::string_view name) {
   fail(op, name, " must be a tensor, got None");
 }
@@ -102,7 +102,7 @@ inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const
     fail(op, a.name, " must be ", any_of(dtypes), ", got ", dtype_name(a.dtype));
 }
 
-// What to do about two operands that are not alike; `out` is made like an input, and never the other way round.
+// Raises an error about two operands that do not fit together. The advice is always to change `out` and not the input.
 template <class... Parts>
 [[noreturn]] void fail_unlike(const Caller& op, const Operand& x, const std::string& unlike, const Parts&... cure) {
   if (x.name == "out") fail(op, unlike, "; make out with torch.empty_like");
@@ -120,7 +120,8 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
         x.name, ".to(", a.name, ".device)");
 }
 
-// The checks of a pair, in the order of the contract: device, dtype, shape. x may be of a dtype of its own.
+// The checks of a pair, in the order of the contract: device, dtype, shape. `own` is the dtype that x must have, or
+// kOfC if it must have that of a.
 inline void check_device_and_dtype(const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC) {
   check_same_device(op, a, x);
   if (own == kOfC && x.dtype != a.dtype)
@@ -137,7 +138,7 @@ inline void check_same_shape(const Caller& op, const Operand& a, const Operand& 
         "nothing is broadcast, use ", x.name, ".expand_as(", a.name, ") or ", a.name, ".expand_as(", x.name, ")");
 }
 
-// A number that comes as a tensor lives on the CPU, so that reading it waits for no device.
+// A number that is passed as a tensor must be on the CPU, so that reading it does not wait for a device.
 inline void check_number(const Caller& op, const Operand& c) {
   const std::string name = op.signature.qualified(op.form);
   if (c.dim != 0 || dtype_name(c.dtype) != "float64" || device_name(c) != "cpu")
@@ -169,10 +170,10 @@ inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std:
   for (const Operand& x : inputs) check_in_storage(op, x);
 }
 
-// The inputs of a call as they are read: all of the shape of the result.
+// The checked inputs of a call, expanded to the shape of the result.
 class Inputs {
  public:
-  // All that is asked of them. Where their shapes differ, what is broadcast is given strides of 0.
+  // Makes all checks. If shapes differ, it expands `inputs` to one shape: broadcast dimensions get strides of 0.
   Inputs(const Caller& op, const Description& of, std::span<Operand> inputs) {
     const Operand& a = inputs[of.first];
     check_dtype(op, of.dtypes, a);
@@ -189,9 +190,9 @@ class Inputs {
   Inputs(const Inputs&) = delete; // the operands point into it
 
   bool are_broadcast = false;
-  size_t first_of_shape = 0; // the first that had this shape before, or the number of inputs
+  size_t first_of_shape = 0; // the first input that had this shape before, or the number of inputs
 
-  // The checks of what is written to against the first input of C.
+  // Checks a tensor that is written to against the first input of type C.
   void check_out(const Caller& op, const Operand& a, const Operand& out, int32_t own) const {
     check_device_and_dtype(op, a, out, own);
     if (are_broadcast && !same_shape(a, out))
@@ -202,7 +203,8 @@ class Inputs {
   }
 
  private:
-  // Shapes are aligned at their last dimension, and what has one element there is repeated.
+  // Finds the shape that the inputs are broadcast to. Shapes are aligned at the last dimension; dimensions of size 1
+  // are repeated.
   void broadcast_shape(const Caller& op, std::span<const Operand> inputs) {
     dim_ = 0;
     for (const Operand& x : inputs) dim_ = std::max(dim_, x.dim);
@@ -235,7 +237,7 @@ class Inputs {
       std::fill_n(strides_[k], missing, 0);
       for (int64_t d = 0; d < x.dim; d++) strides_[k][missing + d] = x.sizes[d] == 1 ? 0 : x.strides[d];
       if (missing == 0 && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
-        first_of_shape = k; // its own strides are those that a result is made with
+        first_of_shape = k; // a result is made with its strides
       } else {
         x.dim = dim_;
         x.sizes = sizes_;
@@ -244,7 +246,7 @@ class Inputs {
     }
   }
 
-  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // of what is broadcast
+  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // of the expanded inputs
 };
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
@@ -254,7 +256,7 @@ inline void check_not_self_overlapping(const Caller& op, const Operand& out) {
         list(out.strides, out.dim));
 }
 
-// Have two operands a byte in common? Of different shapes the whole extents are compared.
+// Whether two operands have a byte in common. If their shapes differ, only the ranges of their addresses are compared.
 inline bool share_memory(const Operand& x, const Operand& y) {
   const int64_t x_extent = x.extent(), y_extent = y.extent(), x_bytes = x.element_bytes, y_bytes = y.element_bytes;
   const int64_t distance = static_cast<const char*>(y.data) - static_cast<const char*>(x.data);
@@ -264,12 +266,12 @@ inline bool share_memory(const Operand& x, const Operand& y) {
   return distance % y_bytes != 0 || overlaps(x.dim, x.sizes, x.strides, 1, y.strides, 1, distance / y_bytes);
 }
 
-// What else a kernel reads or writes must have no byte in common with what it writes to.
+// A tensor that is written to must share no memory with another tensor of the call.
 inline void check_apart(const Caller& op, const Operand& out, const Operand& x) {
   if (share_memory(out, x)) fail(op, out.name, " is written to and must share no memory with ", x.name);
 }
 
-// `out` may be an input itself; any other common element would be read after it was written.
+// `out` may be exactly an input. Any other shared element might be read after it was written.
 inline void check_apart_or_same(const Caller& op, const Operand& out, const Operand& x) {
   bool same = out.data == x.data && out.dtype == x.dtype;
   for (int64_t d = 0; d < out.dim; d++) same &= out.sizes[d] == 1 || out.strides[d] == x.strides[d];

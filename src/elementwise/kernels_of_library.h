@@ -1,4 +1,4 @@
-// The kernels of this copy of the library, for calls that go past the dispatcher.
+// The list of the kernels in this copy of the library, for calls that go past the dispatcher.
 #pragma once
 
 #include <torch/csrc/stable/stableivalue_conversions.h>
@@ -14,13 +14,13 @@ struct KernelOfLibrary {
   const Signature& signature;
   unsigned form;
   int results;
-  int32_t device_type; // of torch
+  int32_t device_type; // torch's ordinal
   bool broadcasts;
-  // Replaces the arguments on the stack by the results. Both are the caller's own.
+  // Replaces the arguments on the stack by the results. The caller owns both.
   void (*call)(StableIValue* stack);
 };
 
-// Filled as the library is opened.
+// Static initializers fill it when the library is opened.
 inline std::vector<KernelOfLibrary>& kernels_of_library() {
   static std::vector<KernelOfLibrary> all;
   return all;

@@ -1,5 +1,5 @@
-// An argument of an operator: its name in the schema and its metadata, read once from torch's tensor or
-// ExecuTorch's. Sizes and strides count elements and are borrowed.
+// A tensor argument of an operator: its name in the schema, and its metadata, read once from torch's or ExecuTorch's
+// tensor. Sizes and strides count elements; the tensor owns them.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Operand {
   int64_t dim = 0;
   const int64_t* sizes = nullptr;
   const int64_t* strides = nullptr;
-  int32_t dtype = 0; // of torch, by ordinal, as the device's type is
+  int32_t dtype = 0; // torch's ordinal, as for device_type
   int64_t element_bytes = 0;
   int32_t device_type = 0;
   int32_t device_index = 0;

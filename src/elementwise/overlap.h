@@ -1,10 +1,10 @@
-// Do two strided tensors share an element? Does one hold the same element twice? Decided exactly,
-// because an address range is not enough: x[::2] and x[1::2] interleave and share nothing.
+// Decides whether two strided tensors share an element, and whether one tensor has the same element at two indices.
+// Comparing address ranges is not enough: x[::2] and x[1::2] interleave and share nothing.
 //
-// Both questions ask whether sum(stride[i] * k[i]) == target has a solution with 0 <= k[i] < size[i].
-// The search takes the largest stride first, so that for the strides of ordinary views only a few values of
-// each k can still reach the target. NumPy's `np.shares_memory` answers the same question
-// the same way (numpy/_core/src/common/mem_overlap.c).
+// Both questions ask whether sum(stride[i] * k[i]) == target has a solution with 0 <= k[i] < size[i]. The search begins
+// with the largest stride, so that for ordinary views only a few values of each k can still reach the target. If it
+// takes too long, the answer is yes. NumPy's `np.shares_memory` uses the same method
+// (numpy/_core/src/common/mem_overlap.c).
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace elementwise {
 
-// The steps of one question, a millisecond at most.
+// The most steps of one search: about a millisecond.
 constexpr int64_t kOverlapBudget = 100'000;
 
 class StrideSum {
@@ -22,7 +22,7 @@ class StrideSum {
   void add(int64_t stride, int64_t size) {
     if (size <= 1 || stride == 0) return;
     reach_.clear();
-    // Terms of one stride are one term. Without this every split of their sum would be tried.
+    // Terms with the same stride are merged, or the search would try every way to split their sum.
     for (Term& term : terms_) {
       if (term.stride == stride) {
         term.most += size - 1;
@@ -32,7 +32,7 @@ class StrideSum {
     terms_.push_back({stride, size - 1});
   }
 
-  // Can the sum be `target`? Takes its steps off the budget, and where that is spent says "yes": the caller refuses.
+  // Whether the sum can be `target`. Each step reduces the budget; when it is used up, the answer is yes.
   bool reaches(int64_t target, int64_t& budget) {
     if (reach_.empty()) prepare();
     return search(0, target, budget);
@@ -61,17 +61,17 @@ class StrideSum {
     const auto [stride, most] = terms_[i];
     for (int64_t k = std::min(most, target / stride); k >= 0; k--) {
       if (--budget < 0) return true;
-      if (target - stride * k > reach_[i + 1]) return false; // and more so for every smaller k
+      if (target - stride * k > reach_[i + 1]) return false; // a smaller k would leave even more
       if (search(i + 1, target - stride * k, budget)) return true;
     }
     return false;
   }
 
   std::vector<Term> terms_;
-  std::vector<int64_t> reach_, gcd_; // of the terms from i on
+  std::vector<int64_t> reach_, gcd_; // the largest sum, and the gcd of the strides, of the terms from i on
 };
 
-// Does a tensor of these sizes and strides hold one element at two indices?
+// Whether a tensor with these sizes and strides has the same element at two indices.
 inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* strides) {
   struct Dim {
     int64_t stride, size;
@@ -82,14 +82,14 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
     if (sizes[d] > 1) dims.push_back({strides[d], sizes[d]});
   }
   std::sort(dims.begin(), dims.end(), [](auto& x, auto& y) { return x.stride < y.stride; });
-  int64_t extent = 1; // of the dimensions so far
+  int64_t extent = 1; // of the tensor made of the dimensions so far
   int64_t budget = kOverlapBudget;
   for (size_t i = 0; i < dims.size(); i++) {
     const auto [stride, size] = dims[i];
     if (stride == 0) return true;
     if (stride < extent) {
-      // A step of `step` in this dimension is undone by the inner ones if their index differences,
-      // each from -(size - 1) to size - 1, can sum to it.
+      // Two indices that differ by `step` here are the same element if the inner dimensions can make up for it: with
+      // index differences from -(size - 1) to size - 1 each.
       StrideSum inner;
       int64_t middle = 0;
       for (size_t j = 0; j < i; j++) {
@@ -104,12 +104,12 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
   return false;
 }
 
-// Do two tensors of the same shape, `distance` units from x's first to y's first, share one? Strides count elements, of
-// so many units each.
+// Whether two tensors x and y of the same shape share a unit, such as a byte. Their first elements are `distance` units
+// apart. Strides count elements, which have x_units and y_units.
 inline bool overlaps(
     int64_t dim, const int64_t* sizes, const int64_t* x_strides, int64_t x_units, const int64_t* y_strides,
     int64_t y_units, int64_t distance) {
-  // x + sum(xs * i) == y + sum(ys * j); with j counted from its far end both sums are added.
+  // We look for indices i, j with x + sum(xs * i) == y + sum(ys * j). Counting j from its last index makes it one sum.
   StrideSum sum;
   sum.add(1, x_units);
   sum.add(1, y_units);

@@ -5,8 +5,8 @@
 #include "settings.h"
 #include "system.h"
 
-// The build of the copy that has registered the operators; null in every other copy. It is the one symbol that
-// copies can find in each other.
+// In the copy that registers the operators, this points to the name of its build; in every other copy it is null. It is
+// the only exported symbol by which copies find each other.
 #define REGISTERED_OF(library) library##_registered
 #define REGISTERED(library) REGISTERED_OF(library)
 extern "C" __attribute__((visibility("default"))) const char* REGISTERED(ELEMENTWISE_LIBRARY);
@@ -17,14 +17,15 @@ namespace {
 
 constexpr char kBuild[] = ELEMENTWISE_BUILD;
 
-// The path of the copy that a string is part of.
+// The path of the copy that contains the string `build`.
 const char* file_of(const char* build) {
   Dl_info object{};
   dladdr(build, &object);
   return object.dli_fname;
 }
 
-// Every object is looked into: Python opens modules with RTLD_LOCAL, which hides them from RTLD_DEFAULT.
+// Looks into every library of the process, because Python opens modules with RTLD_LOCAL, which hides them from
+// RTLD_DEFAULT.
 const char* find_other_build() {
   const char* found = nullptr;
   system::for_each_object([&found](const char* path) {
@@ -42,7 +43,7 @@ const char* other_build() {
   static const char* const build = [] {
     const char* const found = find_other_build();
     if (!found) REGISTERED(ELEMENTWISE_LIBRARY) = kBuild;
-    // Never unloaded: torch keeps what refers to the kernels.
+    // This copy is never unloaded, because torch keeps references to its kernels.
     system::opened(file_of(kBuild), RTLD_NODELETE);
     return found;
   }();

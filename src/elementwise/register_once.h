@@ -1,6 +1,6 @@
-// Which copy registers. The Python module and the library without Python hold the same operators, and one process can
-// come to open both, or two installations: the first one registers, the others leave it at that. The
-// dispatcher is not asked, because the stable ABI logs an error wherever an operator is missing.
+// Decides which copy of the library registers the operators. The Python module and the library without Python contain
+// the same operators, and a process may open both, or two installations. Only the copy that is opened first registers.
+// We do not ask the dispatcher, because the stable ABI logs an error if an operator is missing.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace elementwise {
 // Whether another copy had registered the operators when this one was opened.
 bool registered_before();
 
-// An error message that names both, if that copy is another build than this one; else empty.
+// An error message that names both copies, if the first one is another build than this one; else an empty string.
 std::string conflict();
 
 } // namespace elementwise

@@ -1,4 +1,4 @@
-// The library by its name, which the build passes, and the environment variables that begin with it.
+// The library's name, which the build passes, and its environment variables, which begin with that name.
 #pragma once
 
 #include <cctype>
@@ -14,19 +14,19 @@ namespace elementwise {
 
 constexpr char kLibrary[] = ELEMENTWISE_STRING(ELEMENTWISE_LIBRARY);
 
-// "MY_OPS_SIMD" for "SIMD", where the library is my_ops.
+// The name of an environment variable: "MY_OPS_SIMD" for "SIMD" in the library my_ops.
 inline std::string setting_name(const char* setting) {
   std::string name(kLibrary);
   for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
   return name + "_" + setting;
 }
 
-// Its value, or null.
+// The value of an environment variable, or null.
 inline const char* setting(const char* name) {
   return std::getenv(setting_name(name).c_str());
 }
 
-// Whether one that is 1, 0 or not set leaves something on. Anything else is a std::runtime_error.
+// Whether an environment variable is not 0. It must be 0, 1, empty or not set; another value is a std::runtime_error.
 inline bool is_on(const char* name) {
   const char* const value = setting(name);
   const std::string_view given = value ? value : "";

@@ -1,6 +1,11 @@
-// Strided iteration, shared by CPU and CUDA: which elements of the output and the inputs belong together, in the
-// order of the output's memory and in as few dimensions as possible. No input is copied as a whole; the CPU kernels
-// pack a few hundred elements at a time.
+// The plan of a call, shared by CPU and CUDA: a nest of loops, with the stride of each operand in each loop. The loops
+// go in the order of the output's memory, and there are as few as possible. No input is copied as a whole; the CPU
+// kernels pack at most a few thousand elements at a time.
+//
+// Example: out and x are contiguous 2 x 3 x 4 tensors, and y is broadcast from 4 elements. In out and x the dimensions
+// of sizes 2 and 3 continue each other, and in y both have the stride 0, so the plan has two dimensions:
+//
+//   d = 0: size 4, strides {1, 1, 1};  d = 1: size 6, strides {4, 4, 0}
 #pragma once
 
 #include <cstdint>
@@ -9,8 +14,8 @@
 
 namespace elementwise {
 
-// Dimensions of size one are dropped, and every other one at least doubles the memory of `out`, so a
-// tensor that exists has fewer than 64 of them.
+// Dimensions of size 1 are dropped, and each other dimension at least doubles the number of elements, so a tensor that
+// fits into memory has fewer than 64.
 constexpr int kMaxDims = 64;
 
 // Dimension 0 is the innermost, operand 0 the output. Sizes and strides count elements.
@@ -26,7 +31,7 @@ struct Plan {
     return n;
   }
 
-  // Every operand's elements lie side by side, in the same order.
+  // Whether the elements of every operand are adjacent, in the same order.
   bool contiguous() const {
     bool adjacent = dims < 2;
     for (int k = 0; k < operands && dims == 1; k++) adjacent &= stride[0][k] == 1;
@@ -34,7 +39,7 @@ struct Plan {
   }
 };
 
-// In the order of the memory of another operand, if the output is summed.
+// `by` is the operand whose memory decides the order of the loops: another one than the output, if that is summed.
 inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int64_t* const* strides, int by = 0) {
   Plan plan;
   plan.operands = operands;
@@ -50,7 +55,7 @@ inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int
       set(at, plan.size[at - 1], [&](int k) { return plan.stride[at - 1][k]; });
     set(at, sizes[d], [&](int k) { return strides[k][d]; });
   }
-  // Two neighbours are one dimension where the outer one continues the inner one in all operands.
+  // Two neighbouring dimensions are merged if the outer one continues the inner one in all operands.
   int last = 0;
   for (int d = 1; d < plan.dims; d++) {
     bool continues = true;

@@ -1,5 +1,5 @@
-// What differs between Linux and macOS. No other file asks which system it is compiled for; cpu/meson.build begins with
-// what differs in a build, and _layer/system.py has what differs in Python.
+// The functions that differ between Linux and macOS. Other C++ files do not ask for which system they are compiled.
+// cpu/meson.build begins with the differences in a build, and _layer/system.py has those in Python.
 #pragma once
 
 #include <dlfcn.h>
@@ -38,10 +38,10 @@ void for_each_object(const Body& body) {
 #endif
 }
 
-// The size in bytes of the last-level cache that one core uses, or 0 if the system does not tell it.
+// The size in bytes of the last-level cache that one core can use, or 0 if the system does not tell.
 inline int64_t last_level_cache() {
 #if defined(__APPLE__)
-  // Apple's processors have no third level that a program could ask for; the second is shared by the fast cores.
+  // Apple's processors do not report a third level. The fast cores share the second.
   for (const char* name : {"hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize"}) {
     int64_t bytes = 0;
     size_t size = sizeof(bytes);
@@ -49,8 +49,8 @@ inline int64_t last_level_cache() {
   }
   return 0;
 #else
-  // sysconf alone is a trap: on AMD it adds up the caches of all core complexes (384 MiB where one core
-  // sees 32), and on aarch64 it answers 0. The kernel's own table says what one core sees.
+  // sysconf alone is a trap: on AMD it adds up the caches of all core complexes (384 MiB if one core can use 32), and
+  // on aarch64 it returns 0. The Linux kernel's own table has the size that one core can use.
   for (const char* level : {"3", "2"}) {
     std::ifstream file(std::string("/sys/devices/system/cpu/cpu0/cache/index") + level + "/size");
     int64_t kib = 0;
@@ -62,7 +62,7 @@ inline int64_t last_level_cache() {
 #endif
 }
 
-// Asks for huge pages under whole pages of new memory. It is a hint: failure changes nothing. macOS has no such hint.
+// Asks for huge pages for whole pages of new memory. It is a hint, so a failure is ignored. macOS has no such hint.
 inline void hint_huge_pages([[maybe_unused]] void* pages, [[maybe_unused]] size_t bytes) {
 #if !defined(__APPLE__)
   madvise(pages, bytes, MADV_HUGEPAGE);
@@ -78,7 +78,7 @@ struct Close {
 };
 using Handle = std::unique_ptr<void, Close>;
 
-// Null if this process has not opened it.
+// A handle to a library that this process has opened already, or null.
 inline Handle opened(const char* path, int flags = 0) {
   return Handle(dlopen(path, RTLD_LAZY | RTLD_NOLOAD | flags));
 }

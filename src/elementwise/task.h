@@ -1,4 +1,4 @@
-// What a kernel is given to do, on whichever backend.
+// What a kernel computes in one call, on either backend.
 #pragma once
 
 #include "strided.h"
@@ -6,11 +6,11 @@
 namespace elementwise {
 
 struct Task {
-  size_t index; // of the kernel, among those of all operators
+  size_t index; // which kernel, in the list of all operators
   int32_t dtype;
-  const Number* numbers; // the arguments that are no tensors
+  const Number* numbers; // the arguments that are not tensors
   const Plan& plan;
-  void* const* data; // of the results, then of the inputs
+  void* const* data; // the addresses of the results, then of the inputs
 };
 
 } // namespace elementwise

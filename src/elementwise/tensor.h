@@ -1,5 +1,5 @@
-// Tensor handles, borrowed (Tensor) and owned. torch::stable::Tensor also holds a shared_ptr; a call on few elements is
-// about a tenth faster without it.
+// Handles of torch's tensors: Tensor borrows one, and OwnTensor owns one. torch::stable::Tensor also holds a
+// shared_ptr; a call on few elements is about a tenth faster without it.
 #pragma once
 
 #include <torch/csrc/stable/stableivalue_conversions.h>
@@ -11,10 +11,10 @@
 
 namespace elementwise {
 
-// Counts a write in less time, or returns false. Python sets it, where it knows how (python/ask_torch.h).
+// A faster way to count a write, if python/ask_torch.h found one, else null. It returns false if it did not count.
 inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
 
-// A tensor that someone else owns, and what is asked of it.
+// A tensor that someone else owns.
 class Tensor {
  public:
   Tensor() = default;
@@ -56,13 +56,14 @@ class Tensor {
     return data;
   }
 
-  // Counts a write, so that a later backward through the saved, overwritten tensor raises. The stable ABI has
-  // no name for it, but every ATen operator that writes does it, and a copy onto itself does nothing else.
-  // False if the tensor may not be written: it was made in inference mode, and this is outside.
+  // Increments the version counter, so that a backward pass raises if it saved this tensor and it was overwritten
+  // since. The stable ABI has no function for that. But ATen operators that write do it, and copying a tensor onto
+  // itself has no other effect. Returns false if the tensor was made in inference mode and may not be written outside
+  // of it.
   bool bump_version() const {
     if (bumps_version && bumps_version(handle_)) return true;
     const bool grad_mode = aoti_torch_grad_mode_is_enabled();
-    aoti_torch_grad_mode_set_enabled(false); // a leaf that requires grad may be written, as by any raw operator
+    aoti_torch_grad_mode_set_enabled(false); // raw operators may write to a leaf that requires grad
     const AOTITorchError error = aoti_torch_copy_(handle_, handle_, 0);
     aoti_torch_grad_mode_set_enabled(grad_mode);
     return error == TORCH_SUCCESS;
@@ -78,10 +79,10 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
-// A tensor that is owned here.
+// A tensor that this object owns.
 class OwnTensor : public Tensor {
  public:
-  using Tensor::Tensor; // takes the reference that the caller holds
+  using Tensor::Tensor; // takes over the caller's reference
   OwnTensor(OwnTensor&& other) noexcept : Tensor(std::exchange(other.handle_, nullptr)) {}
   OwnTensor& operator=(OwnTensor&& other) noexcept {
     std::swap(handle_, other.handle_);
@@ -91,13 +92,13 @@ class OwnTensor : public Tensor {
     if (handle_) aoti_torch_delete_tensor_object(handle_);
   }
 
-  // Hands the reference back, as the result of an operator.
+  // Passes the reference on, as the result of an operator.
   StableIValue release() {
     return torch::stable::detail::from(std::exchange(handle_, nullptr));
   }
 };
 
-// A tensor that may be absent.
+// The tensor of a `Tensor?` argument; its handle is null if it is absent.
 inline Tensor optional_tensor(StableIValue value) {
   const auto* const of_value = torch::stable::detail::to<StableIValue*>(value);
   if (!of_value) return {};

@@ -39,9 +39,10 @@
   /* error.h */ \
   FUNCTION(erf,      1, 1,   1.5, -6, 6) \
   FUNCTION(erfc,     1, 1,   1.5, -6, 28) \
-  /* roots.h */ \
+  /* basic.h */ \
   FUNCTION(sqrt,     1, 0.5, 0.5, 0, 16) \
   FUNCTION(rsqrt,    1, 1,   1.5, 0, 16) \
+  /* roots.h */ \
   FUNCTION(cbrt,     1, 1,   1.5, -16, 16) \
   FUNCTION(hypot,    2, 1,   1.5, -16, 16) \
   /* basic.h */ \

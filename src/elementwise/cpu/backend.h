@@ -1,4 +1,4 @@
-// The CPU backend: torch's threads, and what to do about large memory.
+// The CPU backend for torch: it runs a task on torch's threads.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>
@@ -20,8 +20,8 @@ struct Backend {
     cpu::launch(task, parallel_for);
   }
 
-  // Of the results in `summed`, elements with strides of 0 are added up. allocate(bytes) returns memory for the time of
-  // the call.
+  // The same for a task with results to sum: if bit k of `summed` is set, elements of result k that have the same place
+  // in memory are added up. allocate(bytes) returns memory that lives as long as the call.
   template <class Allocate>
   static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const Allocate& allocate) {
     Sums sums(task, summed);

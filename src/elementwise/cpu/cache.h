@@ -7,8 +7,8 @@ namespace elementwise::cpu {
 
 inline int64_t last_level_cache() {
   static const int64_t bytes = [] {
-    const int64_t told = system::last_level_cache();
-    return told ? told : int64_t{32} << 20;
+    const int64_t reported = system::last_level_cache();
+    return reported ? reported : int64_t{32} << 20;
   }();
   return bytes;
 }

@@ -1,5 +1,6 @@
-// What is stored, and what is computed with: 16-bit types become float and back, with the instructions of the set that
-// is compiled for. They are rounded to nearest even; a NaN stays a (quiet) NaN.
+// Conversions between the types that are stored and the types that are computed with: `widen` makes a float of a 16-bit
+// element, and `narrow` makes a 16-bit element of a float. They use the instructions of the instruction set. `narrow`
+// rounds to nearest even; a NaN stays a (quiet) NaN.
 #pragma once
 
 #include <cmath>
@@ -26,6 +27,7 @@ To bits_as(From from) {
   return to;
 }
 
+// Tells `narrow` the type of its result.
 template <class T>
 struct To {};
 
@@ -33,7 +35,7 @@ inline float widen(bfloat16 x) {
   return bits_as<float>(uint32_t{x.bits} << 16);
 }
 
-// The upper half is the bfloat16.
+// The bfloat16 is in the upper half of the result.
 inline uint32_t rounded_to_bfloat16(float x) {
   const uint32_t bits = bits_as<uint32_t>(x);
   return std::isnan(x) ? bits | 0x400000 : bits + (0x7fff + (bits >> 16 & 1));
@@ -55,19 +57,19 @@ inline float16 narrow(float x, To<float16>) {
 
 #else
 
-// `yes` where the condition holds, else `no`.
+// `condition ? yes : no`, without a branch.
 inline uint32_t choose(bool condition, uint32_t yes, uint32_t no) {
   const uint32_t mask = -uint32_t{condition};
   return (yes & mask) | (no & ~mask);
 }
 
-// Without a branch, so that GCC makes vectors of a loop over them. No float operation here sees or makes a subnormal
-// that matters, so that a thread that flushes them to zero gets the same bits as F16C gives.
+// float16 without F16C. There is no branch, so that GCC vectorises loops that call these. Results have the bits that
+// F16C gives, even on a thread that flushes subnormals to zero, because no operation here depends on a subnormal.
 inline float widen_by_bits(float16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const int32_t magnitude = x.bits & 0x7fff;
-  constexpr uint32_t kBias = 112u << 23;                       // how much greater it is
-  const uint32_t normal = (uint32_t(magnitude) << 13) + kBias; // an infinity's and a NaN's exponent is twice as far off
+  constexpr uint32_t kBias = 112u << 23;                       // the difference of the exponents' biases
+  const uint32_t normal = (uint32_t(magnitude) << 13) + kBias; // infinity and NaN need kBias once more
   const uint32_t number = (normal + choose(magnitude >= 0x7c00, kBias, 0)) | choose(magnitude > 0x7c00, 0x400000, 0);
   // A subnormal is a multiple of 2^-24, which is a normal float.
   return bits_as<float>(
@@ -80,12 +82,12 @@ inline float16 narrow_by_bits(float x) {
   const uint32_t magnitude = bits & 0x7fffffff;
   const auto ordered = static_cast<int32_t>(magnitude);
   const uint32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
-  // 2^-14 and more: rounding may carry into infinity.
+  // From 2^-14 on. Rounding may carry into infinity.
   const uint32_t normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-  // Less is subnormal: adding 0.5 leaves the multiple of 2^-24, rounded, in the low bits.
+  // Below it the result is subnormal, a multiple of 2^-24. Adding 0.5 leaves that multiple, rounded, in the low bits.
   const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000;
   uint32_t half = choose(ordered >= 0x38800000, normal, subnormal);
-  half = choose(ordered >= 0x47800000, 0x7c00, half); // 2^16 and more
+  half = choose(ordered >= 0x47800000, 0x7c00, half); // from 2^16 on
   half = choose(ordered > 0x7f800000, nan, half);
   return {static_cast<uint16_t>(sign | half)};
 }
@@ -97,14 +99,14 @@ inline float widen(float16 x) {
 }
 
 inline float16 narrow(float x, To<float16>) {
-  // Not _cvtss_sh, which is a compound literal in clang's headers, and those are no C++.
+  // Not _cvtss_sh: in clang's headers it is a compound literal, which is not C++.
   const __m128i halves = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
   return {static_cast<uint16_t>(_mm_cvtsi128_si32(halves))};
 }
 
 #else
 
-// Calls: in vectors they would be three times as much code as all the rest of an operator.
+// These are not inlined: vectorised, they would be three times as much code as the rest of an operator.
 [[gnu::noinline]] inline float widen(float16 x) {
   return widen_by_bits(x);
 }
@@ -118,8 +120,8 @@ inline float16 narrow(float x, To<float16>) {
 
 #if defined(__F16C__)
 
-// A vector of elements as they are computed with. GCC keeps the array in a register, and the loop over it is one
-// instruction.
+// A vector of elements of the type that is computed with. GCC keeps the array in a register, and compiles a loop over
+// it to one instruction.
 #if defined(ELEMENTWISE_WIDE)
 constexpr int kLanes = 16;
 #else
@@ -130,7 +132,7 @@ struct Lanes {
   alignas(sizeof(C) * n) C lane[n];
 };
 
-// GCC 12 does not vectorise the conversions of float16 by itself.
+// GCC 12 does not vectorise conversions of float16, so we call the instructions.
 inline Lanes<float> load_float16(const void* from) {
   Lanes<float> to;
 #if defined(ELEMENTWISE_WIDE)
@@ -153,7 +155,7 @@ inline void unload_float16(const Lanes<float>& from, void* to) {
 
 #endif
 
-// The other types are stored as they are computed.
+// Other types are computed as they are stored.
 template <class C>
 C widen(C x) {
   return x;

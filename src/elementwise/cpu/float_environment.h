@@ -1,5 +1,5 @@
-// The floating-point environment that every thread computes in, so that the bits of a result do not depend on who asks
-// for it: rounding to nearest, subnormals kept. torch.set_flush_denormal, for one, changes the calling thread alone.
+// While an object of this class lives, its thread rounds to nearest and keeps subnormals. Kernels use it, so that their
+// bits do not depend on the caller's settings: torch.set_flush_denormal, for example, changes the calling thread only.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace elementwise::cpu {
 
 class DefaultFloatEnvironment {
  public:
-  DefaultFloatEnvironment() : of_caller_(get()) {
-    if (of_caller_ != kDefault) set(kDefault);
+  DefaultFloatEnvironment() : callers_(get()) {
+    if (callers_ != kDefault) set(kDefault);
   }
   ~DefaultFloatEnvironment() {
-    if (of_caller_ != kDefault) set(of_caller_);
+    if (callers_ != kDefault) set(callers_);
   }
   DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
 
@@ -25,7 +25,7 @@ class DefaultFloatEnvironment {
   using Control = unsigned;
   static constexpr Control kDefault = 0x1f80; // every exception masked
   static Control get() {
-    return _mm_getcsr() & ~0x3fu; // without the flags of what has happened
+    return _mm_getcsr() & ~0x3fu; // without the flags of past exceptions
   }
   static void set(Control control) {
     _mm_setcsr(control);
@@ -50,7 +50,7 @@ class DefaultFloatEnvironment {
   static void set(Control) {}
 #endif
 
-  const Control of_caller_;
+  const Control callers_;
 };
 
 } // namespace elementwise::cpu

@@ -1,4 +1,4 @@
-// What to do about large new memory.
+// Asks the system to use huge pages for large new results.
 #pragma once
 
 #include <unistd.h>
@@ -17,8 +17,8 @@ inline bool wants_huge_pages() {
   return wanted;
 }
 
-// A large new output is bound by page faults: one per 4 KiB. In huge pages it is written three times
-// as fast (measured). <LIBRARY>_HUGEPAGES=0 turns the hint off.
+// Writing new memory causes a page fault for every 4 KiB, which limits the speed of large results. With huge pages they
+// are written three times as fast (measured). <LIBRARY>_HUGEPAGES=0 turns this off.
 inline void on_fresh_output(void* data, size_t bytes) {
   constexpr size_t kWorthwhile = 4 << 20;
   if (bytes < kWorthwhile || !wants_huge_pages()) return;

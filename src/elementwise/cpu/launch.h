@@ -1,4 +1,4 @@
-// Runs a task on the CPU. torch and ExecuTorch differ only in whose threads do it.
+// Runs a task on the CPU. torch and ExecuTorch pass different thread pools.
 #pragma once
 
 #include "cache.h"
@@ -8,14 +8,14 @@
 
 namespace elementwise::cpu {
 
-// parallel_for(end, grain, body) calls body(first, last) for parts of [0, end), of `grain` or more.
+// parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each.
 template <class ParallelFor>
 void launch(const Task& task, const ParallelFor& parallel_for) {
-  // Below this, handing work to another thread costs more than it saves (measured).
+  // For fewer elements, a second thread costs more than it saves (measured).
   constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const int64_t numel = task.plan.numel();
-  if (numel <= kGrain && task.plan.contiguous()) { // to plan it would take as long as to compute it
+  if (numel <= kGrain && task.plan.contiguous()) { // planning tiles would take as long as computing
     const DefaultFloatEnvironment environment;
     return computer.row(numel, task.data, task.numbers);
   }

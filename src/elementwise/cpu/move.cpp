@@ -1,5 +1,6 @@
-// What moves: the elements of a box, between memory where they have strides and memory where they are packed, by their
-// size. Compiled once for each instruction set, as kernels.h is; nothing here is seen from the outside but `movers`.
+// Moves the elements of a box between a tensor, where they have strides, and a buffer, where they are packed. The code
+// knows only the size of an element. It is compiled once for each instruction set, as kernels.h is, and other files use
+// only the table `movers`.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,8 +12,8 @@ namespace {
 
 constexpr int64_t kShort = 8; // rows of fewer elements are moved together
 
-// Calls body(place among the packed elements, offset in memory) for each element: in the order of memory, unless that
-// would make the inner loop a short one.
+// Calls body(place in the buffer, offset in the tensor) for each element, in the order of the tensor's memory, unless
+// the inner loop would be short.
 template <class Body>
 void for_each_element(const int64_t stride[2], const int64_t n[2], const Body& body) {
   if (n[0] < kShort || (runs_across(stride) && n[1] >= kShort)) {
@@ -24,15 +25,16 @@ void for_each_element(const int64_t stride[2], const int64_t n[2], const Body& b
   }
 }
 
-// W x W elements, W to a vector: `from` has its rows `s` apart, and they become the columns of `to`, whose rows are `n`
-// apart. In each round the first half of the vectors is interleaved with the second.
+// Transposes W x W elements, where a vector has W elements. The rows of `from` are `s` elements apart; they become the
+// columns of `to`, whose rows are `n` elements apart. Each round interleaves the first half of the vectors with the
+// second half.
 template <class T, int W, int... I>
 void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std::integer_sequence<int, I...>) {
   typedef T Vector __attribute__((vector_size(W * sizeof(T))));
   const auto interleave = [](Vector first, Vector second, auto from) {
 #ifdef __clang__
     return __builtin_shufflevector(first, second, (I % 2 * W + I / 2 + from)...);
-#else // GCC has that one since 12
+#else // GCC has __builtin_shufflevector only since version 12
     return __builtin_shuffle(first, second, Vector{(I % 2 * W + I / 2 + from)...});
 #endif
   };
@@ -53,11 +55,11 @@ void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std
   for (int k = 0; k < W; k++) std::memcpy(to + k * n, x + k, sizeof(Vector));
 }
 
-// What is packed is read a vector at a time as soon as it is written. A processor waits where such a read finds several
-// shorter writes on their way to the cache, so a row is written in whole vectors; the last one goes over some of the
-// one before.
+// Packed elements are read in vectors right after they are written. If such a read covers several shorter writes that
+// have not reached the cache, the processor waits. So the functions below write a row in whole vectors, and the last
+// vector overlaps the one before.
 
-// Every other one of 2 W elements, from the first or the second on.
+// Every other one of 2 W elements, beginning with the first or the second.
 template <class T, int first, int... I>
 void every_other(const Element<T>* from, Element<T>* to, std::integer_sequence<int, I...>) {
   typedef T Vector __attribute__((vector_size(sizeof...(I) * sizeof(T))));
@@ -72,6 +74,7 @@ void every_other(const Element<T>* from, Element<T>* to, std::integer_sequence<i
   std::memcpy(to, &result, sizeof(Vector));
 }
 
+// One vector of elements that are `step` apart.
 template <class T, int... I>
 void every(const Element<T>* from, int64_t step, Element<T>* to, std::integer_sequence<int, I...>) {
   typedef T Vector __attribute__((vector_size(sizeof...(I) * sizeof(T))));
@@ -86,7 +89,7 @@ void repeat(const void* memory, int64_t, int64_t n, void* packed) {
   for (int64_t k = 0; k < n; k++) to[k].value = bits;
 }
 
-// Bytes from what is gathered to what is asked for, which comes while this is computed (measured).
+// We prefetch elements that are so many bytes ahead of those that are gathered (measured).
 constexpr int64_t kAhead = 2048;
 
 template <class T>
@@ -101,7 +104,7 @@ void even(const void* memory, int64_t, int64_t n, void* packed) {
     __builtin_prefetch(reinterpret_cast<const char*>(from + 2 * k) + kAhead);
     every_other<T, 0>(from + 2 * k, to + k, lanes);
   }
-  if (n > W) { // the element after the last one may be outside of the tensor, the one before is not
+  if (n > W) { // begins one element earlier, because the element after the last one may be outside of the tensor
     every_other<T, 1>(from + 2 * (n - W) - 1, to + n - W, lanes);
   } else {
     for (; k < n; k++) to[k].value = from[2 * k].value;
@@ -128,7 +131,7 @@ void scatter(const void* packed, int64_t step, int64_t n, void* memory) {
   for (int64_t k = 0; k < n; k++, to += step) to->value = from[k].value;
 }
 
-// Aligned where a piece begins with a line.
+// Writes whole cache lines past the cache, if `memory` begins with one, and the rest as usual.
 template <class T>
 void stream(const void* packed, int64_t, int64_t n, void* memory) {
   const int64_t bytes = n * sizeof(T);

@@ -1,4 +1,5 @@
-// Goes over the tiles of a call: computes the rows that are adjacent elements where they are, and has the others moved.
+// Processes the tiles of a call. Rows of adjacent elements are computed in place; other rows are gathered into a buffer
+// first, and results are scattered from one.
 #pragma once
 
 #include <bit>
@@ -13,7 +14,7 @@
 
 namespace elementwise::cpu {
 
-// One thread's part.
+// The part of a call that one thread computes.
 class Run {
  public:
   Run(const Task& task, const Computer& computer, const Tiles& tiles, bool stream)
@@ -40,12 +41,12 @@ class Run {
       }
     }
 #ifdef __SSE2__
-    if (stream_) _mm_sfence(); // streamed lines are seen by other threads from here on
+    if (stream_) _mm_sfence(); // makes streamed lines visible to other threads
 #endif
   }
 
  private:
-  // What is moved of a tile is packed as a whole.
+  // Computes a tile at once: packs the moved inputs as a whole, and then scatters the moved results.
   void tile(const int64_t n[2], void* const* at) {
     Rows rows{n[1], n[0], {}, {}};
     bool one_row = tiles_.moves == Moves::tiles;
@@ -75,7 +76,7 @@ class Run {
       if (tiles_.moved[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
   }
 
-  // Adjacent elements.
+  // Computes n adjacent elements.
   void row(int64_t n, void* const* data) {
     if (!stream_) return computer_.row(n, data, task_.numbers);
     int64_t step[kMaxOperands];
@@ -83,14 +84,14 @@ class Run {
     row_in_pieces(n, data, step);
   }
 
-  // Pieces are so short that what is moved is still in the nearest cache when it is computed. Where results are written
-  // past the cache, all pieces but the first begin with a line of it.
+  // Computes a row piece by piece. Pieces are short, so that moved elements are still in the nearest cache when they
+  // are computed. If results are written past the cache, every piece but the first begins with a cache line.
   void row_in_pieces(int64_t left, void* const* begin, const int64_t* step) {
     const int64_t most = stream_ ? Tiles::kStreamedPiece : Tiles::kPiece;
     const int64_t before = stream_ ? Tiles::before_line(begin[0], computer_.bytes[0]) : 0;
     void* at[kMaxOperands];
     void* data[kMaxOperands];
-    Mover::Row move[kMaxOperands]; // null where an operand is not moved, or is the same for all pieces
+    Mover::Row move[kMaxOperands]; // null if the operand is not moved, or is the same for all pieces
     for (int k = 0; k < operands_; k++) {
       const Mover& mover = *mover_[k];
       const bool is_result = k < computer_.results, moves = step[k] != 1 || (is_result && stream_);
@@ -117,12 +118,13 @@ class Run {
     }
   }
 
-  // So many elements beyond.
+  // The address of the operand's element that is `elements` after the one at `at`.
   void* beyond(void* at, int operand, int64_t elements) const {
     return static_cast<std::byte*>(at) + elements * computer_.bytes[operand];
   }
 
-  // Where an operand is packed, `bytes` of it: apart from the others, so that they do not share sets of the cache.
+  // The buffer of an operand, of `bytes`. Buffers are a cache line further apart, so that they do not compete for the
+  // same sets of the cache.
   void* packed(int operand, int64_t bytes) {
     return memory_ + operand * (bytes + kLine);
   }

@@ -1,13 +1,14 @@
-// What sums: rows of a floating-point type are added to sums of double, which thousands of rows do not wear down, in an
-// order that no instruction set changes. Compiled once for each, as kernels.h is; nothing here is seen from the outside
-// but `summers`.
+// Adds rows of elements to sums. The sums are doubles, so that thousands of rows can be added without losing accuracy.
+// The order of the additions is the same for every instruction set. The file is compiled once for each of them, as
+// kernels.h is, and other files use only the table `summers`.
 #include "convert.h"
 #include "vectors.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Element i of a row is added to the sum i % kSums, and these pairwise: as many as the longest vectors need.
+// `sum` adds element i of a row to the sum i % kSums, and then adds these sums pairwise. The longest vectors need so
+// many.
 constexpr int kSums = 32;
 
 template <class T>
@@ -22,7 +23,7 @@ compute_t<T> sum(const Element<T>* x, int64_t n) {
   return lane[0];
 }
 
-// The sum of an element of each of kRows rows, pairwise.
+// The sum of one element of each of kRows rows, pairwise; rows are n elements apart.
 template <int kRows, class T>
 ELEMENTWISE_INLINE compute_t<T> few(const Element<T>* x, int64_t n) {
   if constexpr (kRows == 1)
@@ -39,7 +40,7 @@ void add_rows(const Element<T>* x, int64_t n, double* sums) {
 
 template <class T>
 void add(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch) {
-  constexpr int kRows = 8; // to the same sums, which are then read and written once
+  constexpr int kRows = 8; // added at once, so that the sums are read and written only once
   const auto* x = static_cast<const Element<T>*>(from);
   for (; !along && pitch == 0 && rows >= kRows; rows -= kRows, x += kRows * n) add_rows<kRows>(x, n, sums);
   for (; rows > 0; rows--, x += n, sums += pitch) {

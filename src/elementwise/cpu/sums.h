@@ -1,7 +1,18 @@
-// Runs a task some of whose results are summed: where such a result has a stride of 0, its elements are added up in the
-// pass that computes them. The order depends on the sizes alone, so that the bits are the same for any number of
-// threads and every instruction set: the call is cut into parts, each part adds what it computes to sums of its own,
-// and these are added in the order of the parts. All sums are doubles, and are rounded at the end.
+// Runs a task with results that are summed, such as the gradient of a tensor that was broadcast. In the plan such a
+// result has a stride of 0 along the dimensions that it is summed over. The pass that computes its elements also adds
+// them up.
+//
+// The call is cut into parts. Each part adds the elements that it computes to sums of its own, and then the sums of the
+// parts are added, in the order of the parts. Parts and order depend on the sizes only, so the bits are the same for
+// any number of threads and every instruction set. Sums are doubles, and are rounded at the end.
+//
+// Example: the gradient of a bias with 64 elements, in a call of 1000 x 64. Dimension 0 has 64 columns, and the
+// gradient has stride 1 there; dimension 1 has 1000 rows, and the gradient has stride 0. There are two parts of 500
+// rows:
+//
+//                  columns 0 .. 63
+//   rows   0..499  |    part 0   |  ->  64 sums  --.
+//   rows 500..999  |    part 1   |  ->  64 sums  --+-> added, rounded, written to the 64 elements of the gradient
 #pragma once
 
 #include <algorithm>
@@ -33,7 +44,7 @@ class Sums {
     }
   }
 
-  // The size of the sums of all parts.
+  // The memory for the sums of all parts.
   int64_t bytes() const {
     return sums_of_part_ * parts_ * sizeof(double);
   }
@@ -47,7 +58,7 @@ class Sums {
     });
     for (int k = 0; k < computer_.results; k++) {
       if (!is_summed(k)) continue;
-      int64_t boxes = 1; // of what is kept
+      int64_t boxes = 1; // groups of parts that add to the same elements
       for (int d = 0; d < plan_.dims; d++) boxes *= plan_.stride[d][k] ? parts_along_[d] : 1;
       const int64_t grain = std::max<int64_t>(1, kElements * boxes / (parts_ * count_[k]));
       parallel_for(boxes, grain, [&](int64_t begin, int64_t end) {
@@ -58,15 +69,16 @@ class Sums {
   }
 
  private:
-  static constexpr int64_t kElements = 32 * 1024; // of a part
-  static constexpr int64_t kSums = 512;           // of a part, as long as what is summed fills it
-  static constexpr int64_t kTogether = 4096;      // elements that are computed, and then added: they stay in the cache
+  static constexpr int64_t kElements = 32 * 1024; // elements of a part
+  static constexpr int64_t kSums = 512;           // sums of a part, unless it would have too few elements
+  static constexpr int64_t kTogether = 4096; // elements that are computed and then added while they are in the cache
 
   bool is_summed(int result) const {
     return summed_ >> result & 1;
   }
 
-  // In the order of memory, in which it is read ahead, and so that few sums come of a part.
+  // Chooses the size of a part along each dimension (extent_). Parts extend along inner dimensions first, because the
+  // processor reads ahead in the order of memory, and along summed dimensions, so that a part has few sums.
   void cut() {
     bool is_summed_along[kMaxDims] = {};
     for (int d = 0; d < plan_.dims; d++)
@@ -76,7 +88,7 @@ class Sums {
     const auto extend = [&](int d, int64_t most) {
       int64_t to = std::min(plan_.size[d], extent_[d] * std::min(left, most));
       const int64_t n = (plan_.size[d] + to - 1) / to;
-      to = (plan_.size[d] + n - 1) / n; // about as many in each
+      to = (plan_.size[d] + n - 1) / n; // parts of nearly the same size
       left = left * extent_[d] / to;
       extent_[d] = to;
     };
@@ -93,7 +105,7 @@ class Sums {
     return memory_ + part * sums_of_part_ + begin_[k];
   }
 
-  // Computes a part, a few rows of its two inner dimensions at a time.
+  // Computes a part, at most kTogether elements of its two inner dimensions at a time.
   void compute(int64_t part) const {
     int64_t first[kMaxDims], n[kMaxDims], at[kMaxDims] = {};
     for (int64_t d = 0, rest = part; d < plan_.dims; rest /= parts_along_[d++]) {
@@ -109,13 +121,14 @@ class Sums {
     } while (advance(at, 2, n));
   }
 
-  // Goes on to the next place, in the dimensions from `first` on, if there is one.
+  // Moves `at` to the next place in the dimensions from `first` on; false if there is none.
   bool advance(int64_t* at, int first, const int64_t* n) const {
     int d = first;
     while (d < plan_.dims && ++at[d] == n[d]) at[d++] = 0;
     return d < plan_.dims;
   }
 
+  // Computes rows x columns elements into a buffer, and adds those of the summed results to the sums of the part.
   void together(int64_t part, const int64_t* first, const int64_t* at, int64_t columns, int64_t rows) const {
     alignas(kLine) std::byte computed[kMaxInputs][kTogether * sizeof(double)];
     Plan plan;
@@ -142,10 +155,10 @@ class Sums {
     }
   }
 
-  // Adds the sums of those parts that have the same elements of a result, and writes these.
+  // Adds the sums of all parts that contribute to the same elements of result k, and writes these elements.
   void finish(int k, int64_t box) const {
-    // The first of these parts, how far apart parts are that are neighbours in a dimension, and where the elements
-    // begin.
+    // `part` is the first of these parts, `step` the distance between parts that are neighbours along a dimension, and
+    // `offset` is where the elements begin.
     int64_t part = 0, step[kMaxDims], parts[kMaxDims], n[kMaxDims], at[kMaxDims] = {}, offset = 0;
     for (int64_t d = 0, stride = 1; d < plan_.dims; stride *= parts_along_[d++]) {
       step[d] = stride;
@@ -158,7 +171,7 @@ class Sums {
       n[d] = std::min(extent_[d], plan_.size[d] - place * extent_[d]);
       offset += place * extent_[d] * plan_.stride[d][k];
     }
-    // The others are those that differ from it only along what is summed.
+    // The other parts differ from the first one only along summed dimensions.
     double* const total = sums(k, part);
     while (advance(at, 0, parts)) {
       int64_t other = part;
@@ -178,11 +191,11 @@ class Sums {
 
   const Task& task_;
   const Computer computer_;
-  const uint32_t summed_; // bit k is for result k
-  Plan plan_;             // of two dimensions or more
-  int64_t extent_[kMaxDims], parts_along_[kMaxDims], parts_ = 1;
-  int64_t pitch_[kMaxInputs][kMaxDims]; // of the sums of a part
-  int64_t count_[kMaxInputs], begin_[kMaxInputs], sums_of_part_ = 0;
+  const uint32_t summed_;                                        // bit k: result k is summed
+  Plan plan_;                                                    // with at least two dimensions
+  int64_t extent_[kMaxDims], parts_along_[kMaxDims], parts_ = 1; // elements of a part, and parts, along each dimension
+  int64_t pitch_[kMaxInputs][kMaxDims]; // distance between neighbouring sums of a part, for each result and dimension
+  int64_t count_[kMaxInputs], begin_[kMaxInputs], sums_of_part_ = 0; // a part's sums of each result, and of all
   const Summer* summer_[kMaxInputs];
   double* memory_ = nullptr;
 };

@@ -1,4 +1,14 @@
-// How a call goes over its elements: which operands are moved, and in what tiles. It is decided once for each call.
+// Decides, once for each call, which operands are moved into buffers, and into what tiles the call is cut.
+//
+// Example: a + b.t() with 1000 x 600 floats. Dimension 0 has 600 columns and dimension 1 has 1000 rows; b has the
+// strides {1000, 1}, so its rows run across those of the result. Its elements are packed, and a tile has 128 columns
+// and 32 rows:
+//
+//             0       128      256      384      512   600
+//   rows   0  +--------+--------+--------+--------+-----+      count[0] = 5 tiles side by side,
+//             | tile 0 | tile 1 | tile 2 | tile 3 |  4  |      count[1] = 32 below each other
+//         32  +--------+--------+--------+--------+-----+
+//             | tile 5 |  ...                           |
 #pragma once
 
 #include <algorithm>
@@ -7,26 +17,27 @@
 
 namespace elementwise::cpu {
 
-// How operands whose rows are not adjacent elements are moved.
+// How operands are moved whose rows are not adjacent elements.
 enum class Moves {
-  nothing, // there are none
-  pieces,  // one row after the other, a piece of it at a time
-  tiles,   // all rows of a tile at once: an input is transposed, or rows are short
+  nothing, // there are no such operands
+  pieces,  // row by row, a piece of a row at a time
+  tiles,   // all rows of a tile at once, because an input runs across the rows, or because rows are short
 };
 
-// The two innermost dimensions are cut into tiles, which the threads share out. The sizes were found by measuring.
+// The two innermost dimensions are cut into tiles, which are distributed to the threads. The sizes were found by
+// measuring.
 struct Tiles {
-  static constexpr int64_t kElements = 4096;     // of a tile, at most
-  static constexpr int64_t kBytes = 32 * 1024;   // of one operand in a tile that is packed, at most
-  static constexpr int64_t kRowsBytes = 4096;    // the same, where the rows of the tile are computed one by one
-  static constexpr int64_t kAcross = 32;         // rows of a tile, where an input is transposed
-  static constexpr int64_t kShort = 256;         // elements; shorter rows are computed several in one call
-  static constexpr int64_t kNarrow = 16;         // elements; shorter rows are packed as one, if any operand is moved
+  static constexpr int64_t kElements = 4096;     // at most so many elements in a tile
+  static constexpr int64_t kBytes = 32 * 1024;   // at most so many bytes of one operand in a tile that is packed
+  static constexpr int64_t kRowsBytes = 4096;    // the same, if the rows of the tile are computed one by one
+  static constexpr int64_t kAcross = 32;         // rows of a tile, if an input runs across them
+  static constexpr int64_t kShort = 256;         // rows of fewer elements are computed several in one call
+  static constexpr int64_t kNarrow = 16;         // rows of fewer elements are packed as one, if any operand is moved
   static constexpr int64_t kPiece = 512;         // elements of a piece of a row
-  static constexpr int64_t kStreamedPiece = 128; // the same, where results are written past the cache
-  static constexpr int64_t kStreamedRow = 64;    // elements; the results of shorter rows are not
+  static constexpr int64_t kStreamedPiece = 128; // the same, if results are written past the cache
+  static constexpr int64_t kStreamedRow = 64;    // results of rows with fewer elements are not written past the cache
 
-  // Elements before the first whole line.
+  // Elements before the first whole cache line.
   static int64_t before_line(const void* at, int64_t element_bytes) {
     return -reinterpret_cast<uintptr_t>(at) % kLine / element_bytes;
   }
@@ -53,8 +64,8 @@ struct Tiles {
     moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
     int64_t elements = kElements;
     if (moves == Moves::tiles) elements = std::min(elements, (across || narrow ? kBytes : kRowsBytes) / widest);
-    // A transposed input is read as many elements at a time in its own direction as there are rows, so that each of its
-    // cache lines is fetched once.
+    // An input that runs across the rows is read along its own rows, as many elements as a tile has rows. With kAcross
+    // rows these are whole cache lines, and each is fetched once.
     extent[0] = std::min(size[0], across ? elements / std::min(size[1], kAcross) : elements);
     extent[1] = std::min(size[1], elements / extent[0]);
     for (int d = 0; d < 2; d++) count[d] = (size[d] + extent[d] - 1) / extent[d];
@@ -63,7 +74,7 @@ struct Tiles {
     apart = moves == Moves::tiles || size[0] < kShort;
   }
 
-  // Whether results can be written past the cache. What is an input itself is in the cache already.
+  // Whether results can be written past the cache. A result that is also an input is in the cache already.
   bool can_stream(const Computer& computer, void* const* data, int operands) const {
     bool can = size[0] >= kStreamedRow;
     for (int k = 0; k < computer.results; k++) {
@@ -81,17 +92,18 @@ struct Tiles {
   int64_t count[2];
   int64_t total;
   int64_t bytes = 0; // of all operands
-  bool apart;        // each is computed by itself, for its elements are to stay in the cache
+  bool apart;        // tiles must not be merged, because the elements of one have to stay in the cache
 };
 
-// A part of the two innermost dimensions, and where it begins in each operand.
+// A part of the two innermost dimensions: its sizes, and where it begins in each operand.
 struct Box {
   int64_t n[2];
   int64_t offset[kMaxOperands];
 };
 
-// Goes over the tiles from `begin` to `end`. They are counted like an odometer: the digits are a tile's place in the
-// two inner dimensions and its index in each outer one. Tiles that follow each other and are not apart are one box.
+// Walks over the tiles from `begin` to `end`. A tile's number is read like an odometer, whose digits are the tile's
+// place in the two inner dimensions and its index in each outer one. Neighbouring tiles become one box, unless they are
+// apart.
 class Walk {
  public:
   Walk(const Plan& plan, const Tiles& tiles, int64_t begin, int64_t end)
@@ -130,7 +142,7 @@ class Walk {
 
   const Plan& plan_;
   const Tiles& tiles_;
-  const int along_; // the dimension in which tiles follow each other
+  const int along_; // the dimension along which neighbouring tiles are merged
   int64_t left_;
   int64_t digit_[kMaxDims] = {};
 };

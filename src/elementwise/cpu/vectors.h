@@ -1,4 +1,5 @@
-// Memory, as what computes and what moves see it: elements, vectors, and lines that are written past the cache.
+// Access to memory for the files that compute, move and sum: elements at any address, the size of a vector, and writes
+// past the cache.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Bytes of a vector: with AVX-512 too, see meson.build.
+// Bytes of a vector. With AVX-512 vectors have 256 bits too: see meson.build.
 #if defined(__AVX2__)
 constexpr int kVector = 32;
 #else
 constexpr int kVector = 16;
 #endif
 
-// Before a loop whose steps do not depend on each other, whatever its pointers are. Without it, clang vectorises no
-// function that looks into a table.
+// Stands before a loop whose steps do not depend on each other, although its pointers might. Without it, clang does not
+// vectorise functions that read a table.
 #if defined(__clang__)
 #define ELEMENTWISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -34,7 +35,7 @@ struct __attribute__((packed)) Element {
   T value;
 };
 
-// Writes kBytes of whole lines past the cache: a line that is overwritten as a whole need not be read first. Both are
+// Writes kBytes of whole cache lines past the cache, so that the lines need not be read first. Both addresses are
 // aligned.
 template <int64_t kBytes>
 [[gnu::always_inline]] inline void write_past_cache(const void* from, void* to) {

@@ -1,4 +1,4 @@
-// What CUDA says of a launch, and the error message that a user reads.
+// The error of a CUDA launch, and its message for the user, which says what to do about it.
 #pragma once
 
 #include <fstream>
@@ -7,28 +7,28 @@
 namespace elementwise::cuda {
 
 struct Error {
-  // Those of cudaError_t with a cure of their own. start.h checks the numbers.
+  // The values of cudaError_t for which `explain` knows a cure. start.h checks the numbers.
   enum : int { kNone = 0, kOldDriver = 35, kNoCode = 209, kNewPtx = 222 };
 
   int code = kNone;
   const char* text = "";
-  int compiled_with = 0; // the CUDA of the kernels, 12090 for 12.9
-  int driver_runs = 0;   // the newest CUDA that the driver runs, likewise
-  int capability = 0;    // of the device, 86 for 8.6, or 0 if the driver is too old to say
+  int compiled_with = 0; // the version of CUDA that compiled the kernels: 12090 for 12.9
+  int driver_runs = 0;   // the newest version of CUDA that the driver runs
+  int capability = 0;    // the device's compute capability: 86 for 8.6; 0 if the driver is too old to tell
 
   explicit operator bool() const {
     return code != kNone;
   }
 };
 
-// The driver's own version, "550.54.15", or nothing where the system does not show it.
+// The driver's version, such as "550.54.15", or nothing if the system does not show it.
 inline std::string driver_version() {
   std::string version;
   std::ifstream("/sys/module/nvidia/version") >> version;
   return version;
 }
 
-// `driver` is what driver_version() returns.
+// The message. `driver` is the result of driver_version().
 inline std::string explain(const Error& error, const std::string& driver) {
   const auto cuda = [](int version) {
     return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -37,7 +37,7 @@ inline std::string explain(const Error& error, const std::string& driver) {
       "the driver (" + (driver.empty() ? "" : driver + ", ") + "up to " + cuda(error.driver_runs) + ")";
   const std::string arch = error.capability > 0 ? std::to_string(error.capability) : "the GPU's compute capability";
   const std::string compile = "compile the package with -Csetup-args=-Dgpu_archs=" + arch;
-  const int major = error.compiled_with / 1000; // whatever its minor version, it runs on the drivers of this one
+  const int major = error.compiled_with / 1000; // a driver for any minor version runs the kernels
   const std::string needed = major == 12 ? "r525" : major == 13 ? "r580" : "one for CUDA " + std::to_string(major);
   std::string cure;
   switch (error.code) {

@@ -1,4 +1,4 @@
-// What nvcc compiles, seen from the host compiler: no torch header goes through nvcc.
+// The functions that nvcc compiles, declared for the host compiler. nvcc compiles none of torch's headers.
 #pragma once
 
 #include "../task.h"

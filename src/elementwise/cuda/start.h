@@ -1,5 +1,5 @@
-// Where a kernel starts: the one `<<<...>>>`. Where the host compiler compiles kernels, for their test, host.h beside
-// that has a loop in its place.
+// Launches a kernel: the only `<<<...>>>`. When a test compiles the kernels with the host compiler, its host.h has a
+// loop instead.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ static_assert(
     int{Error::kNoCode} == cudaErrorNoKernelImageForDevice && int{Error::kNewPtx} == cudaErrorUnsupportedPtxVersion);
 
 inline Error last_error() {
-  Error error{cudaGetLastError(), "", CUDART_VERSION}; // a launch that fails says so here, or much later and elsewhere
+  Error error{cudaGetLastError(), "", CUDART_VERSION}; // without this, a later call would report the error
   if (!error) return {};
   error.text = cudaGetErrorString(static_cast<cudaError_t>(error.code));
   int device = 0, major = 0, minor = 0;
@@ -27,12 +27,12 @@ inline Error last_error() {
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess)
     error.capability = 10 * major + minor;
-  cudaGetLastError(); // of the questions above
+  cudaGetLastError(); // clears errors of the calls above
   return error;
 }
 
-// Starts a kernel on a stream of the current device and does not wait for it. There must be a block; those past what a
-// grid can hold are left to the kernel's grid-stride loop.
+// Starts a kernel on a stream of the current device, and does not wait for it. `blocks` is at least 1. If a grid cannot
+// hold all blocks, the kernel's grid-stride loop does the rest.
 template <class... Parameters>
 Error start(
     void (*kernel)(Parameters...), int64_t blocks, int threads, void* stream,

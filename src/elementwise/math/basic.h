@@ -1,12 +1,13 @@
-// What rounds to an integer, compares or copies a sign, and the square root. For functors and kernels that need no
-// more: they stay short, and elementwise/math.h has the others.
+// The functions that need few operations: abs, min, max, clamp, copysign, rounding to an integer, fma, sqrt and rsqrt,
+// with their derivatives. Functors that need no others include this file instead of elementwise/math.h, because a
+// library that includes math.h is compiled for long functors.
 #pragma once
 
 #include "../dual.h"
 #include "words.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
-// |x|. That of the least integer is itself.
+// |x|, exactly; integers too. abs of the least integer is that integer.
 template <class C>
 ELEMENTWISE_MATH C abs(C x) {
   if constexpr (std::is_floating_point_v<C>)
@@ -17,17 +18,18 @@ ELEMENTWISE_MATH C abs(C x) {
     return x;
 }
 
-// The magnitude of the first with the sign of the second.
+// `magnitude` with the sign of `sign`, exactly; NaN included.
 template <class C>
 ELEMENTWISE_MATH C copysign(C magnitude, C sign) {
   return math::with_sign(magnitude, sign);
 }
 
-// The smaller one; -0 is smaller than +0; a NaN where one of them is. IEEE 754-2019, minimum.
+// The smaller of a and b, exactly; integers too. -0 is smaller than +0, and the result is NaN if one of them is (IEEE
+// 754-2019, minimum).
 template <class C>
 ELEMENTWISE_MATH C min(C a, C b) {
   if constexpr (std::is_floating_point_v<C>) {
-    // Where neither is smaller they are equal, zeros of two signs, or one is a NaN: each time, the bits of both.
+    // If neither compares less, both masks are set. ORing the bits then merges the signs of zeros and keeps a NaN.
     const math::bits_t<C> first = -math::bits_t<C>{!(a > b)}, second = -math::bits_t<C>{!(a < b)};
     return math::number<C>((math::bits(a) & first) | (math::bits(b) & second));
   } else {
@@ -35,7 +37,8 @@ ELEMENTWISE_MATH C min(C a, C b) {
   }
 }
 
-// The greater one; +0 is greater than -0; a NaN where one of them is. IEEE 754-2019, maximum.
+// The greater of a and b, exactly; integers too. +0 is greater than -0, and the result is NaN if one of them is (IEEE
+// 754-2019, maximum).
 template <class C>
 ELEMENTWISE_MATH C max(C a, C b) {
   if constexpr (std::is_floating_point_v<C>)
@@ -44,71 +47,74 @@ ELEMENTWISE_MATH C max(C a, C b) {
     return a < b ? b : a;
 }
 
-// x, but at least low and at most high; high where low is greater. A NaN where one of the three is.
+// x, but at least low and at most high, exactly; integers too. It is high if low > high, and NaN if one of the three
+// is.
 template <class C>
 ELEMENTWISE_MATH C clamp(C x, C low, C high) {
   return min(max(x, low), high);
 }
 
-// The integer nearest to x, ties to even. Newer machines than SSE2's have an instruction for it.
+// The integer nearest to x, ties to even, exactly. Without SSE4.1 x86 has no instruction for it.
 template <class C>
 ELEMENTWISE_MATH C rint(C x) {
 #if defined(__CUDACC__) || defined(__SSE4_1__) || defined(__aarch64__)
   return std::rint(x);
 #else
-  constexpr C kInteger = C(math::bits_t<C>{1} << math::kMantissa<C>); // a number as large as this is one
+  constexpr C kInteger = C(math::bits_t<C>{1} << math::kMantissa<C>); // from here on, every number is an integer
   const C of = math::magnitude(x);
   return math::with_sign(math::choose(of < kInteger, (of + kInteger) - kInteger, of), x);
 #endif
 }
 
-// The greatest integer that is not above x.
+// The greatest integer <= x, exactly.
 template <class C>
 ELEMENTWISE_MATH C floor(C x) {
   const C to = rint(x);
   return math::with_sign(to - math::choose(to > x, C(1), C(0)), x);
 }
 
-// The least integer that is not below x.
+// The least integer >= x, exactly.
 template <class C>
 ELEMENTWISE_MATH C ceil(C x) {
   const C to = rint(x);
   return math::with_sign(to + math::choose(to < x, C(1), C(0)), x);
 }
 
-// x without its fraction.
+// x without its fraction, exactly.
 template <class C>
 ELEMENTWISE_MATH C trunc(C x) {
   return math::with_sign(floor(math::magnitude(x)), x);
 }
 
-// x * y + z, rounded once.
+// x * y + z. Error: 0.5 (float), 0.5 (double): it is rounded once.
 template <class C>
 ELEMENTWISE_MATH C fma(C x, C y, C z) {
   return std::fma(x, y, z);
 }
 
+// The square root; NaN for x < 0. Error: 0.5 (float), 0.5 (double).
 template <class C>
 ELEMENTWISE_MATH C sqrt(C x) {
   return std::sqrt(x);
 }
 
-// 1 / sqrt(x). The quotient has the errors of two roundings; a step of Newton's leaves little more than its own.
+// 1 / sqrt(x); infinite at 0, NaN for x < 0. Error: 0.5 (float), 0.51 (double). The quotient is rounded twice; a step
+// of Newton's method, with a residual in two words, corrects it.
 template <class C>
 ELEMENTWISE_MATH C rsqrt(C x) {
   const C y = 1 / std::sqrt(x);
   const math::Words<C> xy = math::product(x, y);
-  const C error = std::fma(-xy.low, y, std::fma(-xy.high, y, C(1))); // 1 - x y^2; a NaN where x is 0 or infinite
+  const C error = std::fma(-xy.low, y, std::fma(-xy.high, y, C(1))); // 1 - x y^2; NaN if x is 0 or infinite
   return math::choose(error == error, std::fma(y / 2, error, y), y);
 }
 
-// ---- Of dual numbers: the rule by which each is differentiated. At kinks and limits the derivatives are torch's: of
-// abs at 0 it is 0, of min and max of equal ones half for each, of clamp at a bound 1 (torch has 0 there since 2.15),
-// of what rounds to an integer 0.
+// ---- The same functions of dual numbers: their derivatives. At kinks these are torch's: abs has 0 at 0; min and max
+// of equal arguments have one half for each; clamp at a bound has 1 (torch too, before 2.15); functions that round to
+// an integer have 0.
 
 namespace math {
 
-// 1 or -1; of a zero, and of a NaN, itself.
+// 1 or -1; x itself if it is a zero or a NaN.
 template <class C>
 ELEMENTWISE_MATH C sign(C x) {
   const auto of = primal(x);
@@ -118,7 +124,8 @@ ELEMENTWISE_MATH C sign(C x) {
 
 } // namespace math
 
-// That of a function of one argument: its value y at x, and what the derivative of x is multiplied by.
+// Defines a function of one dual number. `factor` is its derivative, as an expression in x and the value y =
+// function(x).
 #define ELEMENTWISE_RULE(function, factor)                 \
   template <class C>                                       \
   ELEMENTWISE_MATH Dual<C> function(const Dual<C>& dual) { \

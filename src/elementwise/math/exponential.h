@@ -1,9 +1,8 @@
-// exp and its like: exp, exp2, expm1, sigmoid, sinh, cosh, tanh.
+// exp, exp2, expm1, sigmoid, sinh, cosh and tanh.
 //
-// All of them write x = n ln 2 + r with |r| <= ln 2 / 2, so that e^x = 2^n e^r, and take e^r from one polynomial. They
-// differ in what they make of n and r, and none computes e^x and then something with it: where 1 is added to or taken
-// from e^x, it is added to 2^n or 2^-n, where the sum is exact. What comes of an x whose result is known, 0, 1 or
-// infinity, is replaced in the end.
+// All of them write x = n ln 2 + r with |r| <= ln 2 / 2, so that e^x = 2^n e^r, and compute e^r by the same polynomial.
+// Where a formula adds 1 to e^x, they do not compute e^x first, but add 1 to 2^n or 2^-n, which is exact. At the end
+// they replace the results of arguments for which the result is known: 0, 1 or infinity.
 #pragma once
 
 #include "words.h"
@@ -19,14 +18,14 @@ template <class C>
 constexpr Words<C> kLn2 = kFloat<C> ? Words<C>{C(0x1.62e43p-1), C(-0x1.05c61p-29)}
                                     : Words<C>{C(0x1.62e42fefa39efp-1), C(0x1.abc9e3b39803fp-56)};
 
-// The integer next to x / ln 2.
+// The integer nearest to x / ln 2.
 template <class C>
 ELEMENTWISE_MATH Nearest<C> nearest_power(C x) {
   const C shifted = std::fma(x, kLog2E<C>, kRound<C>);
   return {shifted - kRound<C>, bits(shifted) - bits(kRound<C>)};
 }
 
-// r = high + low, and e^r.
+// The argument after it is reduced: x = n ln 2 + r, r = high + low. It also computes e^r - 1.
 template <class C>
 struct Reduced {
   bits_t<C> n; // two's complement
@@ -35,15 +34,15 @@ struct Reduced {
 
   ELEMENTWISE_MATH Reduced(Nearest<C> n, C high, C low)
       : n(n.integer),
-        high(std::fma(n.value, -kLn2<C>.high, high)), // exact: a multiple of the last place of ln 2 or of x, below 1/2
+        high(std::fma(n.value, -kLn2<C>.high, high)), // exact: below 1/2, and a multiple of an ulp of ln 2 or of x
         low(std::fma(n.value, -kLn2<C>.low, low)),
         r(this->high + this->low) {}
 
-  // e^r - 1 is high and this with `others` = low: r^2 / 2 + r^3 p(r) + others.
+  // r^2 / 2 + r^3 p(r) + others. With others = low, e^r - 1 is this plus high.
   ELEMENTWISE_MATH C rest(C others) const {
     const C square = r * r;
     C p;
-    if constexpr (kFloat<C>) // less to do than by Estrin's scheme, and as fast
+    if constexpr (kFloat<C>) // fewer operations than Estrin's scheme, and as fast
       p = std::fma(
           square, std::fma(r, std::fma(r, C(0x1.a18a02p-13), C(0x1.6d417p-10)), C(0x1.1110a2p-7)),
           std::fma(r, C(0x1.5554f2p-5), C(0x1.555556p-3)));
@@ -55,7 +54,7 @@ struct Reduced {
     return std::fma(square * r, p, std::fma(square, C(0.5), others));
   }
 
-  // The low word of e^r - 1, of which `high` is the other, for what adds 1 or more to it.
+  // rest(low) by a shorter polynomial, for callers that add at least 1 to e^r - 1, so that its error matters less.
   ELEMENTWISE_MATH C shorter_rest() const {
     if constexpr (kFloat<C>) {
       const C square = r * r;
@@ -68,20 +67,20 @@ struct Reduced {
   }
 };
 
-// high + low, reduced by the multiple of ln 2 next to it.
+// high + low, less the nearest multiple of ln 2. `low` is -0.0 by default, and not 0, because compilers drop x + -0.0.
 template <class C>
-ELEMENTWISE_MATH Reduced<C> reduced(C high, C low = C(-0.0)) { // less work than 0: x + -0.0 is x, whatever x is
+ELEMENTWISE_MATH Reduced<C> reduced(C high, C low = C(-0.0)) {
   return Reduced<C>(nearest_power(high), high, low);
 }
 
-// e^r 2^n
+// 2^n e^r
 template <class C>
 ELEMENTWISE_MATH C power(const Reduced<C>& x) {
   const Words<C> one = sum_of_ordered(C(1), x.high);
   return scale<C>(Words<C>{one.high, x.rest(one.low + x.low)}, x.n);
 }
 
-// e^(high + low). low is ignored where e^high is 0 or infinite.
+// e^(high + low). If e^high is 0 or infinite, low is ignored.
 template <class C>
 ELEMENTWISE_MATH C exp_of(Words<C> x) {
   C result = power(reduced(x.high, x.low));
@@ -89,8 +88,8 @@ ELEMENTWISE_MATH C exp_of(Words<C> x) {
   return choose(x.high < (kFloat<C> ? C(-104) : C(-746)), C(0), result);
 }
 
-// cosh and sinh of x >= 0: (2^n e^r +- 2^-n e^-r) / 2. With e^r as an even and an odd part, cosh r + sinh r, and e^-r
-// as their difference, that is 2^(n-1) ((1 +- 2^-2n) cosh r + (1 -+ 2^-2n) sinh r).
+// cosh and sinh of x >= 0: (2^n e^r +- 2^-n e^-r) / 2. Since e^r = cosh r + sinh r and e^-r = cosh r - sinh r, that is
+// 2^(n-1) ((1 +- 2^-2n) cosh r + (1 -+ 2^-2n) sinh r).
 template <class C, bool is_cosh>
 ELEMENTWISE_MATH C hyperbolic(C x) {
   const Nearest<C> n = nearest_power(x);
@@ -125,13 +124,15 @@ ELEMENTWISE_MATH C hyperbolic(C x) {
 
 } // namespace math
 
-// e^x
+// e^x. Error: 0.76 (float), 0.77 (double). It is infinite above 88.72 (float) or 709.78 (double), and 0 below -103.97
+// or -745.13.
 template <class C>
 ELEMENTWISE_MATH C exp(C x) {
   return math::exp_of<C>({x, C(-0.0)});
 }
 
-// 2^x
+// 2^x. Error: 0.78 (float), 0.79 (double). It is infinite from 128 (float) or 1024 (double) on, and 0 up to -150 or
+// -1075.
 template <class C>
 ELEMENTWISE_MATH C exp2(C x) {
   using namespace math;
@@ -143,7 +144,8 @@ ELEMENTWISE_MATH C exp2(C x) {
   return choose(x < (kFloat<C> ? C(-151) : C(-1076)), C(0), result);
 }
 
-// e^x - 1 = 2^n ((1 - 2^-n) + (e^r - 1))
+// e^x - 1 = 2^n ((1 - 2^-n) + (e^r - 1)), accurate near 0 too. Error: 0.93 (float), 0.93 (double). It is infinite above
+// 88.72 (float) or 709.78 (double), and -1 below -17.5 or -37.5.
 template <class C>
 ELEMENTWISE_MATH C expm1(C x) {
   using namespace math;
@@ -156,8 +158,11 @@ ELEMENTWISE_MATH C expm1(C x) {
   return with_sign(result, x);
 }
 
-// 1 / (1 + e^-x) = 2^-n / (1 + 2^-n + (e^r - 1)), n and r of -x. The inverse of the divisor is corrected by what
-// rounding takes from the divisor, `lost`, and by its own error.
+// 1 / (1 + e^-x). Error: 0.87 (float), 0.82 (double). It is 1 from 18 (float) or 38 (double) on, and 0 below -105 or
+// -746.
+//
+// With n and r of -x it is 2^-n / (1 + 2^-n + (e^r - 1)). `guess`, the inverse of the divisor, is corrected by its own
+// error and by `lost`, the rounding error of the divisor.
 template <class C>
 ELEMENTWISE_MATH C sigmoid(C x) {
   using namespace math;
@@ -170,22 +175,27 @@ ELEMENTWISE_MATH C sigmoid(C x) {
   return choose(x < (kFloat<C> ? C(-105) : C(-746)), C(0), result);
 }
 
+// The hyperbolic cosine. Error: 0.68 (float), 0.67 (double). It is infinite beyond |x| = 89.41 (float) or 710.47
+// (double).
 template <class C>
 ELEMENTWISE_MATH C cosh(C x) {
   return math::hyperbolic<C, true>(math::magnitude(x));
 }
 
+// The hyperbolic sine. Error: 0.68 (float), 0.76 (double). It is infinite beyond |x| = 89.41 (float) or 710.47
+// (double).
 template <class C>
 ELEMENTWISE_MATH C sinh(C x) {
   return math::with_sign(math::hyperbolic<C, false>(math::magnitude(x)), x);
 }
 
+// The hyperbolic tangent. Error: 0.95 (float), 0.78 (double). It is 1 or -1 beyond |x| = 20.
 template <class C>
 ELEMENTWISE_MATH C tanh(C x) {
   using namespace math;
   const C a = magnitude(x);
   if constexpr (kFloat<C>) {
-    // a + a^3 p(a^2), or 1 - 2 / (e^2a + 1) where what is taken from 1 is so small that its errors are.
+    // a + a^3 p(a^2) below 0.95. Above it is 1 - 2 / (e^2a + 1): the quotient is small there, and so is its error.
     const Reduced<C> r = reduced(a + a);
     const C power = power_of_two<C>(r.n);
     const C divisor = std::fma(power, r.high + r.shorter_rest(), power + 1);
@@ -196,7 +206,7 @@ ELEMENTWISE_MATH C tanh(C x) {
     const C p = std::fma(square, rest, C(-0x1.555548p-2f));
     return with_sign(choose(a < C(0.95), std::fma(square * p, a, a), 1 - taken), x);
   } else {
-    // (1 - e^y) / (1 + e^y) = (2^-n - e^r) / (2^-n + e^r), y = -2a, n and r of y
+    // (1 - e^y) / (1 + e^y) with y = -2a. With n and r of y it is (2^-n - e^r) / (2^-n + e^r).
     const Reduced<C> r = reduced(-2 * a);
     const C power = power_of_two<C>(-r.n);
     const Words<C> one = sum_of_ordered(C(1), r.high);

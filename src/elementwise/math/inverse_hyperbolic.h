@@ -1,5 +1,5 @@
-// asinh, acosh and atanh: logarithms of 1 + z, for a z of two words. Floats go through double, and are
-// rounded correctly unless the double is next to the middle of two floats.
+// asinh, acosh and atanh: logarithms of 1 + z, where z has two words. For float they compute in double, so the result
+// is correctly rounded unless the exact value is extremely close to the middle between two floats.
 #pragma once
 
 #include "logarithm.h"
@@ -7,7 +7,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
-// log(2 x) for an x to which 1 is nothing, else log(1 + z).
+// log(2 x) if x is so large that 1 does not matter, else log(1 + z).
 template <class C>
 ELEMENTWISE_MATH C logarithm_1p_or_of_twice(C x, Words<C> z) {
   const bool large = x > C(0x1p80);
@@ -16,7 +16,9 @@ ELEMENTWISE_MATH C logarithm_1p_or_of_twice(C x, Words<C> z) {
 
 } // namespace math
 
-// With a = |x|: a + sqrt(a^2 + 1) = 1 + a + a^2 / (1 + sqrt(a^2 + 1)).
+// The inverse of sinh, for all x. Error: 0.51 (float), 1.28 (double).
+//
+// With a = |x| it is the logarithm of a + sqrt(a^2 + 1) = 1 + a + a^2 / (1 + sqrt(a^2 + 1)).
 template <class C>
 ELEMENTWISE_MATH C asinh(C x) {
   using namespace math;
@@ -28,7 +30,9 @@ ELEMENTWISE_MATH C asinh(C x) {
   return with_sign(choose(a < kInfinity<C>, to, a + a), x); // a + a: a quiet NaN
 }
 
-// With t = x - 1: x + sqrt(x^2 - 1) = 1 + t + sqrt(t^2 + 2 t).
+// The inverse of cosh, for x >= 1, else NaN. Error: 0.51 (float), 1.82 (double).
+//
+// With t = x - 1 it is the logarithm of x + sqrt(x^2 - 1) = 1 + t + sqrt(t^2 + 2 t).
 template <class C>
 ELEMENTWISE_MATH C acosh(C x) {
   using namespace math;
@@ -38,7 +42,9 @@ ELEMENTWISE_MATH C acosh(C x) {
   return choose(x >= 1, choose(x < kInfinity<C>, to, x), kNaN<C>);
 }
 
-// With a = |x|: half the logarithm of (1 + a) / (1 - a) = 1 + 2 a / (1 - a).
+// The inverse of tanh, for |x| <= 1, else NaN; infinite at 1 and -1. Error: 0.51 (float), 1.14 (double).
+//
+// With a = |x| it is half the logarithm of (1 + a) / (1 - a) = 1 + 2 a / (1 - a).
 template <class C>
 ELEMENTWISE_MATH C atanh(C x) {
   using namespace math;

@@ -12,7 +12,7 @@ constexpr C kHalfPi = kFloat<C> ? C(0x1.921fb6p+0f) : C(0x1.921fb54442d18p+0);
 template <class C>
 constexpr C kHalfPiLow = kFloat<C> ? C(-0x1.777a5cp-25f) : C(0x1.1a62633145c07p-54);
 
-// asin(x) / x - 1 for the square of 0 <= x <= 1/2.
+// asin(x) / x - 1 for 0 <= x <= 1/2, as a function of x^2.
 template <class C>
 ELEMENTWISE_MATH C asin_rest(C square) {
   if constexpr (kFloat<C>) {
@@ -26,7 +26,7 @@ ELEMENTWISE_MATH C asin_rest(C square) {
   }
 }
 
-// atan(x) / x - 1 for the square of |x| <= 1/2. C says how accurate it is.
+// atan(x) / x - 1 for |x| <= 1/2, as a function of x^2; accurate enough for a result of type C.
 template <class C, class D>
 ELEMENTWISE_MATH D atan_rest(D square) {
   if constexpr (kFloat<C>) {
@@ -40,10 +40,10 @@ ELEMENTWISE_MATH D atan_rest(D square) {
   }
 }
 
-// asin and acos of |x| > 1/2 are those of the half angle: asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
+// The argument of asin_rest. If |x| > 1/2, asin and acos use asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
 template <class C>
 struct HalfAngle {
-  C x, low, square; // |x| or sqrt((1 - |x|) / 2), which low completes
+  C x, low, square; // x + low is |argument| or sqrt((1 - |argument|) / 2); its square
 };
 template <class C>
 ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument, bool is) {
@@ -57,6 +57,7 @@ ELEMENTWISE_MATH HalfAngle<C> half_angle(C argument, bool is) {
 
 } // namespace math
 
+// The arc sine, for |x| <= 1, else NaN. Error: 0.68 (float), 0.8 (double).
 template <class C>
 ELEMENTWISE_MATH C asin(C argument) {
   using namespace math;
@@ -70,12 +71,13 @@ ELEMENTWISE_MATH C asin(C argument) {
   return with_sign(high.high + low, argument);
 }
 
+// The arc cosine, for |x| <= 1, else NaN. Error: 0.67 (float), 0.77 (double).
 template <class C>
 ELEMENTWISE_MATH C acos(C argument) {
   using namespace math;
   const bool is_half = magnitude(argument) > C(0.5);
   const HalfAngle<C> half = half_angle(argument, is_half);
-  // pi/2 -+ asin(|x|), or the half angle twice, or pi less that.
+  // pi/2 -+ asin(|x|) for |x| <= 1/2. Else, with h = asin(sqrt((1 - |x|) / 2)), 2 h for x > 0 and pi - 2 h for x < 0.
   const bool negative = argument < 0;
   const C base_of_half = choose(negative, C(2), C(0));
   const C base = choose(is_half, base_of_half, C(1));
@@ -87,8 +89,11 @@ ELEMENTWISE_MATH C acos(C argument) {
   return high.high + low;
 }
 
-// The point (1, x) turned back by 0, 1 or 2 eighths of a turn, the one that brings it nearest to the axis: to
-// (x sine + cosine, x cosine - sine), times the square root of 2 for one eighth, whose quotient is at most 1/2.
+// The arc tangent, for all x. Error: 0.79 (float), 0.8 (double).
+//
+// We turn the point (1, |x|) back by 0, 1 or 2 eighths of a turn, so that it comes close to the axis. The new point is
+// (|x| sine + cosine, |x| cosine - sine), up to a factor that does not matter. Its quotient t is at most 1/2 in
+// magnitude, and the angle is quarters * pi/2 + atan(t), where `quarters` is 0, 1/2 or 1.
 template <class C>
 ELEMENTWISE_MATH C atan(C argument) {
   using namespace math;
@@ -106,28 +111,29 @@ ELEMENTWISE_MATH C atan(C argument) {
   return with_sign(high.high + low, argument);
 }
 
-// The angle of the point (x, y), from -pi to pi.
+// The angle of the point (abscissa, ordinate), from -pi to pi. Error: 0.59 (float), 1.45 (double).
 template <class C>
 ELEMENTWISE_MATH C atan2(C ordinate, C abscissa) {
   using namespace math;
-  using D = double; // quotients of floats do not underflow in double
+  using D = double; // in double, quotients of floats do not underflow
   const D y = magnitude(ordinate), x = magnitude(abscissa);
   const bool steep = y > x, same = y == x;
   const bool left = (bits(abscissa) & kSign<C>) != 0;
-  // t = lesser / greater; infinity / infinity counts as 1, 0 / 0 as 0. Numbers so large that sums overflow are scaled.
+  // t = lesser / greater; infinity / infinity counts as 1, and 0 / 0 as 0. Large numbers are scaled, so that sums do
+  // not overflow.
   constexpr D kMost = 0x1.fffffffffffffp+1023;
   const D most = choose(steep, y, x);
   const D scale = choose(most > 0x1p1000, 0x1p-100, D(1));
   D greater = choose(same, D(1), choose(most > kMost, D(1), most * scale));
   D lesser = choose(same, choose(most == 0, D(0), D(1)), choose(steep, x, y) * choose(most > kMost, D(0), scale));
-  // As for atan, atan(t) = pi/4 + atan((t - 1) / (t + 1)).
+  // As in atan: if t > 1/2, atan(t) = pi/4 + atan((t - 1) / (t + 1)).
   const bool middle = lesser + lesser > greater;
   const D above = choose(middle, lesser - greater, lesser);
   const Words<D> both = sum_of_ordered(greater, lesser);
   const D below = choose(middle, both.high, greater), below_low = choose(middle, both.low, D(0));
   const D t = above / below;
   const D t_low = std::fma(-t, below_low, std::fma(-t, below, above)) / below;
-  // The angle is that of t, or pi/2 or pi and that of t or -t.
+  // angle = quarters * pi/2 +- atan(t)
   const D sign = choose(left != steep, D(-1), D(1));
   const D quarters = std::fma(sign, choose(middle, D(0.5), D(0)), choose(steep, D(1), choose(left, D(2), D(0))));
   const D signed_t = sign * t;

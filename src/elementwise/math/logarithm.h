@@ -6,15 +6,16 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
-// x = 2^exponent (1 + fraction), sqrt(1/2) <= 1 + fraction < sqrt(2), of a positive normal number; `fraction` is exact.
-// Of floats 1 + fraction begins at 0.695: right below sqrt(2) log2 would be off by more than an ulp.
+// The exponent and the fraction of a positive normal number x = 2^exponent (1 + fraction); `fraction` is exact.
+// 1 + fraction is from sqrt(1/2) to sqrt(2) for double. For float it is from 0.695 to 1.39, because log2 would be off
+// by more than an ulp just below sqrt(2).
 template <class C>
 struct Parts {
   C exponent, fraction;
-  C inverse; // 2^-exponent, unless that is less than 2^-1022 or, of floats, 2^-126
+  C inverse; // 2^-exponent, if that is a normal number
 };
 
-// What the exponents are counted from: the bits of an exponent have kBias more, see `parts`.
+// `parts` subtracts this from a number to get the exponent.
 template <class C>
 constexpr C kFrom = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
 template <class C>
@@ -22,7 +23,7 @@ ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
   constexpr bits_t<C> kLeast = kFloat<C> ? 0x3f320000 : 0x3fe6a09e667f3bcd;
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
-  // An integer of less than 2^kMantissa, put into the bits of this number, is added to it.
+  // These are the bits of 2^kMantissa. ORing an integer below 2^kMantissa into them adds it to the number.
   constexpr bits_t<C> kWhole = bits_t<C>{kBias<C> + kMantissa<C>} << kMantissa<C>;
   const bits_t<C> shifted = bits(x) + (kOne - kLeast);
   return {
@@ -30,7 +31,7 @@ ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
       number<C>(2 * kOne - (shifted & ~kFraction))};
 }
 
-// The same of any finite positive number, where `parts` has it of a normal one. (Its `inverse` is of no use.)
+// The same for any finite positive number, also a subnormal one. `inverse` is not valid.
 template <class C>
 ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
   constexpr C kUp = C(bits_t<C>{1} << kMantissa<C>);
@@ -38,15 +39,15 @@ ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
   return parts(x * choose(subnormal, kUp, C(1)), choose(subnormal, kFrom<C> + kMantissa<C>, kFrom<C>));
 }
 
-// The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (Adding -0, the
-// low word of most callers, changes no number, and compilers leave it out.)
+// The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (`low` is -0.0
+// by default, because compilers drop x + -0.0.)
 //
-// log(1 + f) = f - f^2 / 2 + f^3 (1/3 - f/4 + ...), the bracket by a polynomial. What rounding takes from the sum of
-// the two large terms, exponent log 2 and f, is added to the small ones.
+// It is exponent log 2 + log(1 + f), and log(1 + f) = f - f^2 / 2 + f^3 (1/3 - f/4 + ...), where a polynomial computes
+// the bracket. The rounding error of the sum of the two large terms, exponent log 2 and f, is added to the small terms.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
-  static_assert(base == 0 || base == 2 || base == 10); // 0 is e
-  // The logarithm of 2, of which the first word times any exponent is exact; and that of e.
+  static_assert(base == 0 || base == 2 || base == 10); // 0 means e
+  // log 2 and log e in this base. The product of an exponent and kTwo.high is exact.
   constexpr Words<C> kTwo = base == 2    ? Words<C>{1, 0}
                             : base == 10 ? (kFloat<C> ? Words<C>{C(0x1.3442p-2), C(-0x1.95ec1p-19)}
                                                       : Words<C>{C(0x1.34413509f78p-2), C(0x1.fef311f12b358p-46)})
@@ -69,7 +70,7 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
                0x1.11df927e8f9a2p-4, -0x1.fc0010dff3c98p-5, 0x1.cfa53f8fa2cacp-5, -0x1.ce7d3827604acp-5,
                0x1.0a93d816aa1bdp-4, -0x1.f18a851a61945p-5, 0x1.b909babf976dep-6});
   const C square = high * high;
-  // exponent log 2 + `first`, and what rounding takes from it
+  // exponent log 2 + `first`, and its rounding error
   const Words<C> first = base == 0 ? Words<C>{high, low} : product(high, kE.high);
   const C sum = std::fma(exponent, kTwo.high, first.high);
   const C lost = first.high - std::fma(exponent, -kTwo.high, sum);
@@ -85,14 +86,14 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   }
 }
 
-// What is to be added to a finite number in place of the logarithm of x: infinity for infinity, -infinity for 0, NaN
-// for what has no logarithm; else 0.
+// Added to a finite number, it gives the logarithm of a special x: infinity for infinity, -infinity for 0, NaN for a
+// negative x or NaN. For other x it is 0.
 template <class C>
 ELEMENTWISE_MATH C no_logarithm(C x) {
   return choose(x > 0, choose(x == kInfinity<C>, x, C(0)), choose(x == 0, -kInfinity<C>, kNaN<C>));
 }
 
-// log x for all x.
+// log x for all x, to base e (0), 2 or 10.
 template <int base, class C>
 ELEMENTWISE_MATH C logarithm(C x) {
   const Parts<C> of = parts_of_positive(x);
@@ -102,10 +103,10 @@ ELEMENTWISE_MATH C logarithm(C x) {
 // log(1 + x) + twos log 2 for a finite x with 1 + x > 0.
 template <class C>
 ELEMENTWISE_MATH C logarithm_1p(Words<C> x, C twos = C(-0.0)) {
-  constexpr C kHuge = kFloat<C> ? C(0x1p40) : C(0x1p80); // to this nothing that is lost of the sum matters
+  constexpr C kHuge = kFloat<C> ? C(0x1p40) : C(0x1p80); // from here on, low words do not matter
   const Words<C> one_more = sum(C(1), x.high);
   const Parts<C> of = parts(one_more.high);
-  // The fraction is exact, and gets the low word: f, and what rounding has left of it.
+  // f is the fraction with the low word added; the rounding error of that sum is passed on as low word.
   const bool huge = !(x.high < kHuge);
   const C low = choose(huge, C(0), one_more.low + x.low) * choose(huge, C(0), of.inverse);
   const C f = of.fraction + low;
@@ -114,26 +115,29 @@ ELEMENTWISE_MATH C logarithm_1p(Words<C> x, C twos = C(-0.0)) {
 
 } // namespace math
 
+// The natural logarithm; -infinity at 0, NaN for x < 0. Error: 0.79 (float), 0.94 (double).
 template <class C>
 ELEMENTWISE_MATH C log(C x) {
   return math::logarithm<0>(x);
 }
 
+// The logarithm to base 2; -infinity at 0, NaN for x < 0. Error: 0.82 (float), 1.02 (double).
 template <class C>
 ELEMENTWISE_MATH C log2(C x) {
   return math::logarithm<2>(x);
 }
 
+// The logarithm to base 10; -infinity at 0, NaN for x < 0. Error: 0.85 (float), 0.87 (double).
 template <class C>
 ELEMENTWISE_MATH C log10(C x) {
   return math::logarithm<10>(x);
 }
 
-// log(1 + x), of which a small x is not lost.
+// log(1 + x), accurate near 0 too; -infinity at -1, NaN for x < -1. Error: 0.94 (float), 0.94 (double).
 template <class C>
 ELEMENTWISE_MATH C log1p(C x) {
   using namespace math;
-  C to = with_sign(logarithm_1p<C>({x, C(-0.0)}), x); // the sign of 0
+  C to = with_sign(logarithm_1p<C>({x, C(-0.0)}), x); // log1p(-0.0) is -0.0
   to = choose(x < kInfinity<C>, to, x);
   return choose(x > -1, to, choose(x == -1, -kInfinity<C>, kNaN<C>));
 }

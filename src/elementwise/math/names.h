@@ -1,4 +1,4 @@
-// The functions of math.h that take one number, by their names: f is a macro, which gets each.
+// The names of the functions of math.h that take one number. ELEMENTWISE_EACH_UNARY(f) calls the macro f with each.
 #pragma once
 
 // clang-format off

@@ -7,9 +7,9 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
-// The logarithm of 2^exponent (1 + f) to about 66 bits, for the power multiplies it, and its error, by up to 745 and
-// more. log(1 + f) = 2 atanh(s) = 2 s (1 + s^2 / 3 + s^4 p(s^2)) with s = f / (2 + f), |s| < 0.172; all but p is two
-// words.
+// The natural logarithm of 2^exponent (1 + f) to about 66 bits. pow needs them, because it multiplies the logarithm and
+// its error. log(1 + f) = 2 atanh(s) = 2 s (1 + s^2 / 3 + s^4 p(s^2)) with s = f / (2 + f), |s| < 0.172; everything
+// but p has two words.
 ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f) {
   const Words<double> below = sum_of_ordered(2.0, f);
   const double inverse = 1 / below.high;
@@ -28,14 +28,15 @@ ELEMENTWISE_MATH Words<double> logarithm_in_two_words(double exponent, double f)
   // 2 s (1 + tail)
   Words<double> cubic = product(s + s, tail.high);
   cubic.low = std::fma(s + s, tail.low, std::fma(s_low + s_low, tail.high, cubic.low));
-  // The sum, the largest first; the product of the exponent and the high word of log 2 is exact.
+  // The sum, beginning with the largest terms. The product of the exponent and the high word of log 2 is exact.
   const Words<double> two = sum_of_ordered(exponent * 0x1.62e42fefa38p-1, s + s);
   const Words<double> three = sum_of_ordered(two.high, cubic.high);
   const double low = std::fma(exponent, 0x1.ef35793c7673p-45, (s_low + s_low) + cubic.low);
   return sum_of_ordered(three.high, three.low + (two.low + low));
 }
 
-// a^y of a >= 0 or NaN; NaN of 1^infinity. The logarithm of one word in double is enough for floats.
+// a^y for a >= 0 or NaN. (1^infinity is NaN here; pow replaces it.) For floats, a logarithm in one double is accurate
+// enough.
 template <class C>
 ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
   const double a = magnitude;
@@ -51,21 +52,22 @@ ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
   Words<double> exponent = {y * l.high, -0.0};
   if constexpr (!kFloat<C>) exponent.low = std::fma(y, l.low, std::fma(y, l.high, -exponent.high));
   const double power = exp_of(exponent);
-  // Of a float the power may lie in the middle between two floats, as 4097^2 does: it is rounded to 43 bits first,
-  // which takes the error off, and then to even.
+  // The power of a float may lie exactly between two floats, as 4097^2 does. Rounding it to 44 significant bits first
+  // removes the error of the double, so that the conversion to float rounds it to even.
   return kFloat<C> ? C(number<double>((bits(power) + 0x100) & ~bits_t<double>{0x1ff})) : C(power);
 }
 
 // Whether x >= 0 is an integer.
 template <class C>
 ELEMENTWISE_MATH bool is_whole(C x) {
-  constexpr C kWhole = C(bits_t<C>{1} << kMantissa<C>); // from here on all numbers are
+  constexpr C kWhole = C(bits_t<C>{1} << kMantissa<C>); // from here on, every number is an integer
   return (x >= kWhole) | ((x + kWhole) - kWhole == x);
 }
 
 } // namespace math
 
-// x^y. pow(x, 0) and pow(1, y) are 1 even of a NaN, as in C.
+// x^y, for all x and y as in C: NaN if x < 0 is finite and y is not an integer; pow(x, 0) and pow(1, y) are 1 even if
+// the other argument is NaN. Error: 0.51 (float), 1.64 (double).
 template <class C>
 ELEMENTWISE_MATH C pow(C x, C y) {
   using namespace math;

@@ -1,4 +1,5 @@
-// The rules by which the functions are differentiated.
+// The functions of math.h for dual numbers: their derivatives. Each line of ELEMENTWISE_RULE has the derivative as an
+// expression in the argument x and the value y. basic.h has the rules of its own functions.
 #pragma once
 
 #include "basic.h"
@@ -43,7 +44,7 @@ ELEMENTWISE_MATH Dual<C> hypot(const Dual<C>& x, const Dual<C>& y) {
   return {h, scaled(x.derivative, x.value / h) + scaled(y.derivative, y.value / h)};
 }
 
-// Of two zeros it is 0.
+// At (0, 0) both derivatives are 0, as torch's.
 template <class C>
 ELEMENTWISE_MATH Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
   const C square = x.value * x.value + y.value * y.value;
@@ -51,7 +52,7 @@ ELEMENTWISE_MATH Dual<C> atan2(const Dual<C>& y, const Dual<C>& x) {
   return {atan2(y.value, x.value), scaled(y.derivative, x.value * factor) - scaled(x.derivative, y.value * factor)};
 }
 
-// That of x^0 is 0, and so is that of 0^y by y where y is not negative.
+// The derivative of x^0 by x is 0, and so is that of 0^y by y for y >= 0, as torch's.
 template <class C>
 ELEMENTWISE_MATH Dual<C> pow(const Dual<C>& x, const Dual<C>& y) {
   const C power = pow(x.value, y.value);

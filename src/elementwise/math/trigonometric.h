@@ -1,10 +1,11 @@
 // sin, cos and tan.
 //
-// The argument is first taken modulo quarter turns, x = (q + r) pi/2, |r| <= 1/2. Far from 0 this is what M. Payne and
-// R. Hanek found (Radian reduction for trigonometric functions, 1983): of 2/pi in binary, the digits count from where
-// they no longer make whole turns of the last bit of x, to where what they add is less than the error that is allowed.
-// As no float comes nearer to a multiple of pi/2 than 2^-33 or so, and no double nearer than 2^-61, some 87 digits of
-// 2/pi are enough for a float, and some 172 for a double.
+// The argument is first reduced: x = (q + r) pi/2 with an integer q and |r| <= 1/2. For large x this is the method of
+// M. Payne and R. Hanek (Radian reduction for trigonometric functions, 1983). It multiplies x by some binary digits of
+// 2/pi only. Leading digits can be left out, because even times the last bit of x they are multiples of whole turns.
+// Trailing digits can be left out when their contribution is smaller than the allowed error. No float is closer to a
+// multiple of pi/2 than about 2^-33, and no double closer than 2^-61, so some 87 digits are enough for a float, and
+// some 172 for a double.
 #pragma once
 
 #include "words.h"
@@ -12,15 +13,16 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
-// x less the nearest of some multiples.
+// A number of turns: an integer, of which only the lowest bit is valid, and the rest.
 struct Turns {
-  double rest;    // at most 1/2, or somewhat more if x is large
-  uint64_t whole; // its lowest bit is right
+  double rest; // at most 1/2 in magnitude, or a little more if x is large
+  uint64_t whole;
 };
 
-// x as a number of half turns (unit 1) or quarter turns (unit 2): x times 1/pi as two words, less the multiples of 2
-// that the words make of the last bit of x. Two words have more digits than one float needs, so that there are only
-// four pairs of them: up to 2^49 they are those of 1/pi itself. With `cos`, the rest is what makes its sine the cosine.
+// A float as a number of half turns (unit 1) or quarter turns (unit 2). It multiplies x by two words of unit / pi.
+// There are four pairs of words, because larger x need later digits: below 2^49 the words are the first digits of unit
+// / pi; later pairs leave out digits that contribute multiples of 2. With `cos`, the rest is changed so that its sine
+// is the cosine.
 template <int unit, bool cos = false>
 ELEMENTWISE_MATH Turns turns(float argument) {
   const double x = argument, size = magnitude(x);
@@ -53,17 +55,17 @@ ELEMENTWISE_MATH float sin_of_half_turns(Turns turns) {
   return float(number<double>(bits(p) ^ (turns.whole << 63)));
 }
 
-// The digits of 2/pi for each exponent of a double.
+// A table with the digits of 2/pi that a double of each exponent needs: four words of 52 digits.
 struct TwoOverPi {
-  static constexpr int kFirst = 995;                        // biased, of 2^-28: closer to 0, the sine is x
-  static constexpr int kDigits = 52;                        // a word has
-  static constexpr int kSize = 2048 - kFirst + 3 * kDigits; // a double takes four words
-  static constexpr int kScale = 200;                        // words are times 2^200, as some would be subnormal
+  static constexpr int kFirst = 995;                        // the biased exponent of 2^-28; below, sin(x) is x
+  static constexpr int kDigits = 52;                        // digits in a word
+  static constexpr int kSize = 2048 - kFirst + 3 * kDigits; // the last exponent needs three words more
+  static constexpr int kScale = 200;                        // words are multiplied by 2^200, as some would be subnormal
   double word[kSize] = {};
 
-  // The word of an exponent has those 52 binary digits of 2/pi that begin with the one which makes a double's last bit
-  // 2 quarter turns; it is rounded to nearest, so that those that follow may be negative. The next word is that of an
-  // exponent higher by 52.
+  // The first word for an exponent begins with the binary digit of 2/pi that, times the last bit of such a double, is 2
+  // quarter turns. A word is rounded to nearest, so the following word may be negative. The second word is the first
+  // word for an exponent that is greater by 52, and so on.
   constexpr TwoOverPi() {
     constexpr uint64_t kBits[] = {
         0,
@@ -87,11 +89,11 @@ struct TwoOverPi {
         0x3d0739f78a5292ea,
         0x6bfb5fb11f8d5d08,
         0x56033046fc7b6bab};
-    // Of the last bit of the first exponent, 2^-80, the first digit has the weight 2^81.
-    double unit = 1; // of the last digit, times 2^200
+    // The last bit of a double with the first exponent is 2^-80, so the first digit has the weight 2^81.
+    double unit = 1; // the weight of a word's last digit, times 2^200
     for (int i = 0; i < 30 + kScale; i++) unit *= 2;
     for (int i = 0; i < kSize; i++, unit /= 2) {
-      const int from = 128 - 82 + i; // the digit of weight 1/2 is number 128
+      const int from = 128 - 82 + i; // the digit of weight 1/2 has the number 128
       const uint64_t high = kBits[from / 64], low = kBits[from / 64 + 1];
       const uint64_t digits = from % 64 ? high << from % 64 | low >> (64 - from % 64) : high;
       const int64_t rounded = int64_t(digits >> 12) + int64_t(digits >> 11 & 1);
@@ -100,13 +102,14 @@ struct TwoOverPi {
   }
 };
 
-// Quarter turns as words.
+// A number of quarter turns: an integer, of which only the lowest two bits are valid, and the rest.
 struct QuarterTurns {
   Words<double> rest;
-  uint64_t whole; // its lowest two bits are right
+  uint64_t whole;
 };
 
-// |x| >= 2^-28. x times words 1 and 2 is taken apart at fixed places, so that all that has to be exact is.
+// A double as a number of quarter turns, for |x| >= 2^-28. The products of x and the second and third word are split at
+// fixed binary places, so that the parts are exact.
 ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
   static constexpr TwoOverPi kTwoOverPi;
   constexpr int kDigits = TwoOverPi::kDigits;
@@ -117,14 +120,14 @@ ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
       kTwoOverPi.word[at + 3 * kDigits]};
   const double x = argument * 0x1p-200;
   static_assert(TwoOverPi::kScale == 200);
-  // |x word[0]| <= 2^54. Multiples of 8 go; what stays is at most 4, and a multiple of 2^-50.
+  // |x word[0]| <= 2^54. We drop multiples of 8; the rest is at most 4, and a multiple of 2^-50.
   constexpr double kEights = 0x1.8p55;
   const double first = std::fma(x, word[0], -(std::fma(x, word[0], kEights) - kEights));
-  // |x word[1]| <= 4 is a multiple of 2^-49 and the rest, of at most 2^-50.
+  // |x word[1]| <= 4. We split it into a multiple of 2^-49, and a rest of at most 2^-50.
   constexpr double kSecond = 12;
   const double second = std::fma(x, word[1], kSecond) - kSecond;
   const double second_rest = std::fma(x, word[1], -second);
-  // |x word[2]| <= 2^-50 is a multiple of 2^-101 and the rest, of at most 2^-102.
+  // |x word[2]| <= 2^-50. We split it into a multiple of 2^-101, and a rest of at most 2^-102.
   constexpr double kThird = 0x1.8p-49;
   const double third = std::fma(x, word[2], kThird) - kThird;
   const double third_rest = std::fma(x, word[3], std::fma(x, word[2], -third));
@@ -134,7 +137,7 @@ ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
   return {{rest.high, rest.low + third_rest}, bits(shifted)};
 }
 
-// The sine or cosine is constant + factor * value, in one rounding.
+// A sine or cosine, constant + factor * value. `rounded` computes it with one rounding.
 struct Sine {
   double factor, value, constant;
 };
@@ -162,7 +165,7 @@ ELEMENTWISE_MATH double rounded(Sine sine) {
   return std::fma(sine.factor, sine.value, sine.constant);
 }
 
-// The sine as two words, whose product outweighs the constant, and the cosine, whose constant outweighs the product.
+// A sine and a cosine as two words. In a sine the product is larger than the constant, in a cosine the constant is.
 ELEMENTWISE_MATH Words<double> sine_words(Sine sine) {
   const double high = rounded(sine);
   return {high, std::fma(sine.factor, sine.value, -high) + sine.constant};
@@ -184,6 +187,7 @@ ELEMENTWISE_MATH double sin_or_cos(double argument) {
 
 } // namespace math
 
+// The sine, for all finite x; NaN for infinities. Error: 0.51 (float), 1.03 (double).
 template <class C>
 ELEMENTWISE_MATH C sin(C x) {
   using namespace math;
@@ -194,6 +198,7 @@ ELEMENTWISE_MATH C sin(C x) {
   }
 }
 
+// The cosine, for all finite x; NaN for infinities. Error: 0.51 (float), 1.03 (double).
 template <class C>
 ELEMENTWISE_MATH C cos(C x) {
   using namespace math;
@@ -204,12 +209,14 @@ ELEMENTWISE_MATH C cos(C x) {
   }
 }
 
-// tan(x) of an even number of quarter turns and a rest y is tan(y), of an odd number -1 / tan(y).
+// The tangent, for all finite x; NaN for infinities. Error: 0.57 (float), 1.45 (double).
+//
+// After an even number of quarter turns and a rest y it is tan(y), after an odd number -1 / tan(y).
 template <class C>
 ELEMENTWISE_MATH C tan(C argument) {
   using namespace math;
   if constexpr (kFloat<C>) {
-    // Pade's approximation of degrees 5 and 4, but with the coefficients of the numerator fitted.
+    // A Pade approximation of degrees 5 and 4, in which the coefficients of the numerator were fitted.
     const Turns of = turns<2>(argument);
     const double x = of.rest, square = x * x;
     const double above = x * polynomial(square, {0x1.921fb55d78adcp+0, -0x1.b8fa78f8e9067p-2, 0x1.4ba50e2ed715cp-7});
@@ -225,7 +232,7 @@ ELEMENTWISE_MATH C tan(C argument) {
     const double above = choose(even, sine.high, cosine.high) * sign,
                  above_low = choose(even, sine.low, cosine.low) * sign;
     const double below = choose(even, cosine.high, sine.high), below_low = choose(even, cosine.low, sine.low);
-    // The quotient, and what it lacks.
+    // The quotient, corrected by its rounding error.
     const double reciprocal = 1 / below;
     const double quotient = above * reciprocal;
     const double lack = std::fma(-quotient, below, above) + std::fma(-quotient, below_low, above_low);

@@ -1,11 +1,12 @@
-// What the functions of math.h are made of: operations that IEEE 754 specifies, the bits of a number, and numbers of
-// two words, high + low, whose low word holds what the high one has lost to rounding. Nothing here branches: a
-// condition chooses between two values that are there already, so that the compiler can do the elements of a vector at
-// once.
+// The building blocks of the functions of math.h: access to the bits of a number, rounding to an integer, polynomials,
+// and numbers of two words, high + low, whose low word holds the rounding error of the high one. Example: the sum of
+// 2^60 and 1 is 2^60 in one double; as two words it is {2^60, 1}.
 //
-// The algorithms of two words: T. J. Dekker, A floating-point technique for extending the available precision (1971);
-// with fma: M. Joldes, J.-M. Muller, V. Popescu, Tight and rigorous error bounds for basic building blocks of
-// double-word arithmetic (2017).
+// Nothing here branches. `choose` selects one of two values that are both computed, so that the compiler can vectorise.
+//
+// Sources of the algorithms of two words: T. J. Dekker, A floating-point technique for extending the available
+// precision (1971); with fma: M. Joldes, J.-M. Muller, V. Popescu, Tight and rigorous error bounds for basic building
+// blocks of double-word arithmetic (2017).
 #pragma once
 
 #include <cmath>
@@ -16,7 +17,7 @@
 
 #include "../functor.h"
 
-// Before each function.
+// Every function of math/ begins with this.
 #define ELEMENTWISE_MATH ELEMENTWISE_INLINE
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
@@ -38,9 +39,9 @@ template <class C>
 using bits_t = typename BitsOf<C>::type;
 
 template <class C>
-constexpr int kMantissa = std::numeric_limits<C>::digits - 1; // bits of it that are stored: 23 or 52
+constexpr int kMantissa = std::numeric_limits<C>::digits - 1; // stored bits of the significand: 23 or 52
 template <class C>
-constexpr int kBias = std::numeric_limits<C>::max_exponent - 1; // 127 or 1023
+constexpr int kBias = std::numeric_limits<C>::max_exponent - 1; // of the exponent: 127 or 1023
 template <class C>
 constexpr bits_t<C> kSign = bits_t<C>{1} << (8 * sizeof(C) - 1);
 
@@ -65,7 +66,7 @@ ELEMENTWISE_MATH C number(bits_t<C> x) {
   return to;
 }
 
-// The magnitude of one and the sign of the other.
+// `magnitude` with the sign of `sign`.
 template <class C>
 ELEMENTWISE_MATH C with_sign(C magnitude, C sign) {
   return number<C>((bits(magnitude) & ~kSign<C>) | (bits(sign) & kSign<C>));
@@ -76,14 +77,15 @@ ELEMENTWISE_MATH C magnitude(C x) {
   return number<C>(bits(x) & ~kSign<C>);
 }
 
-// The smaller one of two that are not negative, by their bits, for which there is an instruction; b where a is a NaN.
+// The smaller of two numbers that are not negative; b if a is a NaN. It compares their bits as integers, for which
+// processors have an instruction.
 template <class C>
 ELEMENTWISE_MATH C least(C a, C b) {
   return number<C>(bits(a) < bits(b) ? bits(a) : bits(b));
 }
 
-// `yes` where the condition holds, else `no`, by their bits. Of `condition ? yes : no` with a constant GCC makes two
-// branches, folds the constant into each, and computes both for every vector.
+// `condition ? yes : no`, by masking bits. If one of the two is a constant, GCC compiles the conditional operator to
+// two copies of the code that follows, one with the constant folded in, and computes both for every vector.
 template <class C>
 ELEMENTWISE_MATH C choose(bool condition, C yes, C no) {
   if constexpr (std::is_class_v<C>) { // a number of python/reads.h
@@ -94,31 +96,33 @@ ELEMENTWISE_MATH C choose(bool condition, C yes, C no) {
   }
 }
 
-// Added to a number of less than 2^21 (float) or 2^50 (double), it leaves the nearest integer, ties to even, in the low
-// bits; less itself, it is that integer as a number.
+// Adding it to a number below 2^21 (float) or 2^50 (double) rounds that number to the nearest integer, ties to even:
+// the low bits of the sum hold the integer. Subtracting it again gives the integer as a number. Example for float: 2.7
+// + 1.5 * 2^23 is 12582915, that is 1.5 * 2^23 + 3.
 template <class C>
 constexpr C kRound = kFloat<C> ? C(0x1.8p23) : C(0x1.8p52);
 
-// An integer as a number, and as the bits that it has in kRound + n: n mod 2^22 or 2^51.
+// An integer, as a number and as bits in two's complement.
 template <class C>
 struct Nearest {
   C value;
-  bits_t<C> integer; // two's complement
+  bits_t<C> integer;
 };
 
+// The integer nearest to x, for x in the range of kRound.
 template <class C>
 ELEMENTWISE_MATH Nearest<C> nearest(C x) {
   const C shifted = x + kRound<C>;
   return {shifted - kRound<C>, bits(shifted) - bits(kRound<C>)};
 }
 
-// 2^n, where that is a normal number.
+// 2^n, which must be a normal number.
 template <class C>
 ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
   return number<C>((n + kBias<C>) << kMantissa<C>);
 }
 
-// c[k] + c[k + 1] x + ... by Horner's rule, in a recursion: GCC 12 would not vectorise the elements around a loop.
+// c[k] + c[k + 1] x + ... by Horner's rule. It is a recursion because GCC 12 does not vectorise code around a loop.
 template <size_t k, class C, class Written, size_t n>
 ELEMENTWISE_MATH C horner(C x, const Written (&c)[n]) {
   if constexpr (k + 1 == n)
@@ -127,10 +131,10 @@ ELEMENTWISE_MATH C horner(C x, const Written (&c)[n]) {
     return std::fma(horner<k + 1>(x, c), x, C(c[k]));
 }
 
-// c[0] + c[1] x + c[2] x^2 + ... By Horner's rule alone each step would wait for the one before: of more than five
-// coefficients neighbours are joined, c[0] + c[1] x and so on (Estrin), which leaves a polynomial in x^2 of
-// half as many. Few waits are filled by other elements, and Horner's rule has the fewest operations. Coefficients of
-// float are written as doubles.
+// c[0] + c[1] x + c[2] x^2 + ... In Horner's rule each step waits for the one before. So if there are more than five
+// coefficients, we first combine pairs, c[0] + c[1] x, c[2] + c[3] x and so on (Estrin's scheme), which leaves a
+// polynomial in x^2 with half as many coefficients. For few coefficients Horner's rule is better: it has the fewest
+// operations, and the processor computes other elements while it waits. Coefficients for float are written as doubles.
 template <class C, class Written, size_t n, size_t... I>
 ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n], std::index_sequence<I...>) {
   if constexpr (n > 5) {
@@ -145,14 +149,14 @@ ELEMENTWISE_MATH C polynomial(C x, const Written (&c)[n]) {
   return polynomial(x, c, std::make_index_sequence<(n + 1) / 2>{});
 }
 
-// high + low; |low| is at most half a unit in the last place of high.
+// The number high + low; |low| is at most half a unit in the last place of high.
 template <class C>
 struct Words {
   C high, low;
 };
 
-// x * 2^n, rounded once if that is a normal number, |n| at most 3/2 of the largest exponent: x times 2^(n - h), where
-// nothing is lost, times 2^h, where h is half the largest exponent with the sign of n.
+// x * 2^n, rounded once if the result is a normal number; |n| is at most 3/2 of the largest exponent. 2^n itself may
+// overflow, so we multiply by 2^(n - h) and then by 2^h, where h is half the largest exponent with the sign of n.
 template <class C>
 ELEMENTWISE_MATH C scale(Words<C> x, bits_t<C> n) {
   constexpr bits_t<C> kTop = kSign<C> >> 1; // the bit of an exponent that 2^h has for positive h only
@@ -162,7 +166,7 @@ ELEMENTWISE_MATH C scale(Words<C> x, bits_t<C> n) {
   return std::fma(x.low, first, x.high * first) * number<C>(negative ^ kPositive);
 }
 
-// a + b, exactly; |a| >= |b|, or a is 0.
+// a + b, exactly. Requires |a| >= |b|, or a = 0.
 template <class C>
 ELEMENTWISE_MATH Words<C> sum_of_ordered(C a, C b) {
   const C high = a + b;
@@ -177,7 +181,7 @@ ELEMENTWISE_MATH Words<C> sum(C a, C b) {
   return {high, (a - (high - of_b)) + (b - of_b)};
 }
 
-// a * b, exactly, where nothing underflows.
+// a * b, exactly, unless it underflows.
 template <class C>
 ELEMENTWISE_MATH Words<C> product(C a, C b) {
   const C high = a * b;

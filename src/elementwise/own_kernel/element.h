@@ -1,5 +1,5 @@
-// The type of an element, for a kernel that is not element-wise: it converts to float and back, on the host and on the
-// device. And on the device, what starts such a kernel.
+// For kernels that are not element-wise: 16-bit element types that convert to float and back with static_cast, on the
+// CPU and on a GPU, and the dispatch on the dtype.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,8 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// torch's own types are functions that every instruction set would compile by the same name.
+// A 16-bit type for code that is compiled for an instruction set. torch's types have inline functions, which each
+// instruction set would compile under the same name.
 template <class Storage>
 struct Converted : Storage {
   Converted() = default;
@@ -22,7 +23,7 @@ struct Converted : Storage {
   }
 };
 
-#if !defined(__ARM_FP16_FORMAT_IEEE) // GCC 12 makes no vectors of F16C's instructions, and none of a call
+#if !defined(__ARM_FP16_FORMAT_IEEE) // GCC 12 vectorises neither the instructions of F16C nor a call
 template <>
 inline Converted<float16>::Converted(float x) : float16(narrow_by_bits(x)) {}
 template <>
@@ -59,16 +60,16 @@ struct ComputeOf<Half> : ComputeOf<float16> {};
 template <>
 struct ComputeOf<BFloat16> : ComputeOf<bfloat16> {};
 
-// Where the elements of a list of tensors are, by value, as a kernel is given them on the device, too.
+// The addresses of a list of tensors, in a struct that can be passed to a CUDA kernel by value.
 template <class T>
 struct Pointers {
-  static constexpr int64_t kMost = 32; // a kernel of CUDA is given 4096 bytes
+  static constexpr int64_t kMost = 32; // the arguments of a CUDA kernel have at most 4096 bytes
   T* of[kMost];
   int64_t count;
 };
 
-// Calls body(Kernel<T>) with the type that has this ordinal. `Dtypes` has no other one. `given` is a Kernel<void>: the
-// same but for what its pointers point to.
+// Calls body(kernel), where `kernel` is a Kernel<T> for the type T with this ordinal. It has the members of `given`,
+// which is a Kernel<void>: the same struct with void pointers.
 template <template <class> class Kernel, class Body>
 void with_kernel(int32_t ordinal, const void* given, const Body& body) {
   with_dtype(FloatingPoint{}, ordinal, [&](auto storage) {

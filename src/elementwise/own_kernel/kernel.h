@@ -1,16 +1,16 @@
-// What becomes of a kernel that is not element-wise. Its file is compiled once for each instruction set of the CPU, and
-// once more for the rest that it holds.
+// Compiles a kernel that is not element-wise. The kernel's file is compiled once for each instruction set of the CPU,
+// and once more for the rest of the file.
 //
 //   ELEMENTWISE_KERNEL(my_ops, row_norm, RowNorm)
 //
-// makes the loop over the functor RowNorm for an instruction set; else it declares these loops and row_norm_on_cuda, of
-// which elementwise::launch calls one.
+// defines the loop over the functor RowNorm when the file is compiled for an instruction set. Otherwise it declares all
+// these loops, and row_norm_on_cuda, so that elementwise::launch can call one of them.
 #pragma once
 
 #ifdef ELEMENTWISE_ISA
 #include "element.h"
 
-// ELEMENTWISE_ISA has become the name of an instruction set where the last of these is reached.
+// Three macros, so that ELEMENTWISE_ISA is replaced by the name of the instruction set before it is part of a name.
 #define ELEMENTWISE_KERNEL(library, name, Kernel) ELEMENTWISE_KERNEL_ON(ELEMENTWISE_ISA, library, name, Kernel)
 #define ELEMENTWISE_KERNEL_ON(isa, ...) ELEMENTWISE_LOOP(isa, __VA_ARGS__)
 #define ELEMENTWISE_LOOP(isa, library, name, Kernel)                                   \

@@ -1,5 +1,5 @@
-// What an operator that is not element-wise takes from here: the checks of the contract, memory for a result, and where
-// its kernel runs.
+// Helpers for operators that are not element-wise: the checks of the contract, memory for a result, and the launch of a
+// kernel.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -20,7 +20,7 @@
 #include "../tensor.h"
 #include "element.h"
 
-#if defined(ELEMENTWISE_CUDA) && !defined(ELEMENTWISE_CUDA_ON_HOST) // the test of CUDA kernels has its own
+#if defined(ELEMENTWISE_CUDA) && !defined(ELEMENTWISE_CUDA_ON_HOST) // the test on the host has a backend of its own
 #include "../cuda/backend.h"
 
 namespace elementwise::cuda {
@@ -34,7 +34,7 @@ inline bool runs(const torch::stable::Tensor& x) {
 
 namespace elementwise {
 
-// An argument by its name in the schema: a tensor, one that may be missing, or a list of them.
+// A tensor argument with its name in the schema: a tensor, an optional tensor, or a list of tensors.
 struct Named {
   Named(std::string_view name, const torch::stable::Tensor& x) : name(name), tensors(&x, 1) {}
   Named(std::string_view name, const std::optional<torch::stable::Tensor>& x) : name(name) {
@@ -42,7 +42,7 @@ struct Named {
   }
   Named(std::string_view name, const std::vector<torch::stable::Tensor>& xs) : name(name), tensors(xs), is_list(true) {}
 
-  // For an author's own checks.
+  // The k-th tensor, for checks that an author writes.
   const torch::stable::Tensor& tensor(size_t k) const {
     return tensors[k];
   }
@@ -52,7 +52,7 @@ struct Named {
   bool is_list = false;
 };
 
-// The tensors of several arguments, one by one, and as the checks take them.
+// The tensors of several arguments in one list, and as the operands that the checks take.
 struct Operands {
   Operands(const contract::Caller& op, std::initializer_list<Named> arguments) {
     for (const Named& argument : arguments)
@@ -64,21 +64,21 @@ struct Operands {
         operands.push_back(Tensor(x.get()).operand(name));
       }
   }
-  Operands(const Operands&) = delete; // an operand has the name that is here
+  Operands(const Operands&) = delete; // because operands refer to `names`
 
-  std::deque<std::string> names; // which stay where they are
+  std::deque<std::string> names; // a deque does not move its elements
   std::vector<const torch::stable::Tensor*> tensors;
   std::vector<Operand> operands;
 };
 
-// Refuses None, tensors that are not floating-point, those that are not of the dtype, device and shape of the first,
-// and elements past the end of a storage.
+// Refuses None, tensors that are not floating-point, tensors whose dtype, device or shape differs from the first one's,
+// and tensors with elements past the end of their storage.
 inline void check_alike(const contract::Caller& op, std::initializer_list<Named> tensors) {
   contract::check_inputs(op, Ordinals<FloatingPoint>::each, Operands(op, tensors).operands);
 }
 
-// Refuses the same of a tensor whose shape is not that of `first`, and whose dtype is one of a list: a weight, an
-// index. What its shape and its values must be, only the operator knows.
+// The same checks for a tensor of another shape than `first`, and with one of the listed dtypes, such as a weight or an
+// index. The operator itself must check its shape and values.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
   const Operands both(op, {first, other});
@@ -86,12 +86,12 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
   contract::check_same_device(op, both.operands[0], both.operands[1]);
 }
 
-// Refuses a tensor that is written to and overlaps itself, or has memory in common with another of the call, which a
-// kernel reads or writes at some other time; and one that may not be written to. Counts the write into each.
+// Refuses a written tensor that overlaps itself, shares memory with another tensor of the call, or may not be written
+// because it was made in inference mode. Then counts the write in each version counter.
 inline void check_written(
     const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
   Operands outs(op, written), ins(op, read);
-  // First what is written: a lazy clone is made a tensor of its own here.
+  // Written tensors first: mutable_data_ptr gives a lazy clone memory of its own.
   for (size_t k = 0; k < outs.tensors.size(); k++) outs.operands[k].data = outs.tensors[k]->mutable_data_ptr();
   for (size_t k = 0; k < ins.tensors.size(); k++)
     ins.operands[k].data = const_cast<void*>(ins.tensors[k]->const_data_ptr());
@@ -106,7 +106,7 @@ inline void check_written(
     if (!Tensor(outs.tensors[k]->get()).bump_version()) contract::fail_inference_tensor(op, outs.operands[k]);
 }
 
-// The elements of an argument side by side: what is not contiguous is copied.
+// The argument with adjacent elements: a tensor that is not contiguous is copied.
 inline torch::stable::Tensor contiguous(const torch::stable::Tensor& x) {
   return torch::stable::contiguous(x);
 }
@@ -118,7 +118,7 @@ inline std::vector<torch::stable::Tensor> contiguous(std::vector<torch::stable::
   return xs;
 }
 
-// Where a tensor is, as the members of a functor have it: null for one that is missing.
+// The address of a tensor's elements, for the members of a functor; null if the tensor is absent.
 inline const void* data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->const_data_ptr() : nullptr;
 }
@@ -145,7 +145,7 @@ inline Pointers<void> mutable_data(
   return pointers<void>(op, name, xs, [](const auto& x) { return x.mutable_data_ptr(); });
 }
 
-// Copies what was written to what contiguous() made of an argument back to it, where that is a copy.
+// If contiguous() copied x, this copies the written elements back to x.
 inline void write_back(std::optional<torch::stable::Tensor> x, const std::optional<torch::stable::Tensor>& written) {
   if (x && data(x) != data(written)) torch::stable::copy_(*x, *written);
 }
@@ -154,7 +154,7 @@ inline void write_back(
   for (size_t k = 0; k < xs.size(); k++) write_back(xs[k], written[k]);
 }
 
-// Returns a new tensor on the device of `like`, and of its dtype if there is no other.
+// Returns a new tensor on the device of `like`. Its dtype is that of `like` if none is given.
 inline torch::stable::Tensor empty(
     const contract::Caller& op, const torch::stable::Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes,
     std::optional<torch::headeronly::ScalarType> dtype = std::nullopt) {
@@ -171,11 +171,12 @@ inline torch::stable::Tensor empty(
   }
 }
 
-// The loop for an instruction set, and what launches the kernel on CUDA.
+// The types of the loop for an instruction set, and of the function that launches the kernel on CUDA.
 using OnCpu = void(int32_t dtype, const void* kernel, int64_t begin, int64_t end);
 using OnCuda = cuda::Error(int32_t dtype, const void* kernel, int64_t n, void* stream);
 
-// Calls kernel(i) for each i below n, on the device of `x` and in its dtype; one call takes as long as `elements` do.
+// Calls kernel(i) for each i below n, on the device of `x` and in its dtype. Each call processes about `elements`
+// elements; from that, the number of threads is chosen.
 template <class Kernel>
 void launch(
     [[maybe_unused]] const contract::Caller& op, const Kernel& kernel, const torch::stable::Tensor& x, int64_t n,
@@ -190,7 +191,7 @@ void launch(
 #endif
 #ifndef ELEMENTWISE_CUDA_ON_HOST
   OnCpu* const run = on_cpu(kernel);
-  const int64_t grain = 1 + 32 * 1024 / elements; // less is not worth another thread
+  const int64_t grain = 1 + 32 * 1024 / elements; // fewer calls are not worth another thread
   torch::stable::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) {
     const cpu::DefaultFloatEnvironment environment;
     run(dtype, &kernel, begin, end);

@@ -1,7 +1,9 @@
-// What a small call asks torch, from C: whether anything observes it, and what an object of Python is as a tensor.
+// The checks before a small call goes past the dispatcher: whether anything observes it, and which tensor a Python
+// object is.
 //
-// Python takes 30 to 110 ns to answer a question, and a call has a dozen of them. So torch's own C++ is asked, outside
-// of its stable ABI, on those torches that the tests ran on (_layer/torch_private.py); and Python on every other.
+// A call makes a dozen checks. Each takes tens of nanoseconds by a Python function. So we call torch's C++ functions,
+// outside of its stable ABI, on versions of torch that the tests ran on (_layer/torch_private.py). On every other torch
+// we call the Python functions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,37 +25,37 @@
 
 namespace elementwise::python {
 
-// What Python knows of torch. Set at the import, and kept as long as the process runs.
+// Functions and objects of torch. Python sets them at import, and they live as long as the process.
 struct Torch {
-  // A function, or a dictionary and a key; and the answer where nothing observes, which is False, 0 or -1: there is one
-  // object of each.
+  // A Python function, or a dictionary and a key; and the answer if nothing observes the call: False, 0 or -1. CPython
+  // has only one object of each, so that answers are compared by address.
   struct Question {
     PyObject *of, *key, *quiet;
   };
-  // A thread's changes to what it dispatches to: {0, 0} if there is none.
+  // The dispatch keys that a thread includes and excludes; both are 0 by default.
   struct DispatchKeys {
     uint64_t included, excluded;
     bool operator==(const DispatchKeys&) const = default;
   };
-  // Functions of torch, each of which may be null.
+  // Functions of torch's C++. Each may be null.
   struct {
     bool (*requires_grad)(const void* implementation); // of a tensor
-    int64_t (*function_modes)();                       // how many
-    bool (*has_callbacks)();                           // of a profiler
+    int64_t (*function_modes)();                       // the number of active ones
+    bool (*has_callbacks)();                           // whether a profiler is active
     void (*bump_version)(AtenTensorHandle tensor);
-    void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // as `tensor.data = value` does
-    PyObject* (*wrap)(AtenTensorHandle tensor);                        // moves from it
-    // Of the dispatcher's entry for an operator: whether a kernel is registered for a key, and the one that is called.
+    void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // as `tensor.data = value`
+    PyObject* (*wrap)(AtenTensorHandle tensor); // makes a Python object, and moves from the tensor
+    // `entry` is the dispatcher's entry for an operator: whether it has a kernel for a key, and which.
     bool (*has_kernel)(const void* entry, uint16_t key);
     const void* (*kernel)(const void* entry, uint16_t key);
-    // Of the stable ABI from torch 2.14 on. Objects and types are PyObject*.
+    // These two are in the stable ABI from torch 2.14 on. Objects and types are PyObject*.
     AOTITorchError (*from_object)(void* object, AtenTensorHandle* tensor);
     AOTITorchError (*to_object)(AtenTensorHandle tensor, void* type, void** object);
   } in_c;
-  std::string dispatch_keys;   // the symbol of the thread's own, or nothing
-  DispatchKeys inference_mode; // what they are in it
-  size_t implementation;       // where in an object the address of its tensor's implementation is, or 0
-  size_t keys;                 // where in an implementation its dispatch keys are, or 0
+  std::string dispatch_keys;   // the symbol of a thread's DispatchKeys, or empty
+  DispatchKeys inference_mode; // a thread's DispatchKeys in inference mode
+  size_t implementation;       // offset of the C++ tensor's address in a Python tensor, or 0
+  size_t keys;                 // offset of the dispatch keys in a C++ tensor, or 0
   std::vector<Question> of_keys, others;
   PyObject *Tensor, *Parameter;
   PyObject *autocasts, *is_inference_mode_enabled, *keys_of_tensor, *dispatch; // functions
@@ -64,10 +66,10 @@ inline Torch& torch() {
   return of_process;
 }
 
-// Python has set an error.
+// Thrown when a Python error is set.
 struct ErrorInPython : std::exception {};
 
-// An owned reference.
+// An owned reference to a Python object.
 class Object {
  public:
   explicit Object(PyObject* object) : object_(object) {
@@ -88,10 +90,10 @@ class Object {
   PyObject* object_;
 };
 
-// Where torch has a function or variable, or null. Not by weak symbols, from which a tool that audits the module would
-// take torch 2.14 for the oldest that it runs on.
+// The address of a function or variable of torch, or null. We do not use weak symbols: because of them, the tool that
+// audits the module would report torch 2.14 as the oldest that it runs on.
 inline void* find_symbol(const char* symbol) {
-  // It needs torch's other libraries, which are therefore looked into, too.
+  // dlsym also looks into the libraries that libtorch_python depends on, which are torch's others.
   static void* const torch_python = [] {
     system::Handle found;
     system::for_each_object([&found](const char* path) {
@@ -103,50 +105,54 @@ inline void* find_symbol(const char* symbol) {
   return torch_python ? dlsym(torch_python, symbol) : nullptr;
 }
 
-// Where they are known.
+// This thread's. Requires that torch().dispatch_keys is not empty.
 inline Torch::DispatchKeys dispatch_keys() {
   thread_local const void* const of_thread = find_symbol(torch().dispatch_keys.c_str());
   return *static_cast<const Torch::DispatchKeys*>(of_thread);
 }
 
-// Is there no transform, mode of dispatch, tracing or autocast? False where that is not known.
-inline bool is_at_rest() {
+// Whether this thread has its default dispatch keys, or those of inference mode: then there is no transform, dispatch
+// mode, tracing or autocast. False if the keys cannot be read.
+inline bool has_default_dispatch() {
   if (torch().dispatch_keys.empty()) return false;
   const Torch::DispatchKeys keys = dispatch_keys();
   return keys == Torch::DispatchKeys{} || keys == torch().inference_mode;
 }
 
-inline bool is_quiet(const std::vector<Torch::Question>& questions) {
+// Whether all Python functions answer that nothing observes the call.
+inline bool all_quiet(const std::vector<Torch::Question>& questions) {
   for (const auto& [of, key, quiet] : questions)
     if ((key ? PyDict_GetItemWithError(of, key) : Object(PyObject_CallNoArgs(of)).get()) != quiet) return false;
   return true;
 }
 
-// Does anything see which operators are called?
+// Whether a mode, a transform, a profiler or tracing would notice which operators are called.
 inline bool is_observed() {
   const auto& in_c = torch().in_c;
   return (in_c.function_modes && in_c.function_modes() > 0) || (in_c.has_callbacks && in_c.has_callbacks()) ||
-         !is_quiet(torch().others) || !(is_at_rest() || is_quiet(torch().of_keys));
+         !all_quiet(torch().others) || !(has_default_dispatch() || all_quiet(torch().of_keys));
 }
 
-// On any device.
+// Whether autocast is active for any device.
 inline bool autocasts() {
-  return !is_at_rest() && Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False;
+  return !has_default_dispatch() && Object(PyObject_CallNoArgs(torch().autocasts)).get() != Py_False;
 }
 
-// Is nothing recorded, whatever requires grad? Inference mode excludes the keys of autograd, and grad mode may be on.
+// Whether autograd records nothing, even if a tensor requires grad and grad mode is on: inference mode excludes its
+// keys.
 inline bool is_below_autograd() {
   if (!torch().dispatch_keys.empty()) return (dispatch_keys().excluded & torch().inference_mode.excluded) != 0;
   return Object(PyObject_CallNoArgs(torch().is_inference_mode_enabled)).get() != Py_False;
 }
 
-// See Tensor::bump_version. Torch's function counts below autograd's keys, too, where ATen's operators do not.
+// See Tensor::bump_version. torch's function would count below autograd's keys too, where ATen's operators do not
+// count. So it is called only if the thread's keys are the default.
 inline bool bump_version(AtenTensorHandle tensor) try {
   if (torch().dispatch_keys.empty() || dispatch_keys() != Torch::DispatchKeys{}) return false;
   torch().in_c.bump_version(tensor);
   return true;
 } catch (const std::exception&) {
-  return false; // it may not be written to
+  return false; // the tensor may not be written
 }
 
 inline bool is_tensor(PyObject* x) {
@@ -154,8 +160,9 @@ inline bool is_tensor(PyObject* x) {
   return type == torch().Tensor || type == torch().Parameter;
 }
 
-// A handle points to the address of a tensor's implementation. An object holds that address, too: where it does is
-// a handle. On a torch of which that is not known, the handle is `own`.
+// The tensor of a Python object. A handle points to the address of a C++ tensor, and the object contains that address,
+// so a pointer into the object is a handle. If its offset is not known, the stable ABI makes a handle, which `own` then
+// owns.
 inline Tensor tensor_of(PyObject* object, OwnTensor& own) {
   if (torch().implementation)
     return Tensor(reinterpret_cast<AtenTensorHandle>(reinterpret_cast<char*>(object) + torch().implementation));
@@ -172,7 +179,7 @@ inline Object object_of(OwnTensor tensor) {
   return Object(static_cast<PyObject*>(object));
 }
 
-// Does what `object.data = value` does. Where torch's function throws, Python finds torch's words for it.
+// `object.data = value`. If torch's function throws, the assignment in Python raises the error with torch's message.
 inline void set_data(PyObject* object, OwnTensor value) {
   if (torch().in_c.set_data) try {
       OwnTensor own;
@@ -187,26 +194,27 @@ inline bool requires_grad(PyObject* object, Tensor tensor) {
   return Object(PyObject_GetAttrString(object, "requires_grad")).get() != Py_False;
 }
 
-// What a call on a tensor dispatches to, as a set of bits.
+// The dispatch keys of a tensor, as bits.
 inline uint64_t keys_of(PyObject* object, Tensor tensor) {
   if (torch().keys) return *reinterpret_cast<const uint64_t*>(*reinterpret_cast<char**>(tensor.get()) + torch().keys);
   const Object keys(PyObject_CallFunctionObjArgs(torch().keys_of_tensor, object, nullptr));
   return PyLong_AsUnsignedLongLong(Object(PyObject_CallMethod(keys.get(), "raw_repr", nullptr)).get());
 }
 
+// A reference that is never released; null for None.
 inline PyObject* kept(nanobind::handle object) {
   return object.is_none() ? nullptr : object.inc_ref().ptr();
 }
 
-// Where, in bytes, a value is among so many words; or 0.
+// The offset in bytes of a value among `count` words, or 0 if it is not there.
 inline size_t find(uint64_t value, const void* words, size_t count) {
   const auto* const begin = static_cast<const uint64_t*>(words);
   const auto* const found = std::find(begin, begin + count, value);
   return found == begin + count ? 0 : (found - begin) * sizeof(value);
 }
 
-// A kernel of this library, and when it is what torch's dispatcher would call in the end, and nothing before it that
-// matters: for tensors that are nothing but memory, as long as no one registers another kernel of the operator.
+// A kernel of this library, with the conditions under which a call may skip the dispatcher: the tensors are plain, and
+// the program has not registered another kernel for the operator.
 class PlainKernel {
  public:
   explicit PlainKernel(const KernelOfLibrary& kernel) : kernel(kernel), name_(kernel.signature.qualified(kernel.form)) {
@@ -223,7 +231,8 @@ class PlainKernel {
       keys_[i].key = nb::cast<uint16_t>(keys.values()[i]);
     }
     if (!torch().in_c.has_kernel || !torch().in_c.kernel) return;
-    // pybind11 has the address of a c10::OperatorHandle after what each object begins with; that has that of the entry.
+    // A pybind11 object has, after the header of a Python object, the address of its c10::OperatorHandle, which begins
+    // with the address of the dispatcher's entry.
     const nb::handle object(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
     const auto* const handle =
         reinterpret_cast<const char*>(nb::object(found[2]).ptr()) + nb::cast<size_t>(object.attr("__basicsize__"));
@@ -233,25 +242,26 @@ class PlainKernel {
 
   const KernelOfLibrary& kernel;
 
-  // Whether it is for tensors which have these keys together, and those in common. Tensors that were made in inference
-  // mode lack those of autograd.
+  // Whether all tensors of a call are plain, given the union and the intersection of their dispatch keys. Tensors that
+  // were made in inference mode lack the keys of autograd.
   bool takes(uint64_t together, uint64_t common) const {
     return !(together & ~most_) && (common & least_) == least_;
   }
-  // Whether there is a tensor among them which autograd sees.
+  // Whether a tensor among them has the keys of autograd.
   bool is_differentiable(uint64_t together) const {
     return together != least_;
   }
 
-  // The kernel that the dispatcher has now for a key is this library's.
+  // Remembers that the kernel which the dispatcher has for a key now is this library's.
   void note(const std::string& key) {
     for (Key& one : keys_)
       if (entry_ && one.name == key && torch().in_c.has_kernel(entry_, one.key))
         one.kernel = torch().in_c.kernel(entry_, one.key);
   }
 
+  // Whether the dispatcher still has this library's kernels for all keys.
   bool is_registered() const {
-    if (!entry_) return true; // not known
+    if (!entry_) return true; // we cannot tell
     for (const Key& one : keys_)
       if (one.kernel ? torch().in_c.kernel(entry_, one.key) != one.kernel : torch().in_c.has_kernel(entry_, one.key))
         return false;
@@ -283,8 +293,8 @@ inline std::vector<PlainKernel>& plain_kernels() {
 
 inline void define_questions(nanobind::module_& m) {
   namespace nb = nanobind;
-  // `known` is the module _layer/torch_private.py. Returns whether tensors are reached. A second call, when Python
-  // reloads its modules, changes nothing.
+  // `known` is the module _layer/torch_private.py. Returns whether Python's tensors can be converted to handles and
+  // back. If Python reloads its modules and calls this again, nothing changes.
   m.def("set_up", [](const nb::handle known, const nb::handle tensor, const nb::handle parameter) {
     Torch& set = torch();
     const auto are_reached = [&set] {
@@ -310,7 +320,7 @@ inline void define_questions(nanobind::module_& m) {
       const auto address = nb::cast<uintptr_t>(example.attr("_cdata"));
       const auto size = nb::cast<size_t>(example.type().attr("__basicsize__"));
       set.implementation = find(address, example.ptr(), size / sizeof(address));
-      constexpr size_t kWords = 24; // an implementation has more
+      constexpr size_t kWords = 24; // a C++ tensor has more
       set.keys =
           find(nb::cast<uint64_t>(known.attr("keys_of_example")), reinterpret_cast<const void*>(address), kWords);
     }
@@ -332,12 +342,13 @@ inline void define_questions(nanobind::module_& m) {
     for (const KernelOfLibrary& kernel : kernels_of_library()) plain_kernels().emplace_back(kernel);
     return are_reached();
   });
-  // The kernel that was registered last for an operator and a dispatch key is this library's.
+  // Tells that the kernel that was registered last for an operator and a dispatch key is this library's.
   m.def("note_kernel", [](const std::string& op, const std::string& key) {
     for (PlainKernel& kernel : plain_kernels())
       if (kernel.is_of(op)) kernel.note(key);
   });
-  // Called before inference mode, and in it: notes what that changes, whatever else is on. Later calls change nothing.
+  // Called once outside of inference mode and once inside: finds which dispatch keys that mode changes, whatever else
+  // is active. Later calls change nothing.
   m.def("note_inference_mode", [] {
     static int calls = 0;
     if (torch().dispatch_keys.empty() || calls++ >= 2) return;

@@ -1,4 +1,4 @@
-// What the Python module offers to the Python side of the library.
+// The functions of the module `_C`, which the library's Python code calls.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -29,20 +29,21 @@ void define_module(nanobind::module_& m) {
   m.def("conflict", conflict);
   python::define_questions(m);
   python::define_fast_path(m);
-  // Reads the environment, so that what it has that no one can use is said at the import, and not at the first call.
+  // Reads the environment variables at import, so that a wrong value is an error there, and not at the first call.
   m.def("check_settings", [] {
     cpu::isa();
     cpu::wants_huge_pages();
     is_on("FAST_PATH");
   });
   m.def("wants_fast_path", [] { return is_on("FAST_PATH"); });
-  // Python may import its files again, and the dispatcher keeps what the first ones registered.
+  // Whether Python has registered its kernels already. If Python imports its files again, the dispatcher still has
+  // those of the first import.
   m.def("registered_from_python", [] {
     static std::atomic<bool> registered = false;
     return registered.exchange(true);
   });
-  // What a declaration says, also one that stands in Python alone: the name of the operator, and of each argument its
-  // name, what it is, and whether it is written to.
+  // Parses a declaration: returns the name of the operator, and the name, the kind and whether it is written to of each
+  // argument. Declarations that only Python has are parsed by this, too.
   m.def("read", [](const std::string& declaration) {
     try {
       const Signature signature(declaration);
@@ -54,10 +55,16 @@ void define_module(nanobind::module_& m) {
       throw nanobind::value_error((declaration + ": " + error).c_str());
     }
   });
-  // Every form of every operator: its declaration, which form it is, its name in the dispatcher, the dtypes of C, and
-  // those that its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts;
-  // and of a derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the
-  // arguments that it reads beside the gradient, and what it is if that is a constant.
+  // Describes every form of every operator, in a dictionary:
+  //   declaration, kind, tensor_numbers, name  which form it is; its name in the dispatcher
+  //   dtypes                  the dtypes that C may have
+  //   of_results, of_inputs   the dtypes of results and tensors; empty strings for C
+  //   broadcasts              whether tensors are broadcast
+  // and for a derivative:
+  //   of                      the declaration of the operator that it is a derivative of
+  //   by                      the arguments that it is by; empty strings if their indices are passed in the call
+  //   reads                   the arguments that it reads, besides the gradient
+  //   constant                its value, if that is a constant
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;
@@ -98,7 +105,7 @@ void define_module(nanobind::module_& m) {
     });
     return all;
   });
-  // For the fake kernels, so that there is one answer.
+  // The fake kernels call this, so that they decide as the real ones do.
   m.def("overlaps_itself", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
     return overlaps_itself(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data());
   });

@@ -1,11 +1,11 @@
-// The fast path of a small call: a C function of Python that takes it straight to the kernel of an operator.
+// The fast path of a small call: a function in C that calls an operator's kernel directly, past the dispatcher.
 //
-// That is past the dispatcher, and only where nothing observes the call: its tensors are plain, the kernels that torch
-// would call are this library's, and there is no transform, mode, tracing, profiler or autocast. Every other call is
-// left to a function in Python, `otherwise`, which is given all arguments by position. If asking fails, that is left to
-// it too. Once the kernel is called, its errors are those of the call, which must not be made a second time.
+// It does so only if nothing observes the call: the tensors are plain, the kernels that torch would call are this
+// library's, and no transform, mode, tracing, profiler or autocast is active. For every other call, and if a check
+// fails with an error, it calls the Python function `otherwise` with all arguments by position. After it has called the
+// kernel, it raises the kernel's errors, and does not call `otherwise`: the call must not run twice.
 //
-// By CPython's limited API and not by nanobind, one of whose functions takes 0.1 us longer to call (measured).
+// It uses CPython's limited API, because a function of nanobind takes 0.1 us longer to call (measured).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,7 +23,7 @@
 
 namespace elementwise::python {
 
-// Releases the interpreter's lock, if that is worth its time.
+// Releases the GIL while a long kernel runs.
 class WithoutLock {
  public:
   explicit WithoutLock(bool is_long) : state_(is_long ? PyEval_SaveThread() : nullptr) {}
@@ -36,16 +36,17 @@ class WithoutLock {
   PyThreadState* state_;
 };
 
-// The arguments of a call, as a kernel takes them from its stack.
+// The arguments of a call, on the stack of a boxed kernel.
 class Stack {
  public:
-  // `out` is a tensor, or None. Throws if one does not fit an argument.
+  // Pushes all arguments. `out` is a tensor or None. Throws if a number does not fit.
   void push(const Signature& signature, PyObject* const* args, PyObject* out) {
     for (int i = 0; i < signature.count; i++) push(signature.arguments[i].kind, args[i]);
     if (out != Py_None) push(Kind::tensor, out);
   }
 
-  // Asked of each tensor before anything else, which many a kind of tensor does not answer.
+  // Whether the tensors are plain for this kernel. It must be the first question, because other kinds of tensors may
+  // not have sizes.
   bool is_for(const PlainKernel& kernel) const {
     return kernel.takes(keys_together_, keys_in_common_);
   }
@@ -53,7 +54,7 @@ class Stack {
     return requires_grad_ && kernel.is_differentiable(keys_together_);
   }
 
-  // Finds how many elements are computed: those of the shape that the tensors are broadcast to.
+  // Finds the number of elements that are computed, those of the shape that the tensors are broadcast to.
   int64_t measure(const KernelOfLibrary& kernel) {
     if (!kernel.broadcasts) {
       TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor(0), &numel_));
@@ -75,7 +76,7 @@ class Stack {
     return numel_;
   }
 
-  // Replaces the arguments by the results, once it was measured.
+  // Calls the kernel, which replaces the arguments by the results. Requires measure().
   void run(const KernelOfLibrary& kernel) {
     const bool is_long = numel_ > kLong;
     if (is_long) own_tensors();
@@ -125,7 +126,8 @@ class Stack {
     return torch::stable::detail::to<AtenTensorHandle>(*of_tensors_[i]);
   }
 
-  // While this does not hold the lock, other threads may give an object another tensor (torch.utils.swap_tensors).
+  // Takes references to the tensors: without the GIL, another thread may exchange an object's tensor
+  // (torch.utils.swap_tensors).
   void own_tensors() {
     for (int i = 0; i < tensors_count_; i++) {
       AtenTensorHandle own;
@@ -135,10 +137,10 @@ class Stack {
     }
   }
 
-  static constexpr int64_t kLong = 1 << 13; // elements that take longer than to release the lock
+  static constexpr int64_t kLong = 1 << 13; // for more elements, releasing the GIL is worth its time
 
   StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
-  StableIValue* of_tensors_[kMaxOperands]; // where among these
+  StableIValue* of_tensors_[kMaxOperands]; // the tensors among these
   int count_ = 0, tensors_count_ = 0, optional_count_ = 0;
   OwnTensor own_[kMaxOperands];
   uint64_t keys_together_ = 0, keys_in_common_ = ~uint64_t{0};
@@ -147,20 +149,20 @@ class Stack {
   int64_t numel_ = 0;
 };
 
-using Kernels = std::vector<const PlainKernel*>; // one for each kind of device
+using Kernels = std::vector<const PlainKernel*>; // one for each device type
 
-// How many calls came to a kernel this way, for the tests.
+// The number of calls past the dispatcher, for the tests.
 inline std::atomic<int64_t> calls_past_dispatcher = 0;
 
-// One declaration of an operator.
+// The fast path of one declaration.
 struct FastPath {
   const Signature* signature;
   Kernels without_out, with_out;
-  bool returns;       // its results or `out`, and not None
-  PyObject* aten;     // records the same derivative by a node in C++; or null
-  PyObject* recorder; // records a call, given a tuple of its results and all arguments; or null
+  bool returns;       // whether it returns its results or `out`, and not None
+  PyObject* aten;     // ATen's operator whose C++ node has the same derivative, or null
+  PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
-  // Returns null, without an error, where this path does not take the call.
+  // Returns null without an error if the call cannot go past the dispatcher.
   PyObject* call(PyObject* const* args, PyObject* out, bool asks_autocast) const {
     Stack stack;
     const KernelOfLibrary* kernel;
@@ -177,10 +179,10 @@ struct FastPath {
       by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts());
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
     } catch (const std::exception&) {
-      PyErr_Clear(); // `otherwise` finds what it was, and says it
+      PyErr_Clear(); // `otherwise` runs into the same problem, and raises the error
       return nullptr;
     }
-    // Without the GIL a count may be lost.
+    // Not an atomic increment, which would take longer: without the GIL a count may be lost.
     calls_past_dispatcher.store(calls_past_dispatcher.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     try {
       if (by_aten) return record_by_aten(*kernel, stack, args);
@@ -227,47 +229,50 @@ struct FastPath {
     return all;
   }
 
-  // The kernel's values with the node of ATen's operator: what that has computed gets the memory in which the kernel
-  // has. The kernel comes first, because it checks.
+  // Returns the kernel's values with the node of ATen's operator: calls both, and gives ATen's result the memory of the
+  // kernel's result. The kernel comes first, because it checks the arguments.
   PyObject* record_by_aten(const KernelOfLibrary& kernel, Stack& stack, PyObject* const* args) const {
     stack.run(kernel);
     OwnTensor value = stack.result(0);
     const Object tensors(PyTuple_New(signature->tensors));
     for (int i = 0, k = 0; i < signature->count; i++)
       if (signature->arguments[i].is_tensor()) PyTuple_SetItem(tensors.get(), k++, Py_NewRef(args[i]));
-    Object result(PyObject_Call(aten, tensors.get(), nullptr)); // this calls the hooks of the program
+    Object result(PyObject_Call(aten, tensors.get(), nullptr)); // may call hooks of the program
     set_data(result.get(), std::move(value));
     return result.release();
   }
 
-  // Above it, to compute twice takes longer than a node in Python (measured).
+  // For more elements, a node in Python is cheaper than computing twice (measured).
   static constexpr int64_t kMostComputedTwice = 1 << 16;
 
-  // The node in Python is given what the kernel has computed: past the dispatcher, which would call that again.
+  // Records the call by a node in Python, which gets the kernel's results, so that nothing is computed twice.
   PyObject* record(const Object& value, PyObject* const* args) const {
     const Object given(PyTuple_New(1 + signature->count));
     const bool is_one = !PyTuple_Check(value.get());
     PyTuple_SetItem(given.get(), 0, is_one ? Object(PyTuple_Pack(1, value.get())).release() : Py_NewRef(value.get()));
     for (int i = 0; i < signature->count; i++) PyTuple_SetItem(given.get(), 1 + i, Py_NewRef(args[i]));
-    return Object(PyObject_Call(recorder, given.get(), nullptr)).release(); // this calls the hooks of the program
+    return Object(PyObject_Call(recorder, given.get(), nullptr)).release(); // may call hooks of the program
   }
 };
 
+// A parameter of the function.
 struct Parameter {
-  PyObject *name, *preset; // a default, or null
+  PyObject *name, *preset; // `preset` is the default, or null
   bool is_keyword;
 };
 
+// The function that Python calls. It binds its arguments to its parameters, tries each path, and then calls
+// `otherwise`.
 class Function {
  public:
   static constexpr size_t kMostParameters = 255;
 
-  std::vector<Parameter> parameters; // a last one that is called `out` is no argument of a path
+  std::vector<Parameter> parameters; // the last is `out`, if has_out
   std::vector<FastPath> paths;
-  size_t leading; // arguments that are only handed on
+  size_t leading; // so many first arguments are only passed on to `otherwise`
   bool has_out;
-  PyObject* otherwise; // for every other call
-  PyObject* refuse;    // is called as this was, where its arguments do not fit the parameters
+  PyObject* otherwise; // for calls that no path takes
+  PyObject* refuse;    // called with the same arguments if they do not fit the parameters; raises the error
 
   PyObject* call(PyObject* positional, PyObject* by_name) const {
     PyObject* bound[kMostParameters];
@@ -299,10 +304,10 @@ class Function {
       bound[i] = given ? given : parameters[i].preset;
       if (!bound[i]) return false;
     }
-    return !by_name || found == PyDict_Size(by_name); // no name is unknown, or given twice
+    return !by_name || found == PyDict_Size(by_name); // else a name is unknown, or given twice
   }
 
-  // As Python finds it. What derives from `str` may have another hash than its text.
+  // Finds a keyword argument as Python does. A key of a class derived from `str` may have another hash than its text.
   static PyObject* argument(PyObject* by_name, PyObject* name) {
     PyObject* const given = PyDict_GetItemWithError(by_name, name);
     if (given || PyErr_Occurred()) return given;
@@ -319,7 +324,7 @@ inline PyObject* call(PyObject* self, PyObject* positional, PyObject* by_name) {
   return static_cast<const Function*>(PyCapsule_GetPointer(self, nullptr))->call(positional, by_name);
 }
 
-// Returns it as Python's object. Both are kept as long as the process runs.
+// The Python object of a function. Both live as long as the process.
 inline nanobind::object object_of(Function* function) {
   auto* const method = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call));
   static PyMethodDef definition{"fast_path", method, METH_VARARGS | METH_KEYWORDS, nullptr};
@@ -339,8 +344,8 @@ inline void define_fast_path(nanobind::module_& m) {
   namespace nb = nanobind;
   using namespace nb::literals;
   m.def("calls_past_dispatcher", [] { return calls_past_dispatcher.load(); });
-  // `parameters` are tuples of a name, whether there is a default, that, and whether it is keyword-only; `paths` are
-  // those of _layer/fast_path.py.
+  // Makes a function. `parameters` are tuples: name, whether there is a default, the default, whether it is
+  // keyword-only. `paths` are objects of _layer/fast_path.py.
   m.def(
       "fast_path",
       [](const nb::list& parameters, const nb::list& paths, const nb::object& otherwise, const nb::object& refuse,

@@ -1,5 +1,14 @@
-// Which arguments a partial derivative reads. It is found from the functor: called with numbers that know what they are
-// made of, once for each way in which its conditions can turn out.
+// Finds which arguments a partial derivative reads. It calls the functor with numbers that record which arguments they
+// are computed from, once for each combination of outcomes of the functor's conditions.
+//
+// Example: x > 0 ? x : y * x, differentiated by x. The arguments are dual numbers of Traced: x is {reads x} with the
+// derivative 1, and y is {reads y} with the derivative 0.
+//
+//   path 1, the condition is false: y * x has the derivative y, which reads y
+//   path 2, the condition is true: x has the derivative 1, which reads nothing
+//
+// The derivative differs between the paths, so the backward pass must also know the condition, which compared x: the
+// derivative reads x and y.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +19,24 @@
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 
-// One way through a functor: how its conditions turn out, and what they compare.
+// The outcomes of a functor's conditions in one call, and the arguments that they compared in all calls so far.
 struct Path {
-  static constexpr int kMost = 10; // conditions; a functor with more is said to read everything
+  static constexpr int kMost =
+      10; // conditions that are followed; with more, we assume that the functor reads everything
 
   bool taken[kMost] = {};
   int length = 0;
-  uint64_t compared = 0;
-  bool is_known = true;
+  uint64_t compared = 0; // bit k: the k-th argument
+  bool is_known = true;  // false: the functor may read everything
 
-  // A condition turns out each way in turn, also past the last one that is followed: a loop has an end.
+  // The outcome of the next condition. After kMost conditions the outcomes alternate, so that loops end.
   bool decide(uint64_t reads) {
     compared |= reads;
     if (length < kMost) return taken[length++];
     return is_known = !is_known;
   }
 
-  // Goes on to the next way, if there is one.
+  // Moves on to the next combination of outcomes; false if there is none.
   bool next() {
     while (length > 0 && taken[length - 1]) taken[--length] = false;
     if (length == 0) return false;
@@ -35,15 +45,16 @@ struct Path {
     return true;
   }
 
+  // The path of the call that is running: a condition can only reach it through this.
   static Path*& now() {
     static thread_local Path* path = nullptr;
     return path;
   }
 };
 
-// A constant, or a number that is made of arguments: bit k of `reads` is for the k-th.
+// A number that is computed from arguments (bit k of `reads`: from the k-th), or a constant.
 struct Traced {
-  double constant = 0; // where it reads none
+  double constant = 0; // its value, if `reads` is 0
   uint64_t reads = 0;
 
   Traced() = default;
@@ -53,7 +64,7 @@ struct Traced {
   explicit operator bool() const {
     return reads ? Path::now()->decide(reads) : constant != 0;
   }
-  // An integer has no way to say what it is made of.
+  // An integer cannot record what it is computed from.
   template <class N, std::enable_if_t<std::is_integral_v<N> && !std::is_same_v<N, bool>, int> = 0>
   explicit operator N() const {
     if (reads) Path::now()->is_known = false;
@@ -61,6 +72,7 @@ struct Traced {
   }
 };
 
+// The result of an operation on x: it reads what its operands read.
 template <class Value, class... X>
 Traced made_of(const Value& value, const X&... x) {
   Traced made;
@@ -138,7 +150,7 @@ ELEMENTWISE_TRACED(clamp)
 ELEMENTWISE_TRACED(fma)
 #undef ELEMENTWISE_TRACED
 
-// As dual.h has it: a derivative that is zero reads nothing.
+// As in dual.h: a derivative that is always zero reads nothing.
 inline Traced scaled(const Traced& derivative, const Traced& factor) {
   return !derivative.reads && derivative.constant == 0 ? Traced(0) : derivative * factor;
 }
@@ -150,7 +162,7 @@ struct std::numeric_limits<elementwise::Traced> : std::numeric_limits<double> {}
 
 namespace elementwise {
 
-// Of a partial derivative: its value, if that is the same everywhere, or the arguments that it reads.
+// The arguments that a partial derivative reads; if it reads none, its value.
 struct Reads {
   static constexpr uint64_t kAll = ~uint64_t{0};
   uint64_t arguments = kAll;
@@ -159,11 +171,12 @@ struct Reads {
 
 namespace reads {
 
-// What is given to a functor: of other types no one knows what is made of them.
+// Whether an argument of type P can be traced. A functor with other arguments may read everything.
 template <class P>
 constexpr bool is_traced =
     std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC> || std::is_same_v<P, bool>;
 
+// The traced argument at an index; `is_by`: the derivative is by this argument.
 template <class P>
 auto argument(size_t place, bool is_by) {
   Traced x;
@@ -177,7 +190,7 @@ auto argument(size_t place, bool is_by) {
     return Optional<Dual<Traced>>{bool(x), dual};
 }
 
-// What the derivatives of the results read together.
+// What the derivatives of all results read together.
 inline Traced derivative_of(const Dual<Traced>& result) {
   return result.derivative;
 }
@@ -196,7 +209,7 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
     Path::now() = &path;
     Reads found{0, 0};
     using Result = decltype(F{}(argument<P>(I, I == by)...));
-    bool is_first = true, is_constant = std::is_same_v<Result, Dual<Traced>>; // of several results it is not asked
+    bool is_first = true, is_constant = std::is_same_v<Result, Dual<Traced>>; // not for several results
     do {
       const Traced partial = derivative_of(F{}(argument<P>(I, I == by)...));
       is_constant &= !partial.reads && (is_first || partial.constant == found.constant);
@@ -213,7 +226,7 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
 
 } // namespace reads
 
-// Those of a partial derivative of the first order; others are said to read everything.
+// What a derivative of the first order, by one argument, reads. Others may read everything.
 template <class Op, size_t order>
 Reads reads_of(const std::array<int, order>& by) {
   if (order > 1 || by[0] < 0) return {};
