@@ -5,7 +5,8 @@
 //   functions record         prints what belongs into DIGESTS: after a change of a function, where `values` passes
 //   functions values         the errors are within bounds, and special arguments have the results of C23's annex F
 //
-// Status 77, "skipped", where the instruction set cannot run.
+// A name after these, `functions values tanh`, tests that function alone: meson test -C BUILD --test-args=tanh
+// 'functions*' Status 77, "skipped", where the instruction set cannot run.
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -44,6 +45,16 @@ namespace {
 using namespace functions;
 
 constexpr int kRandom = 16'384;
+
+std::string only; // the function that is tested, or empty: all of them
+
+template <class Each>
+int sum_over_functions(const Each& each) {
+  int sum = 0;
+  for (int k = 0; k < kCount; k++)
+    if (only.empty() || only == kFunctions<float>[k].name) sum += each(k);
+  return sum;
+}
 
 // The arguments of a function: the special ones in all combinations, and some at random.
 template <class T>
@@ -96,18 +107,17 @@ std::string digest(const std::vector<T>& results) {
 
 template <class T>
 int wrong_bits(const Loops* loops, const std::map<std::string, std::string>* recorded) {
-  int wrong = 0;
-  for (int k = 0; k < kCount; k++) {
+  return sum_over_functions([&](int k) {
     const std::vector<T> results = Arguments<T>(kFunctions<T>[k]).results(loops[k].of<T>());
     const std::string name = std::string(kFunctions<T>[k].name) + " " + kType<T>, got = digest(results);
     if (!recorded) {
       std::printf("%s %s\n", name.c_str(), got.c_str());
-    } else if (!recorded->contains(name) || recorded->at(name) != got) {
-      std::printf("%s: the bits are not those recorded, %s\n", name.c_str(), got.c_str());
-      wrong++;
+      return 0;
     }
-  }
-  return wrong;
+    if (recorded->contains(name) && recorded->at(name) == got) return 0;
+    std::printf("%s: the bits are not those recorded, %s\n", name.c_str(), got.c_str());
+    return 1;
+  });
 }
 
 // Where the exact value is infinite, zero, NaN or otherwise a number of T, so is the result, and the even one of two
@@ -132,8 +142,7 @@ bool right(const Function<T>& function, const T* x, T result, bool special, doub
 
 template <class T>
 int wrong_values(const Loops* loops) {
-  int wrong = 0;
-  for (int k = 0; k < kCount; k++) {
+  return sum_over_functions([&](int k) {
     const Function<T>& function = kFunctions<T>[k];
     const Arguments<T> arguments(function);
     const std::vector<T> results = arguments.results(loops[k].of<T>());
@@ -150,9 +159,8 @@ int wrong_values(const Loops* loops) {
           error);
     }
     if (of_this > 5) std::printf("%s %s: %d in all\n", kType<T>, function.name, of_this);
-    wrong += of_this;
-  }
-  return wrong;
+    return of_this;
+  });
 }
 
 const Loops* loops_of([[maybe_unused]] const std::string& name) {
@@ -172,6 +180,10 @@ const Loops* loops_of([[maybe_unused]] const std::string& name) {
 
 int main(int count, char** values) {
   const std::string what = count > 1 ? values[1] : "";
+  const int options = what == "bits" || what == "cuda" ? 3 : 2; // with the program's own name
+  if (count > options) only = values[options];
+  if (sum_over_functions([](int) { return 1; }) == 0)
+    return std::fprintf(stderr, "there is no function %s\n", only.c_str()), 2;
   const Loops* loops;
   try {
     loops = loops_of(what == "cuda" ? what : elementwise::cpu::isa().name);
