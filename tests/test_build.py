@@ -78,7 +78,7 @@ def test_another_system_is_refused_before_anything_is_compiled(tmp_path):
     command = ["meson", "setup", "--cross-file", tmp_path / "windows.ini", tmp_path / "build", ROOT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "There are kernels for Linux and macOS, not for windows. What a port needs is in " in done.stdout
+    assert "There are kernels for Linux and macOS, not for windows. To port them, begin with " in done.stdout
 
 
 @pytest.mark.slow
