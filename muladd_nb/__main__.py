@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     what = (
-        "Check and measure the operators, write a project with your own, or move an extension to the stable ABI. Without "
-        "a command: info, check and bench, one after the other."
+        "Check and measure the operators, write a project with your own, or move an extension to the stable ABI. "
+        "Without a command: info, check and bench, one after the other."
     )
     parser = argparse.ArgumentParser(prog="muladd-nb", description=what)
     parser.add_argument("--version", action="version", version=f"%(prog)s {_build_info.VERSION}")

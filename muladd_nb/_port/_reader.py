@@ -10,7 +10,7 @@ class Reader(Declarations, Includes):
     """Combines the classes of the other files."""
 
     def read(self) -> None:
-        """Walk the file, then the bodies of its macros. The includes come last, because they depend on all other edits."""
+        """Walk the file, then the bodies of its macros. The includes come last: they depend on all other edits."""
         self.walk(self.source.root)
         for _, parameters, body in self.source.macros:
             with self.scope(parameters):
