@@ -1,4 +1,4 @@
-"""A torch that lacks a private name, or has another function there, while the table of a package looks for it."""
+"""Makes torch lack a private name, or have another function there, while a package is imported."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 
 
 def import_without(package: str, path: str, instead: str = "") -> list[str]:
-    """Import a package where torch has not `module:name.name`, or the whole `module`, and return what it warns of.
+    """Import a package while torch lacks `module:name.name` or the whole `module`. Return the package's warnings.
 
-    ``instead`` is a function that is found in the place of one of torch's C++.
+    ``instead`` is a function that is found in place of one of torch's C++ functions.
     """
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -22,7 +22,7 @@ KERNELS = [
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "take_rows(Tensor x, Tensor index) -> Tensor",
 ]
-# Every kind of argument that a kernel takes, by names that the files of a kernel use themselves.
+# Every kind of argument, with names that the generated files use themselves.
 EVERY_ARGUMENT = [
     "scaled(Tensor x, Tensor? bias, float c, int? n=None, *, float eps=1.5, str mode='none', ScalarType? dtype=None, "
     "int[2] pad=1) -> Tensor",
@@ -37,14 +37,14 @@ QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # to 8 bits, which have 
 
 
 def edit(project: Path, *diffs: Path | str) -> None:
-    """Apply edits, those of the site by their names."""
+    """Apply diffs; those of the site are named without a path."""
     for diff in diffs:
         path = DIFFS / f"{diff}.diff" if isinstance(diff, str) else diff
         subprocess.run(["git", "apply", "-p0"], input=path.read_bytes(), cwd=project, check=True)
 
 
 def write_project(parent: Path) -> Path:
-    """Write the project ``my_ops`` into a folder that is in no repository, and return its own."""
+    """Write the project ``my_ops`` into a folder outside of any repository, and return the project's folder."""
     project = _new.create("my_ops", [SOFTCLIP], parent)
     edit(project, "softclip")
     _new.add([POPCOUNT], project)

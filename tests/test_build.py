@@ -24,7 +24,7 @@ def install(folder, package, version, *files):
 
 
 def configure(folder):
-    """Look for torch and nanobind in `folder` alone."""
+    """Look for torch and nanobind only in `folder`."""
     arguments = ["dependencies.py", "muladd_nb", str(ROOT), "so"]
     code = f"sys.path.append({str(folder)!r}); sys.argv = {arguments}; runpy.run_path({str(SCRIPT)!r})"
     return subprocess.run(

@@ -264,7 +264,7 @@ def test_an_unknown_instruction_set_is_a_sentence(script):
 
 
 class Machine:
-    """A clock that the sides move on, and how long threads have waited for a processor by then."""
+    """A clock that the measured functions advance, and the time that threads have waited for a processor so far."""
 
     def __init__(self, monkeypatch):
         self.now = self.waited = 0.0

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def last_line(tmp_path):
-    """Return the last line of what a program says that fails."""
+    """Return the last line that a failing program prints."""
 
     def last_line(code):
         status, stderr = forked.python(code, tmp_path / "stderr")
@@ -121,7 +121,7 @@ def test_a_module_that_is_reloaded_as_notebooks_do_works_or_says_why_not(tmp_pat
     assert forked.python(RELOAD, tmp_path / "stderr") == (0, "")
 
 
-# What may be around an import inside of a function: while the package looks at the nodes of ATen, it must not be seen.
+# Modes that may be active if a function imports the package. They must not see that the package looks at ATen's nodes.
 AROUND = {
     "a transform": "torch.func.grad(lambda x: muladd().mymul(x, x).sum())(torch.ones(3))",
     "a dispatch mode": "\nwith FlopCounterMode(display=False) as mode: muladd()\nassert not mode.get_total_flops()",

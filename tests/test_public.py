@@ -95,7 +95,7 @@ def test_results_are_freed():
 
 
 def test_a_tensor_is_kept_while_it_is_read():
-    """Not its object alone, in which another thread could put another tensor: that is refused, as where ATen reads."""
+    """While the kernel reads a tensor, torch refuses another thread that replaces it in its object, as for ATen."""
     a, b, other = (torch.ones(1 << 22) for _ in range(3))
     refused = threading.Event()
 

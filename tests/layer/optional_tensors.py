@@ -1,4 +1,4 @@
-"""Tensors that may be absent: each operator with every choice of those that are there."""
+"""Optional tensors: each operator with every subset of them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What each operator computes, and arguments to try it with: all that differs between the tests of two operators."""
+"""The reference of each operator, and arguments to try it with. The tests know nothing else about an operator."""
 
 import shipped_ops as ops
 import torch
