@@ -1,4 +1,4 @@
-"""Compare a project's own CUDA kernels, compiled by the host compiler, with its CPU kernels, on the samples of its tests."""
+"""Compare a project's own CUDA kernels, compiled for the host, with its CPU kernels, on the samples of its tests."""
 
 import importlib
 import os

@@ -1,9 +1,9 @@
-"""Check that the libraries in wheels for macOS can be loaded there, wherever they are installed. Needs the package lief.
+"""Check that the libraries in wheels for macOS can be loaded there, wherever they are installed. Needs lief.
 
 Without options it checks the load commands. With --torch, a folder of torch's macOS libraries, and --system, a stub of
-libSystem such as that of ziglang, it also checks that every symbol which is looked up at load time exists: in each such
-torch, in CPython's limited API (the package abi3info), in libSystem, or in libc++. Symbols that torch's libraries take from
-libc++ exist there, because Apple's linker linked them. It prints what is wrong, and then exits with 1.
+libSystem such as that of ziglang, it also checks that every symbol which is looked up at load time exists: in each
+such torch, in CPython's limited API (the package abi3info), in libSystem, or in libc++. Symbols that torch's libraries
+take from libc++ exist there, because Apple's linker linked them. It prints what is wrong, and then exits with 1.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
     for found in sorted({*PATH.findall(path.read_bytes())}):
         yield f"it has a path of the machine that built it, {found.decode()}"
     for name in symbols(library)[0]:
-        # Templates of the standard library are visible in the library that instantiates them, here through torch's headers.
+        # Templates of the standard library are visible in the library that instantiates them, here through torch's
+        # headers.
         if not name.endswith("_registered") and not re.match(
             "_PyInit__C$|___dso_handle$|__mh_|__Z(T.|T[hv].*|GV|Z|)(N|NK|)St", name
         ):
