@@ -27,7 +27,7 @@ _C = 0.5
 _TURN = 0.001  # seconds
 _ROUNDS = 11  # at least so many, or quartiles mean little
 _WAITED = 0.02  # the share of a round's time that its threads may wait for a processor
-_FAR_APART = 2.0  # of the upper and the lower quartile; huge pages alone make a factor of 1.5
+_FAR_APART = 2.0  # upper quartile over lower quartile; huge pages alone make it 1.5
 
 SIZES = (16, 1 << 14, 1 << 20, 1 << 24)
 _LARGE = 1 << 20

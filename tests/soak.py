@@ -43,7 +43,7 @@ def leaks(seconds):
         every_kind(a, b, out)
         torch.func.jvp(lambda a: muladd_nb.mymul(a, a), (a.detach(),), (b.detach(),))
 
-    for _ in range(min(2000, 200 + int(100 * seconds))):  # what is made once, and kept
+    for _ in range(min(2000, 200 + int(100 * seconds))):  # objects that are made once and kept
         once()
     before, count, until = memory(), 0, time.monotonic() + seconds
     while time.monotonic() < until:

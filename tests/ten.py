@@ -6,14 +6,14 @@ from pathlib import Path
 from muladd_nb import _new
 
 ROOT = Path(__file__).parent.parent
-DIFFS = ROOT / "docs/ship/diffs"  # what the site shows
+DIFFS = ROOT / "docs/ship/diffs"  # the site shows these
 SOFTCLIP = "softclip(Tensor x, float limit) -> Tensor"
 POPCOUNT = "popcount(Tensor x) -> Tensor"
 BLEND = "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor"
 REFLECT = "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()"
 BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
 KERNEL = "row_logsumexp(Tensor x) -> Tensor"
-RMS_NORM = [  # of the site; that of the ten is another one
+RMS_NORM = [  # the site's operator; the one of the ten is different
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "rms_norm_backward(Tensor gradient, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)",
 ]

@@ -286,5 +286,5 @@ def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broad
         for grad in (torch.ones((), device=device).expand(shapes[0]), torch.rand(shapes[0], device=device)):
             result = ops.mymuladd.Tensor(*inputs)
             for x, gradient in zip(wanted, torch.autograd.grad(result, wanted, grad), strict=True):
-                hands_on = x is inputs[2] and gradient.shape == grad.shape  # that of the result, as ATen does
+                hands_on = x is inputs[2] and gradient.shape == grad.shape  # the result's own gradient
                 assert hands_on or in_order(gradient) == in_order(x), (needs, gradient.stride(), x.stride())

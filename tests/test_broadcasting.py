@@ -191,7 +191,7 @@ def test_where_tangents_alone_are_a_batch_the_value_is_none(device):
     def value(t):
         return torch.func.jvp(lambda a: ops.mymuladd.Tensor(a, b, c), (a,), (t,))[0]
 
-    # Which out_dims=None asks for.
+    # out_dims=None requires a value without a batch dimension.
     assert torch.equal(vmap(value, out_dims=None)(torch.stack([a, b])), ops.mymuladd.Tensor(a, b, c))
 
 
@@ -200,7 +200,7 @@ def test_inference_mode_has_no_tangents_under_a_transform(device):
 
     def of_no_tangent(a):
         with torch.inference_mode():
-            return ops.mymuladd.Tensor(a, a, a)  # which torch does not take apart there
+            return ops.mymuladd.Tensor(a, a, a)  # unpack_dual would fail on a there
 
     assert not jacfwd(of_no_tangent)(a).any()
 
@@ -236,7 +236,7 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
             "muladd_nb::mymuladd.Tensor",
             "muladd_nb::_mymuladd_gradients.Tensor",
         ]
-        gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # which nobody observes
+        gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # nobody observes this call
     torch.set_num_threads(threads)
     wide = [x.detach().double().requires_grad_() for x in args]
     expected = torch.autograd.grad(reference(*wide), wide, grad.double())

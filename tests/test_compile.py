@@ -295,7 +295,7 @@ def test_inductor_fuses_derivatives(device):
             assert torch.equal(x, y)
         else:
             torch.testing.assert_close(x, y, rtol=2**-6, atol=2**-5)
-    assert len(codes) == 4  # of each dtype, forward and backward
+    assert len(codes) == 4  # forward and backward of each dtype
     assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device, torch.float32, torch.bfloat16)
 
 
@@ -475,7 +475,7 @@ def test_what_writes_is_a_formula_in_a_compiled_program_too():
     result, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), *actual)
     torch.testing.assert_close((result, *actual), (f(*expected), *expected))
     assert "torch.ops.compile_test." not in code
-    assert code.split("def call")[1].count("empty_strided") == 1  # of the result
+    assert code.split("def call")[1].count("empty_strided") == 1  # the result
 
 
 FIRST = """

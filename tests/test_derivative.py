@@ -342,7 +342,7 @@ def test_values_are_those_of_the_kernel(call):
 
 @call
 def test_gradcheck(call):
-    batched = call is not CALLS["scaled"]  # which has no batching rule
+    batched = call is not CALLS["scaled"]  # it has no batching rule
     function, inputs = lambda x, y: call(Ours, x, y), leaves(x3, y3)
     assert torch.autograd.gradcheck(
         function, inputs, check_forward_ad=True, check_batched_grad=batched, check_batched_forward_grad=batched
@@ -862,7 +862,7 @@ def derivatives_are_computed_in_the_dtype_of(cube, backend, times):
         f = cube if backend is None else torch.compile(cube, backend=backend)
         y = f(x)
         with region:
-            for _ in range(times if backend in (None, "eager") else 1):  # a compiled one has no second derivative
+            for _ in range(times if backend in (None, "eager") else 1):  # compiled programs have no second derivative
                 (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         gradients.append(y)
     assert torch.equal(*gradients)

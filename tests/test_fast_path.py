@@ -130,7 +130,7 @@ NOT_MADE = {
     *("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
     *("CompositeImplicitAutogradNestedTensor", "FuncTorchBatchedDecomposition", "FuncTorchVmapMode"),
     *("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "AutogradNestedTensor"),
-    *("AutogradFunctionality", "ADInplaceOrView"),  # which a dense tensor has
+    *("AutogradFunctionality", "ADInplaceOrView"),  # a dense tensor has these
 }
 
 
@@ -362,7 +362,7 @@ from lacking import import_without
 import_without("muladd_nb", {path!r}, instead="_ZSt17__throw_bad_allocv")
 import muladd_nb
 
-def held():  # of what was made since the objects that there were are frozen
+def held():  # counts objects that were made after gc.freeze()
     gc.collect()
     return sum(type(x) is torch.Tensor for x in gc.get_objects()), *map(sys.getrefcount, (a, b, c, out, w))
 

@@ -237,8 +237,7 @@ def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     run("src/elementwise/tools/audit_wheel", repaired.relative_to(project), cwd=project)
 
 
-# What update_ multiplies by, so that its result says what came of each argument that its kernel does not use; and the
-# same in Python.
+# update_ multiplies by this, so that its result shows whether each of these arguments arrived; and the same in Python.
 WEIGHT = """k_ * (device.is_cpu() + 2 * (layout == torch::headeronly::Layout::Strided) +
                    4 * (value_ == torch::headeronly::MemoryFormat::Contiguous) + 8 * (fs == std::vector{1.5, 0.5}) +
                    16 * (bs == std::vector{true, false}) + 32 * (names == std::vector<std::string>{"text", "text"}) +

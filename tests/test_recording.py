@@ -180,7 +180,7 @@ def test_who_sees_the_operators_sees_this_one(device, call, aten, own, count, mo
 def test_a_subclass_is_none_of_it(device, call, aten, own, count):
     result = call(*(x.detach().as_subclass(Subclass).requires_grad_() for x in leaves(count, device)))
     assert type(result) is Subclass
-    ((below, _),) = result.grad_fn.next_functions  # of what made it a subclass
+    ((below, _),) = result.grad_fn.next_functions  # below the node that made a subclass
     assert type(below).__name__ == own
 
 

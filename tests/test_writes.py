@@ -282,7 +282,7 @@ def test_written_in_place_where_nobody_can_tell(name):
     body = code.split("def call")[1]
     assert "torch.ops.muladd_nb." in body
     allocated = body.count("empty_strided_cpu(")
-    assert allocated == (2 if name == "inputs" else 0)  # of what is computed there
+    assert allocated == (2 if name == "inputs" else 0)  # for computed tensors
     assert "copy_" not in body
 
 

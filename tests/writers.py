@@ -118,7 +118,7 @@ def _public(form):
             for x in form.op._schema.arguments
         ]
     )
-    with mock.patch.object(layer_public, "fast_paths", return_value=[]):  # which are in C++
+    with mock.patch.object(layer_public, "fast_paths", return_value=[]):  # kernels in Python have none
         return layer_public.public([form])(declared)
 
 

@@ -102,7 +102,7 @@ def tan_numerator(z: mpf) -> mpf:
 
 
 POLYNOMIALS = {
-    # What expm1 adds to x. The first coefficient is 1/2, and the header does not list it.
+    # expm1 adds this to x. The first coefficient is 1/2, which the header does not list.
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
     # The same for the absolute error: 1 is added to the result.

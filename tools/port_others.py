@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "docs/ported.csv"
 OTHER_DEVICES = {"cuda", "mps", "mlu", "npu", "musa", "hip", "rocm", "xpu", "metal"}
-# What an extension brings as a submodule, as far as its files need it to compile.
+# Headers that an extension has as a submodule and needs to compile.
 EXTRA: list[str] = []
 STUBS = {
     "parallel_hashmap/phmap.h": """#include <unordered_map>

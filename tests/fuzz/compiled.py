@@ -72,7 +72,7 @@ class Statement:
 @dataclass
 class Program:
     statements: list[Statement]
-    offsets: list[int]  # of the two inputs in their memory, which is the same for a shared one
+    offsets: list[int]  # where the two inputs begin in their memory, which they may share
     shared: bool
 
     def run(self, y, z, c):

@@ -207,8 +207,8 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
 
     try:
         expected = run(aten)
-        # Of sin(1000), or of a fourth derivative in bfloat16, few bits are right: as many as ATen has right. What is
-        # right, float64 tells, which autocast leaves alone.
+        # In sin(1000), or a fourth derivative in bfloat16, few bits are right, and we must have as many as ATen.
+        # float64, which autocast does not cast, tells which are right.
         exact = expected if dtype == torch.float64 else run(aten, torch.float64)
     except Exception:
         COUNTS["ATen raises, too"] += 1
@@ -223,7 +223,8 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         return
     computed = torch.bfloat16 if "autocast" in used and dtype != torch.float64 else dtype
     bits = 2**-6 if computed != dtype else 1e-4  # two units in the last place of bfloat16
-    # Where ATen runs it. Of tangents of tangents the two may save different tensors that do not matter.
+    # Ours must run each backward pass that ATen runs. For tangents of tangents they may save different tensors, so
+    # that only one of them is refused.
     in_forward_mode = sum(level.transform in FORWARD for level in levels)
     assert len(got) >= len(expected) or in_forward_mode > 1, "a backward pass is refused"
     for i, (ours, atens, right) in enumerate(zip(got, expected, exact, strict=False)):
@@ -231,11 +232,13 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         assert ours.shape == atens.shape, f"the shape is {ours.shape}"
         error = largest(atens - right)
         if not torch.allclose(ours, atens, bits, bits + 8 * error, equal_nan=True):
-            # Where large terms cancel, ATen may be right by chance: what the last bit of an input changes is no error.
+            # If large terms cancel, ATen may be right by chance. A change that the last bit of an input causes is no
+            # error.
             error = max(error, largest(run(aten, torch.float64, 1 + torch.finfo(computed).eps)[i] - right))
         torch.testing.assert_close(ours, atens, equal_nan=True, rtol=bits, atol=bits + 8 * error)
     result, expected = got[0], expected[0]
-    # Of what does not depend on `a`, one of the two records a gradient of zeros in places; but not where nothing is.
+    # For results that do not depend on `a`, only one of the two may record a gradient of zeros, but not if nothing is
+    # recorded.
     records = expected.requires_grad or under(modes, torch.is_grad_enabled)
     assert not result.requires_grad or records, "requires grad"
     assert result.is_inference() == expected.is_inference(), f"is_inference() is {result.is_inference()}"

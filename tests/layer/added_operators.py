@@ -659,7 +659,7 @@ def count_(x, hits, limit):
 def stepped(p, m, v, gradient, lr, *, beta1=0.5, beta2=0.75, eps=0.125):
     m = beta1 * m + (1 - beta1) * gradient
     v = beta2 * v + (1 - beta2) * gradient * gradient
-    root = v.double().sqrt().to(v.dtype)  # where torch takes MKL's, its own of float32 is not correctly rounded
+    root = v.double().sqrt().to(v.dtype)  # torch's float32 sqrt is not correctly rounded if it is MKL's
     return p - lr * m / (root + eps), m, v
 
 

@@ -12,7 +12,7 @@ import torch
 
 from muladd_nb._operators import FORMS
 
-CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # of each operator
+CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # for each operator
 FORMS = [form for form in FORMS if not form.tensor_numbers]
 
 
