@@ -528,7 +528,7 @@ def test_the_caches_of_compiled_programs_know_the_formula(tmp_path):
 
 
 def test_a_formula_that_is_not_there_cannot_be_compiled():
-    with pytest.raises(ValueError, match='fused="formula" is to compile a formula, and there is none'):
+    with pytest.raises(ValueError, match='fused="formula" needs a formula, but there is none'):
         Elementwise(fused="formula")
 
 

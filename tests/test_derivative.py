@@ -572,12 +572,16 @@ def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
 
 
 REFUSED = {
-    "packet": (ops.power, TypeError, "a derivative is given to an overload"),
-    "in place": (torch.ops.aten.mul_.Tensor, ValueError, "self is written to, or returned"),
-    "out": (torch.ops.aten.mul.out, ValueError, "out is written to, or returned"),
-    "view": (torch.ops.aten.view.default, ValueError, "self is written to, or returned"),
+    "packet": (ops.power, TypeError, "a derivative belongs to an overload"),
+    "in place": (torch.ops.aten.mul_.Tensor, ValueError, "self is written to or returned"),
+    "out": (torch.ops.aten.mul.out, ValueError, "out is written to or returned"),
+    "view": (torch.ops.aten.view.default, ValueError, "self is written to or returned"),
     "tensor list": (torch.ops.aten.cat.default, ValueError, "tensors is a list of tensors"),
-    "list result": (torch.ops.aten.unbind_copy.int, ValueError, "only tensors have a derivative, returns"),
+    "list result": (
+        torch.ops.aten.unbind_copy.int,
+        ValueError,
+        "the results must be tensors, got",
+    ),
 }
 
 

@@ -74,8 +74,8 @@ def test_an_operator_that_one_side_lacks_is_named_with_both_files():
     with pytest.raises(ImportError) as error:
         declared([{"declaration": "f(Tensor x)", "of": ""}], {"g(Tensor x)": Elementwise()})
     assert str(error.value) == (
-        'muladd_nb: src/operators.h has "f(Tensor x)", and muladd_nb/_operators.py has not: add it there; '
-        'muladd_nb/_operators.py has "g(Tensor x)", and src/operators.h has not: add it there'
+        'muladd_nb: src/operators.h has "f(Tensor x)", but muladd_nb/_operators.py does not: add it there; '
+        'muladd_nb/_operators.py has "g(Tensor x)", but src/operators.h does not: add it there'
     )
 
 

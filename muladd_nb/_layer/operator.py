@@ -77,11 +77,11 @@ class Elementwise:
             self.differentiable and self.derivative.keys() == {"save", "vjp", "jvp"}
         ):
             raise ValueError(
-                "a derivative is a save, a vjp and a jvp, of an operator that is differentiable, got "
+                "derivative must have save, vjp and jvp, and differentiable must be True, got "
                 f"{[*self.derivative]}, and differentiable={self.differentiable}"
             )
         if self.fused == "formula" and self.formula is None:
-            raise ValueError('fused="formula" is to compile a formula, and there is none')
+            raise ValueError('fused="formula" needs a formula, but there is none')
 
 
 @dataclasses.dataclass
@@ -275,7 +275,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
         TABLE: set(table),
     }
     lacking = [
-        f'{here} has "{declaration}", and {there} has not: add it there'
+        f'{here} has "{declaration}", but {there} does not: add it there'
         for here, there in (tuple(sides), tuple(sides)[::-1])
         for declaration in sorted(sides[here] - sides[there])
     ]

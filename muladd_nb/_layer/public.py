@@ -184,9 +184,9 @@ def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Paramet
     """Raise ``ValueError`` unless each overload has the forms that a signature with this ``out`` needs."""
     for declaration, by_kind in rows.items():
         if out is not None and "writing" not in by_kind:
-            raise ValueError(f"{name}: out needs a form of {declaration} that writes, and its row has none")
+            raise ValueError(f"{name}: out needs a form of {declaration} that writes, but its entry has none")
         if (out is None or out.default is None) and "writing" in by_kind and "functional" not in by_kind:
-            raise ValueError(f"{name}: {declaration} only writes, so that out must be an argument without a default")
+            raise ValueError(f"{name}: {declaration} only writes, so out must not have a default")
 
 
 class _Caller:

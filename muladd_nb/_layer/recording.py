@@ -170,17 +170,17 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
 def checked_arguments(op: Any) -> list[str]:
     """Return the names of the arguments of an operator, or raise an error if it cannot have a derivative."""
     if not isinstance(op, private.OpOverload):
-        raise TypeError(f"a derivative is given to an overload, as torch.ops.my_ops.op.default is, not to {op!r}")
+        raise TypeError(f"a derivative belongs to an overload, such as torch.ops.my_ops.op.default, got {op!r}")
     for argument in private.arguments(op):
         if argument.alias_info is not None:
             raise ValueError(
-                f"{name(op)}: {argument.name} is written to, or returned; only a new tensor has a derivative"
+                f"{name(op)}: {argument.name} is written to or returned; only new tensors have derivatives"
             )
         if "Tensor" in str(argument.type) and str(argument.type) not in TENSOR:
             raise ValueError(f"{name(op)}: {argument.name} is a list of tensors; pass them one by one")
     results = private.results(op)
     if not results or any(str(result.type) != "Tensor" for result in results):
-        raise ValueError(f"{name(op)}: only tensors have a derivative, returns {[str(r.type) for r in results]}")
+        raise ValueError(f"{name(op)}: the results must be tensors, got {[str(r.type) for r in results]}")
     return [argument.name for argument in private.arguments(op)]
 
 
