@@ -41,7 +41,7 @@ class Rule:
     save: Callable[..., tuple[Sequence[Tensor], Any]]
     vjp: Callable[..., Sequence[Tensor | None]]
     jvp: Callable[..., Any]
-    save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default the same
+    save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default `save`
     vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
     in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
     check_tangent: Callable[..., None] | None = None  # given an argument's index, all arguments and the results
