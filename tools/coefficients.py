@@ -1,8 +1,8 @@
 """Make the coefficients of the polynomials in src/elementwise/math, and print them as the headers have them.
 
-Each is the polynomial with the smallest largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
-Coefficients are rounded to the type one after the other, from the lowest power on, and what follows is fitted again to
-what rounding has left. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
+Each polynomial has the smallest possible largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
+Coefficients are rounded to the type one after the other, from the lowest power on; after each, the others are fitted
+again. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
 """
 
 from __future__ import annotations

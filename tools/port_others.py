@@ -1,8 +1,8 @@
 """Run ``muladd-nb port`` on the sources of other extensions, and compile what it leaves, into ``docs/ported.csv``.
 
-``tools/port_others.py pytorch_scatter=DIR ...``, where DIR is a clone. In a copy, the mechanical changes are made and
-the report is made again; then each C++ file for the CPU is compiled against the headers of the stable ABI alone. An
-error at a line that the report does not name is printed, and makes the exit status 1.
+Usage: ``tools/port_others.py pytorch_scatter=DIR ...``, where DIR is a clone. In a copy, the script makes the
+mechanical changes and the report, and compiles each C++ file for the CPU with only the headers of the stable ABI. If
+an error is at a line that the report does not name, the script prints it, and exits with 1.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FIELDS = [
 
 
 def main() -> int:
-    """Port each extension that is named, and write a row for it."""
+    """Port each named extension, and write a line for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("extensions", nargs="+", metavar="NAME=DIR")
     parser.add_argument("--target", default="2.10")
