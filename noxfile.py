@@ -45,7 +45,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(tags=["gate"])
 def tests_all(session: nox.Session) -> None:
-    """Run all tests, also the slow ones, which prove in another form what a quick test proves."""
+    """Run all tests, also the slow ones, which test the same promises more thoroughly."""
     session.install(".[test]")
     session.run("pytest", "-m", "", *session.posargs)
 
@@ -158,7 +158,7 @@ EXTRAS = {
 @nox.session(tags=["gate"])
 @nox.parametrize("extra", [*EXTRAS])
 def extras(session: nox.Session, extra: str) -> None:
-    """Install one extra and run what it is for: the extra must bring everything that needs."""
+    """Install one extra and run what it is for: the extra must install everything that this needs."""
     session.install(f".[{extra}]")
     session.run(*EXTRAS[extra], env={"MPLBACKEND": "agg"})
 
@@ -510,7 +510,7 @@ def aarch64(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def clang(session: nox.Session) -> None:
-    """Compile the kernels with clang, and test that they have the bits that GCC's have, which the tests know."""
+    """Compile the kernels with clang, and test that they have the bits of GCC's kernels, which are recorded."""
     if shutil.which("clang++") is None:
         session.error("clang++ is missing: apt-get install clang")
     session.install("meson", "ninja")
@@ -533,7 +533,7 @@ def macos(session: nox.Session) -> None:
     work = Path(session.create_tmp()).resolve() / "macos"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    pip = ["python", "-P", "-m", "pip"]  # -P: not what lies in the folder of the sources
+    pip = ["python", "-P", "-m", "pip"]  # -P: do not import from the folder of the sources
     oldest = next(iter(MATRIX))
     for name, torch in {"oldest": f"torch=={oldest}.*", "newest": f"torch>={oldest}"}.items():
         foreign = ["--only-binary=:all:", "--python-version=3.12", "--platform=macosx_26_0_arm64"]
@@ -546,7 +546,7 @@ def macos(session: nox.Session) -> None:
         session.run("muladd-nb", "new", "my_ops", "softclip(Tensor x, float limit) -> Tensor")
 
     for source in (Path.cwd(), work / "my_ops"):
-        for name in ("newest", "oldest"):  # the second time, what knows no torch is compiled already
+        for name in ("newest", "oldest"):  # the second build compiles only the files that use torch
             wheels = work / "wheels" / source.name / name
             options = [f"--cross-file={Path('tests/macos/arm64.ini').resolve()}", "-Dwerror=true", "-Dcuda=disabled"]
             session.run(
@@ -562,7 +562,7 @@ def macos(session: nox.Session) -> None:
             (built,) = wheels.glob("*.whl")
             session.run("src/elementwise/tools/repair_wheel", built, wheels / "repaired", external=True)
 
-    # What the audit is for: macOS has no such function.
+    # The audit must find this: macOS has no such function.
     planted = work / "planted.cpp"
     planted.write_text('extern "C" int dl_iterate_phdr(...);\nextern "C" int f() { return dl_iterate_phdr(); }\n')
     compiler = ["python", "tests/macos/apple_clang", "-bundle", "-Wl,-undefined,dynamic_lookup"]
@@ -620,7 +620,7 @@ AARCH64_TESTS += ["-k", "not instruction_set and not compile"]
 def _test_aarch64_wheel(session: nox.Session) -> None:
     """Cross-build the wheel, and run it under QEMU: the import, ``muladd-nb check``, values and gradients."""
     requires = PROJECT["build-system"]["requires"]
-    session.install("wheel", *(package for package in requires if not package.startswith("torch")))  # that is below
+    session.install("wheel", *(package for package in requires if not package.startswith("torch")))  # torch: below
     work = Path(session.create_tmp()).resolve()
     root, site, wheels = (work / name for name in ("root", "site", "wheels"))
     for folder in (site, wheels):

@@ -1,7 +1,7 @@
 """Draws which files of ``src/`` and ``muladd_nb/`` include or import which, on two floors: operators and the layer.
 
-An arrow is left out if other arrows lead the same way. Files with the same arrows share a room. An arrow that leads up
-is an error. On a phone a list of the rows stands in for the picture.
+An arrow is left out if other arrows lead the same way. Files with the same arrows share a box. An arrow that leads up
+is an error. On a phone the site shows a list instead of the picture.
 """
 
 from __future__ import annotations

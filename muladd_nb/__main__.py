@@ -1,4 +1,4 @@
-"""The console script ``muladd-nb``: what was built, whether it is right here, and how fast it is."""
+"""The console script ``muladd-nb``: it describes, checks and measures the package, and writes and ports projects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from . import _build_info, _new
 from ._progress import Step
 
-# What takes torch is imported where it is needed: --help and --version take none.
+# Modules that import torch are imported inside of functions, because --help and --version do not need torch.
 
 Run = Callable[[str], Step]
 _NOT_RUN_BY_US = ": built and audited from Linux, not run by us; 'muladd-nb check' is the test"
@@ -28,7 +28,7 @@ _NOT_RUN_BY_US = ": built and audited from Linux, not run by us; 'muladd-nb chec
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand in ``argv``, or info, check and bench, and return the exit status."""
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # it was closed
+        if getattr(sys, stream) is None:  # the caller has closed it
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115 (until the process ends)
     try:
         try:
@@ -36,61 +36,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # the reader of a pipe, like head, has what it wants
+        if not isinstance(error, BrokenPipeError):  # the reader of a pipe, such as head, has read enough
             where = error.filename or "standard output"
             print(f"muladd-nb: {where}: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes into it at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # because Python flushes stdout when it ends
         return 1
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    what = "What was built, whether it is right here, and how fast it is: info, check and bench, one after the other."
+    what = (
+        "Check and measure the operators, write a project with your own, or move an extension to the stable ABI. "
+        "Without a command: info, check and bench, one after the other."
+    )
     parser = argparse.ArgumentParser(prog="muladd-nb", description=what)
     parser.add_argument("--version", action="version", version=f"%(prog)s {_build_info.VERSION}")
     commands = parser.add_subparsers(dest="command", title="commands")
     looks = {
-        "info": "what was built, and what runs here",
-        "check": "every operator on every dtype and device, which is also the test of a GPU",
-        "bench": "how many times as fast as eager, addcmul and torch.compile",
+        "info": "show how the package was built, and what this machine has",
+        "check": "check every operator in every dtype on every device, also on a GPU",
+        "bench": "measure how many times as fast as eager, addcmul and torch.compile it is",
     }
     for name, what in looks.items():
         commands.add_parser(name, help=what, description=what)
     for command, default in ((parser, False), *((commands.choices[name], argparse.SUPPRESS) for name in looks)):
-        command.add_argument("--json", action="store_true", default=default, help="print all of it as one JSON object")
-        what = "print all: each form of an operator, each setting, and what the machine was too busy to tell"
+        command.add_argument("--json", action="store_true", default=default, help="print everything as one JSON object")
+        what = "also print each form of an operator, each setting, and sizes that the machine was too busy to measure"
         command.add_argument("--verbose", action="store_true", default=default, help=what)
     what = "write a project with operators of your own, one for each schema"
     new = commands.add_parser("new", help=what, description=what)
-    new.add_argument("package", help="its name, like my_ops; it is written to a folder of that name")
-    like = "like 'softclip(Tensor x, float limit) -> Tensor'"
+    new.add_argument("package", help="the project's name, such as my_ops, and the folder that it is written to")
+    like = "such as 'softclip(Tensor x, float limit) -> Tensor'"
     new.add_argument("schemas", nargs="*", default=[], metavar="schema", help=like)
-    what = "add an operator, for each schema, to the project in this folder"
+    what = "add an operator for each schema to the project in this folder"
     add = commands.add_parser("add", help=what, description=what)
     add.add_argument("schemas", nargs="*", metavar="schema", help=like)
-    what = "renew the layer of the project in this folder, and the tests that are copies; what is yours stays"
+    what = "renew the copied files of the project in this folder, the layer and its tests; your own files stay"
     update = commands.add_parser("update", help=what, description=what)
     update.add_argument("--dry-run", action="store_true", help="only print what would change")
-    what = "replace copies that were edited, or of which that is not known"
+    what = "also replace copies that were edited, or that may have been"
     update.add_argument("--overwrite", action="store_true", help=what)
-    what = "what in an extension binds it to one torch, and what to write instead"
+    what = "find what binds an extension to one torch, and print what to write instead"
     port = commands.add_parser("port", help=what, description=what + "; the exit status is 1 while something is left")
     port.add_argument(
         "paths", nargs="+", type=Path, metavar="path", help="C++ and CUDA sources, setup.py, or folders of them"
     )
-    port.add_argument("--target", default="2.10", metavar="VERSION", help="the oldest torch that it shall run on: 2.10")
+    what = "the oldest torch that the extension shall run on (default: 2.10)"
+    port.add_argument("--target", default="2.10", metavar="VERSION", help=what)
     port.add_argument("--write", action="store_true", help="make the mechanical changes, in all files or in none")
-    port.add_argument("--force", action="store_true", help="write where git could not undo it, too")
-    port.add_argument("--json", action="store_true", help="print all of it as one JSON object")
+    port.add_argument("--force", action="store_true", help="write even if git could not undo it")
+    port.add_argument("--json", action="store_true", help="print everything as one JSON object")
     for command in (new, add):
         what = (
-            "the operators are not element-wise: write a kernel to fill in for each, whose schema may have optional "
+            "for operators that are not element-wise: write a kernel to fill in for each; schemas may have optional "
             "tensors, lists, strings, dtypes, defaults, and tensors that are written to"
         )
         command.add_argument("--kernel", action="store_true", help=what)
     arguments, rest = parser.parse_known_args(argv)
-    chosen = commands.choices.get(arguments.command, parser)  # its usage is what an error shows
+    chosen = commands.choices.get(arguments.command, parser)  # errors show the usage of this command
     if "schemas" in arguments and not any(word.startswith("-") for word in rest):
-        arguments.schemas += rest  # argparse takes those after an option for something else
+        arguments.schemas += rest  # argparse does not recognize schemas after an option
     elif rest:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command == "port" and arguments.verbose:
@@ -110,7 +114,7 @@ def _write_project(arguments: argparse.Namespace) -> int:
     try:
         if arguments.command == "update":
             return _update_project(arguments)
-        from . import build_info  # noqa: F401 (torch reads the schemas: where it is missing, this says what to do)
+        from . import build_info  # noqa: F401 (torch parses the schemas; if it is missing, this says what to do)
 
         if arguments.command == "add":
             _new.add(arguments.schemas, Path(), kernel=arguments.kernel)
@@ -119,7 +123,7 @@ def _write_project(arguments: argparse.Namespace) -> int:
             print("and test it: pip install '.[test]' && pytest")
             return 0
         folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel)
-    except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
+    except (ImportError, ValueError) as error:  # torch is missing, or a schema is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, kernel=arguments.kernel)}")
@@ -162,7 +166,7 @@ def _update_project(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _only_ours() -> Iterator[None]:
-    """Keep to what we say: what torch warns of, CUDA homes or scripts of its own, is not about these operators."""
+    """Silence torch's warnings, for example about CUDA or its own scripts, which are not about these operators."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -178,7 +182,7 @@ def _look(chosen: Sequence[str], arguments: argparse.Namespace) -> int:
     try:
         with step("importing torch"):
             info = _info()
-    except ImportError as error:  # torch is missing, or a setting is none
+    except ImportError as error:  # torch is missing, or an environment variable has a wrong value
         print(f"muladd-nb: {str(error).removeprefix('muladd_nb: ')}", file=sys.stderr)
         return 2
     report: dict[str, Any] = {}
@@ -203,7 +207,7 @@ def _look(chosen: Sequence[str], arguments: argparse.Namespace) -> int:
 
 
 def _info() -> dict[str, Any]:
-    from . import build_info  # where torch is missing, this says what to do
+    from . import build_info  # if torch is missing, this says what to do
 
     info = build_info()
     import torch
@@ -237,7 +241,7 @@ def _summary(info: dict[str, Any]) -> str:
 
 
 def _check_all(step: Run, *, verbose: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the results, and lines: one for each failure, and one for what is right of each operator."""
+    """Return the results and the lines to print: one for each failure, and one for the passed checks of an operator."""
     from . import _check
 
     results, lines = [], []
@@ -256,7 +260,7 @@ def _check_all(step: Run, *, verbose: bool) -> tuple[list[dict[str, Any]], list[
 
 
 def _bench_all(step: Run, *, brief: bool, verbose: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the rows, and lines: those of which something can be told, and how many there are of the others."""
+    """Return the measurements and the lines to print: one for each size that could be measured."""
     from . import _bench
 
     rows, lines = [], []
@@ -267,12 +271,12 @@ def _bench_all(step: Run, *, brief: bool, verbose: bool) -> tuple[list[dict[str,
             lines.append(_bench.line(row) + running.took)
     lines = [_bench.header(rows[0]), *lines] if lines else []
     if left_out := sum(row["busy"] for row in rows) if not verbose else 0:
-        lines.append(f"Left out, for the machine was too busy to tell: {left_out} of {len(rows)} sizes (--verbose).")
+        lines.append(f"Left out because the machine was too busy to tell: {left_out} of {len(rows)} sizes (--verbose).")
     return rows, lines
 
 
 def _verdict(report: dict[str, Any], failed: int) -> str:
-    """Return whether it is right here, how fast it is, and what to do if it is not: what of that is known."""
+    """Return the first line: whether all checks passed, what to do if not, and how fast the package is."""
     sentences = []
     if checks := len(report.get("check", [])):
         sentences = [f"Right on this machine: {checks} of {checks} checks passed."]

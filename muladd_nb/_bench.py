@@ -1,8 +1,8 @@
-"""Timing two or more ways to do one thing, so that their ratio means something on a machine that does other things.
+"""Compares the time of two or more functions, on a machine that may be busy.
 
-The sides run in turns of a millisecond, and a ratio is the median of those of neighbouring turns: load that comes
-and goes falls on both. A round in which a thread waited for a processor does not count; where that leaves too few, or
-where the ratios that count lie far apart, the machine was too busy to tell.
+The functions run in turns of a millisecond, so that other load slows all of them. A round has one turn of each, and the
+result is the median of the rounds' ratios. A round in which a thread waited for a processor does not count. If too few
+rounds count, or their ratios are far apart, the machine was too busy to tell.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ._check import cxx_compiler, devices
 
 _C = 0.5
 _TURN = 0.001  # seconds
-_ROUNDS = 11  # at least, for quartiles to mean something
+_ROUNDS = 11  # at least so many, or quartiles mean little
 _WAITED = 0.02  # the share of a round's time that its threads may wait for a processor
-_FAR_APART = 2.0  # the upper quartile of a ratio over the lower one; huge pages alone, there or not, make it 1.5
+_FAR_APART = 2.0  # upper quartile over lower quartile; huge pages alone make it 1.5
 
 SIZES = (16, 1 << 14, 1 << 20, 1 << 24)
 _LARGE = 1 << 20
@@ -35,13 +35,14 @@ BUSY = "too busy to tell"
 
 
 def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0, patience: float = 3) -> dict[str, Any]:
-    """Run the sides in turns for so many seconds, or on a busy machine ``patience`` times as long.
+    """Run the functions ``sides`` in turns for so many seconds; on a busy machine up to ``patience`` times as long.
 
     Returns
     -------
     dict
-        ``seconds``, the median time of one call of each side; ``ratios``, how many times as long as the first side
-        each other one takes: the median and the quartiles, ``low`` and ``high``; ``busy``, whether they mean little.
+        ``seconds``: the median time of one call of each function. ``ratios``: how many times as long as the first
+        function each other one takes, as ``median`` and the quartiles ``low`` and ``high``. ``busy``: whether the
+        machine was too busy to tell.
     """
     timers = {name: timeit.Timer(side, timer=_now) for name, side in sides.items()}
     calls = {}
@@ -53,7 +54,7 @@ def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0, pat
     start = _now()
     while True:
         began, waiting = _now(), _waiting()
-        # To and fro: none is always the one that finds what another has left in the caches.
+        # The order changes, so that no function always runs after the same one, which has filled the caches.
         order = list(timers)[:: -1 if len(rounds) % 2 else 1]
         rounds.append({name: timers[name].timeit(calls[name]) / calls[name] for name in order})
         now = _now()
@@ -79,7 +80,7 @@ def _now() -> float:
 
 
 def _waiting() -> float:
-    """Return for how many seconds threads of this process waited for a processor; 0 where Linux does not say."""
+    """Return how many seconds threads of this process have waited for a processor; 0 if the system does not say."""
     nanoseconds = 0
     for file in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # a thread that has ended
@@ -88,7 +89,7 @@ def _waiting() -> float:
 
 
 def run(*, brief: bool = False) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Yield for each size what it is called, and what measures ``mymuladd`` and each alternative, or the quick ones."""
+    """Yield a name and a function for each size. The function measures ``mymuladd`` and its alternatives."""
     slow = not brief and (devices()[-1] == "cuda" or cxx_compiler())
     compiled = torch.compile(_eager, dynamic=True) if slow else None
     for numel in SIZES:
@@ -105,7 +106,7 @@ def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dic
     }
     if compiled is not None:
         sides["compile"] = functools.partial(compiled, a, b)
-    # The verdict is of the largest size, and a round of that takes a tenth of a second.
+    # The verdict is about the largest size, of which a round takes a tenth of a second.
     row = {"device": device, "dtype": "float32", "numel": numel}
     return row | measure(sides, seconds=seconds, patience=5 / seconds)
 
@@ -115,7 +116,7 @@ def _eager(a: Tensor, b: Tensor) -> Tensor:
 
 
 def header(row: Mapping[str, Any]) -> str:
-    """Return the head of the table that `row` is the first line of."""
+    """Return the header of the table whose first line is ``row``."""
     return f"{'float32 elements':>16} {'mymuladd':>13}" + "".join(f"{name:>21}" for name in row["ratios"])
 
 
@@ -133,7 +134,7 @@ def text(ratio: Mapping[str, float]) -> str:
 
 
 def sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return how fast ``mymuladd`` is, by the largest tensors of which it can be told; small ones say little of it."""
+    """Return a sentence on the speed of ``mymuladd``, for the largest size that could be measured."""
     told = [row for row in rows if not row["busy"] and row["numel"] >= _LARGE]
     if not told:
         return "How fast it is cannot be told: the machine was too busy; run 'muladd-nb bench' when it is idle."

@@ -1,4 +1,4 @@
-"""The checks of ``muladd-nb check``: is what was installed right, on this machine, with this torch?"""
+"""The checks of ``muladd-nb check``: whether the installed operators are right on this machine, with this torch."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _C = 0.1
 
 
 class Check(NamedTuple):
-    """What is checked, where, and by which function: it returns a detail, and raises where something is wrong."""
+    """A check: its name, its device, and a function that returns a detail, or raises an error if something is wrong."""
 
-    of: str  # the operator, whose checks are told together where not every form has a line
+    of: str  # the operator; without --verbose its checks share a line
     name: str
     device: str
     function: Callable[[str], str]
-    part: str = ""  # of what is named: these are told together
+    part: str = ""  # the dtype, for example; checks with the same name share a line
 
     def run(self) -> dict[str, Any]:
         """Return its name, device, whether it is ok, and a detail."""
         try:
             ok, detail = True, self.function(self.device)
-        except Exception as error:  # a check that breaks has failed, and the next one still runs
+        except Exception as error:  # any error is a failed check, and the next check still runs
             ok, detail = False, f"{type(error).__name__}: {error}".splitlines()[0]
         return {"name": f"{self.name} {self.part}".strip(), "device": self.device, "ok": ok, "detail": detail}
 
 
 def checks() -> Iterator[Check]:
-    """Yield the checks of every device, those of one form of an operator side by side."""
-    first: dict[str, str] = {}  # the first form of each operator: myadd has only myadd_out
+    """Yield the checks of every device. Those of one form follow each other."""
+    first: dict[str, str] = {}  # the first form of each operator; that of myadd is myadd_out
     for device in devices():
         for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative
             name = str(form.op.name()).partition("::")[2]
@@ -54,7 +54,7 @@ def checks() -> Iterator[Check]:
 
 
 def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
-    """Return the arguments of an operator, of these tensors and this number, and what it writes into."""
+    """Return the arguments for a form, made of these tensors and this number."""
     of_number = torch.tensor(number, dtype=torch.float64) if form.tensor_numbers else number
     by_place = dict(zip(form.inputs.values(), tensors, strict=True)) | dict.fromkeys(form.numbers.values(), of_number)
     args = tuple(by_place[place] for place in sorted(by_place))
@@ -97,7 +97,7 @@ def _opcheck(form: Form, device: str) -> str:
     if not out:
         torch.library.opcheck(form.op, args)
         return "schema, autograd registration, fake kernel, AOT dispatch"
-    # torch.compile refuses operators that return an argument: there is no AOT dispatch to check.
+    # By itself, AOT dispatch refuses operators that return an argument.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(form.op, args, out, test_utils=tests)
     return "schema, autograd registration, fake kernel"
@@ -117,10 +117,10 @@ def _compile(device: str) -> str:
 
 
 def devices() -> list[str]:
-    """Return the devices that there are here and that kernels were built for."""
+    """Return the devices of this machine for which the package has kernels."""
     return ["cpu", "cuda"] if torch.cuda.is_available() and build_info()["cuda_version"] else ["cpu"]
 
 
 def cxx_compiler() -> bool:
-    """Return whether there is what Inductor needs to compile for the CPU."""
+    """Return whether Inductor can compile for the CPU, which needs a C++ compiler."""
     return shutil.which("g++") is not None

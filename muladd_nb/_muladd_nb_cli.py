@@ -1,4 +1,4 @@
-"""The console script, installed beside the package: to import that takes torch, which ``--help`` does without."""
+"""The console script. It is outside of the package, whose import needs torch, because ``--help`` needs none."""
 
 import importlib
 import importlib.util
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run ``muladd_nb.__main__``, of a package that is run itself only when something of it is needed."""
+    """Run ``muladd_nb.__main__`` without executing the package, which is imported later if it is needed."""
     beside = PathFinder.find_spec("muladd_nb", [str(Path(__file__).parent)])
-    spec = beside or importlib.util.find_spec("muladd_nb")  # an editable install has its files where they are
+    spec = beside or importlib.util.find_spec("muladd_nb")  # an editable install is in another folder
     assert spec
     sys.modules["muladd_nb"] = importlib.util.module_from_spec(spec)
     script = importlib.import_module("muladd_nb.__main__")

@@ -1,4 +1,4 @@
-"""The operators, as C++ declares them, and what they promise: each subsystem has one rule, which reads this table."""
+"""The table of the operators: for each declaration of C++, what PyTorch's subsystems need to know about it."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ TABLE = {
 }
 
 FORMS = register(TABLE)
-DTYPES = FORMS[0].dtypes  # of all of them
+DTYPES = FORMS[0].dtypes  # all operators have the same

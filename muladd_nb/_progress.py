@@ -1,4 +1,4 @@
-"""Steps that take long: drawn while they run on a terminal, a plain line in a pipe."""
+"""Shows steps that take long: as a progress display on a terminal, as a line in a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONG = 2.0  # seconds
 
 
 class Step:
-    """A context that says that it is running when it takes long; then `took` is how long, to be shown."""
+    """A context that shows that it is running if it takes long. Afterwards ``took`` says how long it took."""
 
     def __init__(self, name: str, *, shown: bool = True) -> None:
         self.took = ""
@@ -23,7 +23,7 @@ class Step:
             from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
             columns = TextColumn(f"{name} ..."), TimeElapsedColumn()
-            # Once a second: what draws takes time of what is measured.
+            # Only once a second, because drawing takes time from the measured code.
             drawn = self._display.enter_context(Progress(*columns, refresh_per_second=1, transient=True))
             drawn.add_task(name, total=None)
         else:
@@ -42,5 +42,5 @@ class Step:
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the main thread finds out, and ends the program
+    with contextlib.suppress(BrokenPipeError):  # the main thread notices it too, and ends the program
         print(line, flush=True)

@@ -1,4 +1,4 @@
-"""The sources step aside for the installed package: in the repository's root Python finds them first."""
+"""In the repository's root Python finds these sources first: lets ``import muladd_nb`` find the installed package."""
 
 import sys
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from importlib.util import module_from_spec
 
 
 def step_aside() -> bool:
-    """Where these are bare sources, run the package that is installed in their place; return whether there is one."""
+    """If these are uncompiled sources, import the installed package in their place. Return whether there is one."""
     package = sys.modules["muladd_nb"]
     if _is_compiled(package.__path__):
         return False
     for folder in sys.path:
         spec = PathFinder.find_spec("muladd_nb", [folder])
         if spec and spec.loader and _is_compiled(spec.submodule_search_locations):
-            del sys.modules[__name__]  # nothing of the sources stays
+            del sys.modules[__name__]  # so that no module of the sources stays
             vars(package).clear()
             vars(package).update(vars(module_from_spec(spec)))
             spec.loader.exec_module(package)
@@ -23,5 +23,6 @@ def step_aside() -> bool:
 
 
 def _is_compiled(path: Sequence[str] | None) -> bool:
-    # All finders, for an editable install has one of its own; importlib.util.find_spec believes sys.modules.
+    # Asks all finders, because an editable install has its own. importlib.util.find_spec would look at sys.modules
+    # first.
     return any(finder.find_spec("muladd_nb._C", path) for finder in sys.meta_path)

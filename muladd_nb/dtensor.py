@@ -1,6 +1,6 @@
-"""The operators on DTensors: importing this module registers how each of them is sharded.
+"""Importing this module registers the operators' sharding rules for DTensor.
 
-It is not a part of ``import muladd_nb``, because importing DTensor takes most of a second.
+``import muladd_nb`` does not do this, because importing DTensor takes most of a second.
 """
 
 from ._layer.dtensor import register

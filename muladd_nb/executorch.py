@@ -1,11 +1,12 @@
 """ExecuTorch: models with these operators, on devices that have neither Python nor torch.
 
-A model with :func:`muladd_nb.mymuladd` and :func:`muladd_nb.mymul` goes the usual way, ``torch.export.export``,
-``executorch.exir.to_edge``, ``to_executorch``, which maps them to the out variants. To run what comes out, the
-ExecuTorch runtime needs the kernels of those out variants: :func:`load` gives them to the runtime of this process,
-and a C++ program links the library at :func:`library_path`, which registers them when it is opened.
+Export a model with :func:`muladd_nb.mymuladd` and :func:`muladd_nb.mymul` as usual: ``torch.export.export``,
+``executorch.exir.to_edge``, ``to_executorch``. This maps the operators to their out variants, and the ExecuTorch
+runtime needs kernels for these. :func:`load` registers them with the runtime of this process. A C++ program links the
+library at
+:func:`library_path`, which registers them when it is opened.
 
-The kernels are compiled on demand, against the installed ExecuTorch, whose C++ interface has no version:
+You compile the kernels against the installed ExecuTorch, because its C++ interface has no versions:
 ``pip install . -Csetup-args=-Dexecutorch=enabled --no-build-isolation``.
 
 Examples
@@ -35,14 +36,14 @@ __all__ = ["functional", "library_path", "load"]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Replace the mutating operators, which ExecuTorch has no form for, by functional ones and a copy.
+    """Replace operators that write, which ExecuTorch cannot call, by functional ones and a copy.
 
     ``myadd_out`` becomes ``aten::add``, which rounds the same, and ``mymuladd_out`` becomes ``mymuladd``.
 
     Parameters
     ----------
     program
-        What ``torch.export.export`` returned. It is changed in place.
+        The result of ``torch.export.export``. It is changed in place.
 
     Returns
     -------
@@ -61,6 +62,6 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     >>> [str(node.target) for node in nodes if node.op == "call_function"]
     ['aten.add.Tensor', 'aten.copy_.default']
     """
-    # The sum has no functional operator of its own.
+    # muladd_nb has no functional operator for the sum.
     executorch.functional(program, FORMS, {torch.ops.muladd_nb.myadd_out.default: torch.ops.aten.add.Tensor})
     return program

@@ -1,6 +1,6 @@
-"""Floating point operations: importing this module tells ``torch.utils.flop_counter`` how many each operator takes.
+"""Importing this module tells ``torch.utils.flop_counter`` how many floating point operations each operator does.
 
-It is not a part of ``import muladd_nb``, because torch's counter imports Triton, or warns that there is none.
+``import muladd_nb`` does not do this, because torch's counter imports Triton, or warns that there is none.
 """
 
 from ._layer.flops import register

@@ -1,4 +1,4 @@
-"""What was built, and what of it is in use."""
+"""How the package was built, and which parts of it are in use."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ __all__ = ["build_info", "library_path"]
 
 
 def build_info() -> dict[str, str | list[str] | None]:
-    """Return how this package was built, and the instruction set its CPU kernels use here.
+    """Return how this package was built, and which instruction set its CPU kernels use.
 
     Returns
     -------
     dict
-        ``version``; ``compiler``; ``torch_built_with``, the torch whose headers were compiled against;
-        ``torch_target``, the oldest torch the binary runs on; ``cuda_version``, of the nvcc that compiled
-        the CUDA kernels, or ``None`` without them; ``cuda_architectures``, a list, empty without them;
-        ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``; ``library_path``, as :func:`library_path` returns it;
-        ``executorch_version``, of the ExecuTorch whose runtime the package has kernels for, or ``None`` without
-        them; ``executorch_operators``, those of the selective build, a list, empty without them;
-        ``missing_in_torch``, the private names that the installed torch lacks, each with what is lost, mostly empty.
+        - ``version``, ``compiler``
+        - ``torch_built_with``: the torch whose headers were used
+        - ``torch_target``: the oldest torch that the binary runs on
+        - ``cuda_version``: that of the nvcc that compiled the CUDA kernels, or ``None`` without them
+        - ``cuda_architectures``: a list, empty without CUDA kernels
+        - ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``
+        - ``library_path``: the result of :func:`library_path`
+        - ``executorch_version``: that of the ExecuTorch for which the package has kernels, or ``None``
+        - ``executorch_operators``: a list of these kernels, empty without them
+        - ``missing_in_torch``: the private names that the installed torch lacks, each with what is lost; mostly empty
 
     Examples
     --------
@@ -48,11 +51,11 @@ def build_info() -> dict[str, str | list[str] | None]:
 
 
 def library_path() -> str:
-    """Return where the C++ library of the operators is, for programs without Python.
+    """Return the path of the C++ library of the operators, for programs without Python.
 
-    Opening it registers the operators with libtorch's dispatcher, which must be loaded; it needs no header and
-    has no function to call. It lies beside ``muladd_nb.pc``, for pkg-config. Opening it in a process that has
-    imported this package, or the other way round, changes nothing: the one that comes first registers.
+    Opening the library registers the operators with libtorch's dispatcher; libtorch must be loaded first. The library
+    has no functions to call. ``muladd_nb.pc`` in the same folder is for pkg-config. If a process opens both the
+    library and this package, the one that comes first registers the operators.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""What ``torch.onnx.export`` writes for the operators. Needs onnxscript.
+"""Translations of the operators for ``torch.onnx.export``. Needs onnxscript.
 
-ONNX has no fused multiply-add. float16 and bfloat16 are computed in float32, so their results are the same, bit for
-bit; float32 and float64 are rounded twice, after the product and after the sum. Operators that write into ``out``
-have no place in an ONNX graph: export a model that uses ``mymuladd`` and ``mymul``.
+ONNX has no fused multiply-add. float16 and bfloat16 are computed in float32, so their results have the same bits.
+float32 and float64 results are rounded twice, after the product and after the sum. An ONNX graph cannot contain
+operators that write into ``out``: export a model that uses ``mymuladd`` and ``mymul``.
 """
 
 from __future__ import annotations
@@ -50,4 +50,4 @@ translation_table = {
     _ops.mymuladd.tensor_c: _mymuladd_tensor,
     _ops.mymul.default: _mymul,
 }
-"""For ``torch.onnx.export(..., dynamo=True, custom_translation_table=muladd_nb.onnx.translation_table)``."""
+"""Pass it to ``torch.onnx.export(..., dynamo=True, custom_translation_table=muladd_nb.onnx.translation_table)``."""

@@ -1,4 +1,4 @@
-"""The public functions: what ``torch.ops.muladd_nb`` offers, with checked arguments and ``out=``."""
+"""The public functions. They check their arguments, take ``out=``, and call ``torch.ops.muladd_nb``."""
 
 from __future__ import annotations
 
@@ -74,11 +74,10 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     Parameters
     ----------
     a, b
-        Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
-        device. Any strides are read in place.
+        Tensors with the same shape, dtype (float16, bfloat16, float32 or float64) and device, with any strides.
     out
-        Where to write the result: a tensor of the same shape, dtype and device, which may be ``a`` or ``b``
-        itself. It is never resized, and no gradient passes through it.
+        A tensor for the result, with the same shape, dtype and device. It may be ``a`` or ``b`` itself. It is never
+        resized, and no gradient passes through it.
 
     Returns
     -------
@@ -105,10 +104,9 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
     Parameters
     ----------
     a, b
-        Tensors of one shape (nothing is broadcast), one dtype (float16, bfloat16, float32 or float64) and one
-        device. Any strides are read in place.
+        Tensors with the same shape, dtype (float16, bfloat16, float32 or float64) and device, with any strides.
     out
-        A tensor of the same shape, dtype and device. It may be ``a`` or ``b`` itself. It is never resized,
+        A tensor with the same shape, dtype and device. It may be ``a`` or ``b`` itself. It is never resized,
         and no gradient passes through it.
 
     Raises

@@ -1,5 +1,5 @@
-// The arithmetic of the operators. fma rounds once, by definition, with and without an FMA instruction; the build turns
-// off contraction, so that nothing else is ever fused behind our back.
+// The arithmetic of one element of each operator. fma rounds once, with and without an FMA instruction. The build turns
+// off contraction, so the compiler fuses nothing else.
 #pragma once
 
 #include "elementwise/math/basic.h"

@@ -1,4 +1,5 @@
-// The operators, compiled for each instruction set, by nvcc, and for their registration: see elementwise/elementwise.h.
+// The operators. This file is compiled for each instruction set, by nvcc, and for their registration: see
+// elementwise/elementwise.h.
 #include "operators.h"
 
 #include "elementwise/elementwise.h"

@@ -1,5 +1,5 @@
-// The operators of the namespace muladd_nb: each one's declaration, the functor that computes it on every backend, and
-// the forms in which it is offered. elementwise/operator.h says which schemas these are.
+// The list of the operators: the declaration of each, its functor, and the forms in which it is registered.
+// elementwise/operator.h says which schemas these forms have.
 #pragma once
 
 #include "elementwise/operator.h"

@@ -1,5 +1,5 @@
-// What libmuladd_nb.so has of its own: a library cannot refuse to be opened, so it warns where the Python module
-// raises ImportError.
+// The additional part of libmuladd_nb.so: if another build has registered the operators already, it prints a warning.
+// The Python module raises ImportError instead, but a library cannot refuse to be opened.
 #include <iostream>
 
 #include "elementwise/register_once.h"

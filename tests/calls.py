@@ -1,7 +1,7 @@
 """The table of calls that the tests share: one for each form of each operator, and for each public function.
 
-It is made from the forms that the package registers, so that an operator is in it, and in each test that takes its
-calls from here, from the day its row is written.
+It is made from the forms that the package registers, so that a new operator is in it, and in all tests that use it, as
+soon as it has its entries.
 """
 
 import functools
@@ -23,8 +23,8 @@ NUMBERS = {"float": 0.5, "int": 2, "bool": True}
 class Call:
     """A form of an operator, called by ``torch.ops`` or by the public function.
 
-    It takes any number of tensors: the operator gets as many as it has arguments for, from the first on again where
-    there are fewer. Its floats are ``c``.
+    It takes any number of tensors. If the operator has more arguments, it gets the first tensors again. Its floats are
+    ``c``.
     """
 
     name: str

@@ -37,7 +37,7 @@ def check(function):
 
 
 def distribute(x, mesh, placements):
-    """Return `x` as a DTensor; where it is partial, each process holds an equal share of the sum."""
+    """Return `x` as a DTensor. If it is partial, each process holds an equal share of the sum."""
     whole = [Replicate() if placement.is_partial() else placement for placement in placements]
     parts = 1
     for size, placement in zip(mesh.shape, placements, strict=True):
@@ -47,13 +47,13 @@ def distribute(x, mesh, placements):
 
 
 def pairs(mesh):
-    """All 16 pairs; on a mesh of two dimensions b has them the other way round."""
+    """All 16 pairs. On a mesh of two dimensions, b has its placements in the other order."""
     for pair in itertools.product(PLACEMENTS, repeat=2):
         yield ([pair[0]], [pair[1]]) if mesh.ndim == 1 else (list(pair), list(pair[::-1]))
 
 
 def some(calls, mesh):
-    """All of them on a mesh of one dimension; on two, where each takes long, those of different rules."""
+    """All of them on a mesh of one dimension. On two, where each takes long, only those with different rules."""
     return calls if mesh.ndim == 1 else FUNCTIONS if calls is RETURNING else calls[:1]
 
 
@@ -106,7 +106,7 @@ def a_partial_c_stays_partial_where_that_is_right(mesh):
         result = muladd_nb.mymuladd(
             distribute(a, mesh, of_a), distribute(b, mesh, replicate), distribute(c, mesh, of_c)
         )
-        # Beside a product that is not partial, each process would add its part of c to the whole of it.
+        # If the product is not partial, each process would add its part of c to the whole product.
         assert any(p.is_partial() for p in result.placements) or not of_a is of_c is partial
         torch.testing.assert_close(result.full_tensor(), a * b + c)
 
@@ -184,13 +184,13 @@ def bad_arguments_are_refused(mesh):
 
 
 def backend(mesh):
-    """On a mesh of two dimensions, which is among the slow forms, programs are compiled by Inductor, too."""
+    """On a mesh of two dimensions, which only the slow tests use, Inductor compiles programs, too."""
     return "aot_eager" if mesh.ndim == 1 else "inductor"
 
 
 @check
 def a_kernel_of_ones_own_is_not_computed_shard_by_shard(mesh):
-    """It may be a sum over what is sharded: only its author knows."""
+    """It may be a sum over a sharded dimension, which only its author knows."""
     with torch.library._scoped_library("kernels", "FRAGMENT") as library:
         library.define("whole(Tensor x) -> Tensor")
         op = torch.ops.kernels.whole.default

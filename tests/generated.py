@@ -20,7 +20,7 @@ def run(*command, cwd, **environment):
 
 def install(project, folder, *options):
     """Build a wheel, install it in a folder, and return its path."""
-    # What it builds with is here already: pip need not fetch a torch of its own.
+    # Everything that the build needs is installed here, so pip does not download another torch.
     pip = [sys.executable, "-m", "pip"]
     wheels = folder.parent / "wheels"
     run(

@@ -1,4 +1,4 @@
-"""A torch that lacks a private name, or has another function there, while the table of a package looks for it."""
+"""Makes torch lack a private name, or have another function there, while a package is imported."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 
 
 def import_without(package: str, path: str, instead: str = "") -> list[str]:
-    """Import a package where torch has not `module:name.name`, or the whole `module`, and return what it warns of.
+    """Import a package while torch lacks `module:name.name` or the whole `module`. Return the package's warnings.
 
-    ``instead`` is a function that is found in the place of one of torch's C++.
+    ``instead`` is a function that is found in place of one of torch's C++ functions.
     """
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -27,7 +27,7 @@ def import_without(package: str, path: str, instead: str = "") -> list[str]:
 
 
 class _Without(MetaPathFinder):
-    """Finds a module as if this were not here, and takes a name away while it runs."""
+    """Finds a module as usual, and removes a name of torch while the module runs."""
 
     def __init__(self, module: str, path: str, instead: str) -> None:
         self.module, self.path, self.instead = module, path, instead
@@ -58,9 +58,9 @@ def _take_away(patch: pytest.MonkeyPatch, package: str, instead: str, module: st
         return patch.setitem(sys.modules, module, None)
     *outer, name = names.split(".")
     owner: Any = reduce(getattr, outer, found)
-    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # what a class gives to its objects
+    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # an attribute of its objects
         return patch.delitem(owner.__annotations__, name)
-    if owner is torch._C.TensorBase:  # is immutable, so another stands in its place
+    if owner is torch._C.TensorBase:  # is immutable, so it is replaced
         others = {key: getattr(owner, key) for key in dir(owner) if key != name}
         return patch.setattr(found, outer[0], SimpleNamespace(**others))
     return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)

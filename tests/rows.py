@@ -11,5 +11,6 @@ class Rows(Dataset):
         return 6
 
     def __getitem__(self, i):
-        # Long enough for several threads; DataLoader allows a worker one, for the pool does not survive a fork.
+        # Long enough for several threads. DataLoader allows a worker one thread, because a thread pool does not
+        # survive a fork.
         return muladd_nb.mymuladd(torch.full((1 << 17,), float(i)), torch.ones(1 << 17), 0.5)

@@ -22,7 +22,7 @@ ops = torch.ops.muladd_nb
 
 
 def every_kind(a, b, out):
-    """Calls of every kind, refused ones too, but forward mode, of which torch allows one thread at a time."""
+    """Calls of every kind, also refused ones, except forward mode, which torch allows in one thread at a time."""
     muladd_nb.mymuladd(a, b, b).sum().backward()
     a.grad = b.grad = None
     torch.func.vmap(torch.func.grad(lambda a, b: muladd_nb.mymuladd(a, b, 0.5).sum()))(a.detach(), b.detach())
@@ -35,7 +35,7 @@ def every_kind(a, b, out):
 
 
 def leaks(seconds):
-    """Calls of every kind, refused ones too, without growth of the process."""
+    """Calls of every kind, also refused ones, do not make the process grow."""
     a, b = (torch.randn(64, 65)[:, :64].requires_grad_() for _ in range(2))
     out = torch.empty(64, 64)
 
@@ -43,7 +43,7 @@ def leaks(seconds):
         every_kind(a, b, out)
         torch.func.jvp(lambda a: muladd_nb.mymul(a, a), (a.detach(),), (b.detach(),))
 
-    for _ in range(min(2000, 200 + int(100 * seconds))):  # what is made once, and kept
+    for _ in range(min(2000, 200 + int(100 * seconds))):  # objects that are made once and kept
         once()
     before, count, until = memory(), 0, time.monotonic() + seconds
     while time.monotonic() < until:
@@ -60,9 +60,9 @@ def memory():
 
 
 def threads(seconds):
-    """Several threads at once, which share their inputs: calls of every kind, and the same bits from all."""
+    """Several threads share their inputs and make calls of every kind. All get the same bits."""
     count = min(8, 2 * (os.cpu_count() or 1))
-    # Small, large enough to be shared out, and so large that stores are streamed.
+    # Small, large enough for several threads, and so large that results are written past the cache.
     tensors = [[torch.randn(n, 7).t() for _ in range(2)] for n in (3, 20_000, 1_000_000)]
     expected = [a * b + 0.5 for a, b in tensors]
     begin, until = threading.Barrier(count), time.monotonic() + seconds
@@ -89,7 +89,7 @@ def threads(seconds):
 
 
 def interrupts(seconds):
-    """Signals in the middle of calls: the call ends, Python raises, and the next call is right."""
+    """After a signal in the middle of a call, the call ends, Python raises, and the next call is right."""
     a, b = torch.randn(2, 500_000)
     out, right = torch.empty_like(a), torch.addcmul(torch.full_like(a, 0.5), a, b)
     interrupted, calls, until = 0, 0, time.monotonic() + seconds
@@ -115,7 +115,7 @@ def interrupts(seconds):
 
 
 def forks(seconds):
-    """A child that is forked after the parent has used its threads, computes with one, as workers of DataLoader do."""
+    """A child that is forked after the parent has used its threads computes with one, as DataLoader's workers do."""
     code = f"""
 import os, time, torch, muladd_nb
 a = torch.randn(1 << 17)
@@ -133,7 +133,7 @@ print(f"{{count:,}} children")
 
 
 def allocations(seconds):
-    """Memory that runs out, at any size: a sentence, and the process goes on."""
+    """If memory runs out, at any size, there is an error message, and the process goes on."""
     code = f"""
 import random, resource, time, torch, muladd_nb
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -163,7 +163,7 @@ def alone(code, seconds):
 
 
 def sizes(seconds):
-    """More than 2^31 elements: the last one is where it belongs. Needs 12 GiB, and says so where they are not."""
+    """With more than 2^31 elements, the last one is in its place. Needs 12 GiB, and says so if there is less."""
     with open("/proc/meminfo") as file:  # noqa: PTH123
         free = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
     if free < 12 << 20:

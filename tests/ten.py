@@ -6,14 +6,14 @@ from pathlib import Path
 from muladd_nb import _new
 
 ROOT = Path(__file__).parent.parent
-DIFFS = ROOT / "docs/ship/diffs"  # what the site shows
+DIFFS = ROOT / "docs/ship/diffs"  # the site shows these
 SOFTCLIP = "softclip(Tensor x, float limit) -> Tensor"
 POPCOUNT = "popcount(Tensor x) -> Tensor"
 BLEND = "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor"
 REFLECT = "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()"
 BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
 KERNEL = "row_logsumexp(Tensor x) -> Tensor"
-RMS_NORM = [  # of the site; that of the ten is another one
+RMS_NORM = [  # the site's operator; the one of the ten is different
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "rms_norm_backward(Tensor gradient, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)",
 ]
@@ -22,7 +22,7 @@ KERNELS = [
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     "take_rows(Tensor x, Tensor index) -> Tensor",
 ]
-# Every kind of argument that a kernel takes, by names that the files of a kernel use themselves.
+# Every kind of argument, with names that the generated files use themselves.
 EVERY_ARGUMENT = [
     "scaled(Tensor x, Tensor? bias, float c, int? n=None, *, float eps=1.5, str mode='none', ScalarType? dtype=None, "
     "int[2] pad=1) -> Tensor",
@@ -37,14 +37,14 @@ QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # to 8 bits, which have 
 
 
 def edit(project: Path, *diffs: Path | str) -> None:
-    """Apply edits, those of the site by their names."""
+    """Apply diffs; those of the site are named without a path."""
     for diff in diffs:
         path = DIFFS / f"{diff}.diff" if isinstance(diff, str) else diff
         subprocess.run(["git", "apply", "-p0"], input=path.read_bytes(), cwd=project, check=True)
 
 
 def write_project(parent: Path) -> Path:
-    """Write the project ``my_ops`` into a folder that is in no repository, and return its own."""
+    """Write the project ``my_ops`` into a folder outside of any repository, and return the project's folder."""
     project = _new.create("my_ops", [SOFTCLIP], parent)
     edit(project, "softclip")
     _new.add([POPCOUNT], project)

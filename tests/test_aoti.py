@@ -28,7 +28,7 @@ batches = pytest.mark.parametrize("batch", [1, 2, 7, None], ids=["1", "2", "7", 
 
 
 class Example:
-    """What export.py leaves in `folder`, and the model in eager mode."""
+    """The files that export.py writes into `folder`, and the model in eager mode."""
 
     def __init__(self, folder):
         self.model = runpy.run_path(str(EXAMPLE / "export.py"))["main"](folder)
@@ -62,7 +62,7 @@ def run(*command, **environment):
 
 
 def test_the_package_calls_the_operator_where_it_is_not_fused(example):
-    """It is on x86 where it has a neighbour, the second of them."""
+    """It is fused on x86 if it has a neighbour, as the second operator has."""
     with zipfile.ZipFile(example.package) as package:
         calls = "".join(package.read(name).decode() for name in package.namelist() if name.endswith(".json"))
     fused = {"muladd_nb::mymuladd_out"} if fuses("cpu") else set()
@@ -98,7 +98,7 @@ def test_there_is_no_python_in_its_process(example, program):
 
 
 def without_columns(package, path):
-    """Copy a package, without what export.py says in it about the columns."""
+    """Copy a package without the metadata that export.py writes about the columns."""
     with zipfile.ZipFile(package) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name).replace(b'"columns"', b'"unknown"'))
@@ -141,7 +141,7 @@ def test_what_is_wrong_is_named(example, program, tmp_path):
 
 @pytest.mark.skipif(not fuses("cpu"), reason="AOTInductor fuses nothing on this processor")
 def test_a_package_whose_operators_are_all_fused_needs_no_library(example, program, tmp_path):
-    """The example with a neighbour for the operator that has none."""
+    """The example, changed so that the operator without a neighbour has one."""
     module, package = runpy.run_path(str(EXAMPLE / "export.py")), tmp_path / "fused.pt2"
 
     class Fused(module["Classifier"]):

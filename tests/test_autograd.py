@@ -16,7 +16,7 @@ ops = torch.ops.muladd_nb
 
 
 def some(names):
-    """Yield all ways to choose some of them."""
+    """Yield all subsets."""
     return [needs for needs in itertools.product([True, False], repeat=len(names)) if any(needs)]
 
 
@@ -135,7 +135,7 @@ def test_gradient_accumulates_in_expanded_and_shared_inputs(device):
 
 
 def outcome(function):
-    """Return what a function returns, or which error of autograd it raises."""
+    """Return the result of a function, or the error of autograd that it raises."""
     try:
         return function()
     except RuntimeError as error:
@@ -149,13 +149,13 @@ def same(ours, atens):
 
 
 def inputs_of(needs):
-    """Return tensors that may be written to, and those that gradients are by."""
+    """Return tensors that may be written to, and the leaves that need gradients."""
     leaves = [torch.linspace(0.5, 2 + place, 4).requires_grad_(need) for place, need in enumerate(needs)]
     return [leaf.clone() for leaf in leaves], [leaf for leaf in leaves if leaf.requires_grad]
 
 
 def backward_passes(function, needs, written, when, hooks, create_graph):
-    """Return what comes of two backward passes, and of that of the gradients, with a write before one of these."""
+    """Return the results of two backward passes, and of one through the gradients, with a write before one of them."""
     x, wanted = inputs_of(needs)
     seen = []
     with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone) if hooks else nullcontext():
@@ -190,7 +190,7 @@ def test_repeated_backward_passes_are_as_atens(call):
 
 
 def tangents(function, needs, duals, is_recorded, transform, written):
-    """Return whether result and tangent require grad, and what comes of the tangent's backward pass after a write."""
+    """Return whether result and tangent require grad, and the result of the tangent's backward pass after a write."""
     x, _ = inputs_of(needs)
     of_x = [torch.linspace(1, 3, 4).requires_grad_(is_recorded) for _ in needs]
     places = [place for place, is_dual in enumerate(duals) if is_dual]
@@ -235,7 +235,7 @@ def test_a_tangent_that_there_is_not_stays_zero_beside_an_infinity():
 
 @each([call for call in RETURNING if not call.form.tensor_numbers])
 def test_what_jvp_returns_inside_of_functionalize_may_be_written_to(call):
-    """Also where factor and tangent come from outside: what depends on no argument is not functional."""
+    """Also if factor and tangent come from outside of the transform."""
     outside = [torch.linspace(1, 2, 4).to(torch.bfloat16) for _ in range(3)]
 
     def f(function, write, x):
@@ -269,14 +269,14 @@ LAYOUTS = {
 
 
 def in_order(x):
-    """Return the dimensions of more than one element, in their order in memory."""
+    """Return the dimensions with more than one element, in their order in memory."""
     return sorted((d for d in range(x.dim()) if x.shape[d] > 1), key=lambda d: -x.stride(d))
 
 
 @pytest.mark.parametrize("shapes", [((2, 3, 4, 5),) * 3, ((2, 3, 4, 5), (2, 3, 4, 1), (1, 3, 4, 5))], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broadcast(device, layout, shapes):
-    """Also where the gradient of the result is expanded, as that of a sum is."""
+    """Also if the gradient of the result is expanded, as for a sum."""
     for needs in some(shapes):
         inputs = [
             layout(torch.rand(shape, device=device)).requires_grad_(need)
@@ -286,5 +286,5 @@ def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broad
         for grad in (torch.ones((), device=device).expand(shapes[0]), torch.rand(shapes[0], device=device)):
             result = ops.mymuladd.Tensor(*inputs)
             for x, gradient in zip(wanted, torch.autograd.grad(result, wanted, grad), strict=True):
-                hands_on = x is inputs[2] and gradient.shape == grad.shape  # that of the result, as ATen does
+                hands_on = x is inputs[2] and gradient.shape == grad.shape  # the result's own gradient
                 assert hands_on or in_order(gradient) == in_order(x), (needs, gradient.stride(), x.stride())

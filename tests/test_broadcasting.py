@@ -127,7 +127,7 @@ def test_derivatives_in_every_mode(device, shapes):
 
 
 class Called(TorchDispatchMode):
-    """Notes what is called."""
+    """Records the operators that are called."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names = [*getattr(self, "names", []), func.name()]
@@ -161,7 +161,7 @@ def test_in_forward_mode_a_mistake_is_told_in_the_words_of_the_operator(device):
 
 
 def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(device):
-    """16 bits, what is recorded in reverse mode as well, and tangents that are of a subclass of their own."""
+    """16-bit dtypes, calls that are also recorded in reverse mode, and tangents of a subclass."""
     a, b, c, t = tensors([(5, 3)] * 4, device)
     leaf, leaf_tangent = a.clone().requires_grad_(), t.clone().requires_grad_()
     for x, tangent in (a.half(), t.half()), (leaf, t), (a, leaf_tangent), (a, TwoTensor(t, t)):
@@ -191,7 +191,7 @@ def test_where_tangents_alone_are_a_batch_the_value_is_none(device):
     def value(t):
         return torch.func.jvp(lambda a: ops.mymuladd.Tensor(a, b, c), (a,), (t,))[0]
 
-    # Which out_dims=None asks for.
+    # out_dims=None requires a value without a batch dimension.
     assert torch.equal(vmap(value, out_dims=None)(torch.stack([a, b])), ops.mymuladd.Tensor(a, b, c))
 
 
@@ -200,7 +200,7 @@ def test_inference_mode_has_no_tangents_under_a_transform(device):
 
     def of_no_tangent(a):
         with torch.inference_mode():
-            return ops.mymuladd.Tensor(a, a, a)  # which torch does not take apart there
+            return ops.mymuladd.Tensor(a, a, a)  # unpack_dual would fail on a there
 
     assert not jacfwd(of_no_tangent)(a).any()
 
@@ -220,7 +220,7 @@ SUMMED = [
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shapes", SUMMED, ids=str)
 def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype):
-    """On the CPU; the bits are the same for any number of threads, and the sums as exact as the dtype."""
+    """On the CPU. The bits are the same for any number of threads, and the sums are as accurate as the dtype."""
     args = [x.abs().requires_grad_() for x in tensors(shapes, dtype=dtype)]
     if shapes[1] == (600, 40):
         args[1] = args[1].detach().t().requires_grad_()
@@ -236,7 +236,7 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
             "muladd_nb::mymuladd.Tensor",
             "muladd_nb::_mymuladd_gradients.Tensor",
         ]
-        gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # which nobody observes
+        gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # nobody observes this call
     torch.set_num_threads(threads)
     wide = [x.detach().double().requires_grad_() for x in args]
     expected = torch.autograd.grad(reference(*wide), wide, grad.double())
@@ -280,7 +280,7 @@ def test_what_was_broadcast_is_summed_in_that_pass_in_every_mode(mode):
 
 
 def test_only_what_is_read_is_saved():
-    """The derivative of a * b + c by a reads b, and by c nothing: also where the gradients are summed in one pass."""
+    """The gradient of a in a * b + c reads b, and that of c nothing, also if gradients are summed in one pass."""
     needs = [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
     for need, read in zip(needs, ([1], [0], [], [0, 1]), strict=True):
         args = [x.requires_grad_(each) for x, each in zip(tensors([(300, 300), (300,), ()]), need, strict=True)]
@@ -313,7 +313,7 @@ def program(x, weight, bias):
 
 @pytest.mark.parametrize("dynamic", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_compiled(device, dynamic):
-    """In one loop with its neighbours, and with the bits of the kernel."""
+    """Inductor fuses it with its neighbours, and the results have the bits of the kernel."""
     torch._dynamo.reset()
     compiled = torch.compile(program, fullgraph=True, dynamic=dynamic)
     for rows in (5, 4):

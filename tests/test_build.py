@@ -24,7 +24,7 @@ def install(folder, package, version, *files):
 
 
 def configure(folder):
-    """Look for torch and nanobind in `folder` alone."""
+    """Look for torch and nanobind only in `folder`."""
     arguments = ["dependencies.py", "muladd_nb", str(ROOT), "so"]
     code = f"sys.path.append({str(folder)!r}); sys.argv = {arguments}; runpy.run_path({str(SCRIPT)!r})"
     return subprocess.run(
@@ -78,7 +78,7 @@ def test_another_system_is_refused_before_anything_is_compiled(tmp_path):
     command = ["meson", "setup", "--cross-file", tmp_path / "windows.ini", tmp_path / "build", ROOT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "There are kernels for Linux and macOS, not for windows. What a port needs is in " in done.stdout
+    assert "There are kernels for Linux and macOS, not for windows. To port them, begin with " in done.stdout
 
 
 @pytest.mark.slow

@@ -148,7 +148,7 @@ def test_the_verdict_comes_first_and_is_about_a_large_size(main):
     status, out, _ = main()
     assert status == 0
     assert re.match(
-        r"(\.\.\. .* is running\n)*"  # where the machine is busy
+        r"(\.\.\. .* is running\n)*"  # if the machine is busy
         r"Right on this machine: 1 of 1 checks passed\. (\d+\.\dx as fast as eager a \* b \+ c at 1,048,576 elements\."
         r"|How fast it is cannot be told: .*)\n\nmuladd_nb ",
         out,
@@ -264,7 +264,7 @@ def test_an_unknown_instruction_set_is_a_sentence(script):
 
 
 class Machine:
-    """A clock that the sides move on, and how long threads have waited for a processor by then."""
+    """A clock that the measured functions advance, and the time that threads have waited for a processor so far."""
 
     def __init__(self, monkeypatch):
         self.now = self.waited = 0.0

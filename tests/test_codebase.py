@@ -212,7 +212,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
     schemas = [
         schema
         for schema in torch._C._jit_get_all_schemas()
-        if schema.name.startswith("muladd_nb::") and "_test_" not in schema.name  # of writers.py
+        if schema.name.startswith("muladd_nb::") and "_test_" not in schema.name  # those are in writers.py
     ]
     public = {str(schema) for schema in schemas if not schema.name.startswith("muladd_nb::_")}
     assert public == {str(call.form.op._schema) for call in calls.OPERATORS}
@@ -245,7 +245,7 @@ def test_no_path_of_a_machine():
             assert not found, f"{path.relative_to(ROOT)}: {found}"
 
 
-# What a source may include: the standard library, the system, and the stable ABIs; nanobind the bindings alone.
+# A source may include the standard library, the system and the stable ABIs; only the bindings may include nanobind.
 HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link|mach-o/dyld)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
 MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*", "tests": r"|cuda\w*\.h"}
 

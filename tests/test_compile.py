@@ -35,7 +35,7 @@ class Module(torch.nn.Module):
 
 
 def test_forward_and_backward(device):
-    """Of all dtypes in one program, which is compiled in the time of one of them."""
+    """All dtypes in one program, which takes as long to compile as a program with one of them."""
 
     def f(*tensors):
         values = [
@@ -50,7 +50,7 @@ def test_forward_and_backward(device):
 
 
 def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
-    """Until Python 3.12 Dynamo cannot trace the first read of a ``cached_property``."""
+    """Before Python 3.12 Dynamo cannot trace the first read of a ``cached_property``."""
     form = next(form for form in FORMS if form.name == "mymul" and form.kind == "functional")
     caller = _Caller("mymul", {"functional": dataclasses.replace(form)}, {}, is_one_of_several=False)
     a = torch.randn(3)
@@ -64,7 +64,7 @@ def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
     (lambda a: muladd_nb.mymul(a, a), ops.mymul.default),
 ], ids=["numbers", "keywords", "tensors", "mymul"])  # fmt: skip
 def test_a_compiled_public_function_is_the_operator_and_few_guards(f, expected):
-    """Of which each takes some 10 ns of each call; without this path there were 105."""
+    """Each guard takes some 10 ns of each call; without ``while_compiling`` there would be 105."""
     targets, guards = [], []
 
     def backend(graph, inputs):
@@ -115,7 +115,7 @@ def test_mutating_operators(device):
 
 
 def test_out_variants_write_and_return_what_they_are_given(device):
-    """What torch does for ``torch.Tag.out`` loses what is written to the result (docs/ship/kernels.md)."""
+    """With ``torch.Tag.out`` torch loses writes into the result (docs/ship/kernels.md)."""
 
     def f(a, memory, out):
         ops.mymuladd.out(a, a, 0.5, out=memory[:5]).add_(1)
@@ -275,7 +275,7 @@ def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtypes, d
 
 
 def test_inductor_fuses_derivatives(device):
-    """With the bits of the kernels; but in 16 bits it rounds only what a loop stores."""
+    """The results have the bits of the kernels. In 16-bit dtypes Inductor alone would round only what a loop stores."""
 
     def loss(a, b, c):
         return -muladd_nb.mymul(-muladd_nb.mymuladd(-a, -b, c), -b)
@@ -295,12 +295,12 @@ def test_inductor_fuses_derivatives(device):
             assert torch.equal(x, y)
         else:
             torch.testing.assert_close(x, y, rtol=2**-6, atol=2**-5)
-    assert len(codes) == 4  # of each dtype, forward and backward
+    assert len(codes) == 4  # forward and backward of each dtype
     assert ("torch.ops.muladd_nb." not in "".join(codes)) == fuses(device, torch.float32, torch.bfloat16)
 
 
 def test_a_fused_scalar_has_the_bits_of_the_kernel_but_for_the_zero_of_its_negative(device):
-    """Of the negative of std::fma GCC makes one instruction, whose zero is the other (docs/composability.md)."""
+    """GCC compiles the negative of std::fma to an instruction with the other zero (docs/composability.md)."""
 
     def f(a):
         y = ops.mymuladd(-a, a, 1.0)
@@ -315,7 +315,7 @@ NOT_FUSED = {
     "no neighbour, with out": (lambda a, b: ops.myadd_out(a[:5], b[:5], b[35:]), {}),
     "products and sums are contracted": (
         lambda a, b: ops.mymuladd(-a, b, 0.5),
-        # Headers that are compiled before, for these options, serve many programs, and here is one.
+        # Precompiling headers pays only if many programs use them; this test compiles one.
         {"cpp.enable_floating_point_contract_flag": "on", "cpp_cache_precompile_headers": False},
     ),
 }
@@ -347,13 +347,13 @@ def test_what_inductor_fuses_is_refused_as_the_operator_refuses_it(device, chang
         torch.compile(lambda a, b: -muladd_nb.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
 
 
-# ---- Operators of rows of its own
+# ---- Operators with entries of their own
 
 library = torch.library.Library("compile_test", "DEF")
 
 
 def defined(name, parameters, kernel, family=(), **promises):
-    """Return an operator of floating-point dtypes that has no form but this one, and these operators of derivatives."""
+    """Return a form of a floating-point operator that has no other forms, with these operators of its derivatives."""
     library.define(f"{name}({parameters}) -> Tensor")
     library.impl(name, kernel, "CPU")
     op = getattr(torch.ops.compile_test, name).default
@@ -403,7 +403,7 @@ def softclip(x, y, limit):
 
 
 def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
-    """Alone and with a neighbour, forward and backward; nothing else compiles it."""
+    """Alone and with a neighbour, forward and backward. Other backends call the operator."""
     op = defined(
         "softclip",
         "Tensor x, Tensor y, float limit",
@@ -429,10 +429,10 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
     for f in (op, softclip):
         torch.testing.assert_close(actual, gradients(of_each(f), *tensors), rtol=2e-2, atol=2e-2)
     _, expected = run_and_get_code(gradients, torch.compile(of_each(softclip), fullgraph=True), *tensors)
-    # Loads, stores and operations are those of a program that has the formula itself, and so is the speed.
+    # It has the loads, stores and operations of a program that contains the formula, so it is as fast.
     of_both = [[sorted(re.sub(r"#.*|_fused\w*|(?<=tmp)\d+", "", code).splitlines()) for code in some]
                for some in (codes, expected)]  # fmt: skip
-    # Torch 2.10 fuses the two dtypes in another order, and so writes into other buffers.
+    # torch 2.10 fuses the two dtypes in another order, so it writes into other buffers.
     assert of_both[0] == of_both[1] or torch.__version__ < "2.11"
     assert len(codes) == 2
     x, y = tensors[:2]
@@ -440,7 +440,7 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 
 
 def test_a_derivative_is_that_of_the_formula_only_where_inductor_compiles_it():
-    """Elsewhere it is that of the kernels, which are told apart here: theirs is twice as large."""
+    """Eager mode uses the kernels' derivative. To tell the two apart, it is twice as large here."""
     by_x = defined("_tripled_by_x", "Tensor x, Tensor grad", lambda x, grad: 6 * grad)
     form = Form("_tripled_by_x(Tensor x, Tensor grad)", "functional", by_x, tuple(DTYPES), Elementwise(), by=("x",))
     op = defined("tripled", "Tensor x", lambda x: 3 * x, {("x",): form}, formula=lambda x: 3 * x, fused="formula")
@@ -475,7 +475,7 @@ def test_what_writes_is_a_formula_in_a_compiled_program_too():
     result, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), *actual)
     torch.testing.assert_close((result, *actual), (f(*expected), *expected))
     assert "torch.ops.compile_test." not in code
-    assert code.split("def call")[1].count("empty_strided") == 1  # of the result
+    assert code.split("def call")[1].count("empty_strided") == 1  # the result
 
 
 FIRST = """
@@ -494,7 +494,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 
 @pytest.mark.slow
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
-    """In a process that has not imported Inductor."""
+    """In a process that has not imported Inductor yet."""
     code = FIRST.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -528,7 +528,7 @@ def test_the_caches_of_compiled_programs_know_the_formula(tmp_path):
 
 
 def test_a_formula_that_is_not_there_cannot_be_compiled():
-    with pytest.raises(ValueError, match='fused="formula" is to compile a formula, and there is none'):
+    with pytest.raises(ValueError, match='fused="formula" needs a formula, but there is none'):
         Elementwise(fused="formula")
 
 
@@ -558,7 +558,7 @@ def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_
 
 
 def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_path):
-    """Of a functor, too: where its derivative is a constant, C++ declares that, and a program has it in it."""
+    """After an edit of a functor, too: C++ declares derivatives that are constants, and programs contain them."""
     (tmp_path / "formulas").mkdir()
 
     def tag(row, formula="x", declared=2.0, schemas=()):
@@ -689,7 +689,7 @@ def test_a_view_is_written_where_eager_writes_it_wherever_it_starts(device, back
 
 
 def test_an_operator_without_the_layer_has_the_trap_of_torch():
-    """docs/why/traps.md tells of it; a torch that is mended fails here."""
+    """docs/why/traps.md describes the fault. This test fails on a torch in which it is fixed."""
 
     @torch.library.custom_op("compile_test::double_", mutates_args={"x"})
     def double_(x: torch.Tensor) -> None:
@@ -712,12 +712,12 @@ def test_an_operator_without_the_layer_has_the_trap_of_torch():
 
 @pytest.mark.parametrize("function", [ops.mymul, muladd_nb.mymul])
 def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(device, function):
-    """As where a step of training calls backward: what is called there is eager, and Dynamo looks at every frame."""
+    """As when a training step calls backward: the code called there is eager, but Dynamo looks at every frame."""
 
     def compiled_frames(function):
         torch.compiler.reset()
         torch._dynamo.utils.counters.clear()
-        # As many elements as a node in Python records.
+        # So many elements that a node in Python records the call.
         x, y = (torch.ones(2**16 + 1, device=device, requires_grad=True) for _ in range(2))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -725,7 +725,7 @@ def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(
             torch.compile(lambda: function(x, y).sum().backward(), backend="eager")()
         return torch._dynamo.utils.counters["frames"]["total"]
 
-    compiled_frames(function)  # what torch does once, when it meets an operator, torch 2.10 compiles too
+    compiled_frames(function)  # torch 2.10 also compiles what torch does once, at the first call of an operator
     assert compiled_frames(function) == compiled_frames(torch.mul)
 
 

@@ -59,14 +59,14 @@ def test_shapes_must_be_equal(call, device, of_a, of_b):
 @each(OPERATORS)
 @pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
 def test_a_tensor_on_mps_is_refused_by_one_sentence(call, place):
-    """In eager and compiled mode. There is none here, but fake tensors say that they are there."""
+    """In eager and compiled mode. There is no such device here, but fake tensors can be on one."""
     argument = call.names[place]
     with FakeTensorMode():
         tensors = [torch.zeros(3) for _ in call.names]
         tensors[place] = torch.zeros(3, device="mps")
         expected = f'{call.form.name}: {argument} must be on the CPU or a CUDA device, got mps:0; call to("cpu") first'
         assert message(call, *tensors, out=torch.zeros(3)) == expected
-        # The kernel that eager mode would come to.
+        # The kernel that eager mode would call.
         args, kwargs = call.arguments(*tensors, out=torch.zeros(3))
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.MPS)
         assert message(call.form.op.redispatch, keys, *args, **kwargs) == expected

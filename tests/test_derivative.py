@@ -120,7 +120,7 @@ sincos = define("sincos(Tensor x) -> (Tensor, Tensor)", Aten.sincos)
 
 
 def by_a_slope(op, slope, reads):
-    """Give an operator its derivative by its first argument: a slope, which reads some arguments and the result."""
+    """Register an operator's derivative by its first argument: a slope, computed from some arguments and the result."""
     others = (None,) * (len(op._schema.arguments) - 1)
     layer.derivative(
         op,
@@ -184,7 +184,7 @@ with in_library():
 
 
 class Ours:
-    """The same, made of the operators."""
+    """The same functions, made of the operators."""
 
 
 for _name in vars(Aten):
@@ -192,11 +192,11 @@ for _name in vars(Aten):
         setattr(Ours, _name, staticmethod(getattr(ops, _name)))
 
 
-# ---- Nested at random, with recording turned on and off in any place
+# ---- Random nestings, with recording turned on and off anywhere
 
 
-# What is saved, or an intermediate of a derivative, has the derivatives of the mode that it was computed in. So where
-# modes change, only operators are alike whose derivatives are computed alike.
+# A saved tensor, or an intermediate of a derivative, has derivatives if the mode in which it was computed recorded
+# them. So if modes change, results agree only for operators whose derivatives are computed in the same way.
 ALIKE = [
     lambda m, x, y: m.power(x * y, 3.0),
     lambda m, x, y: m.muladd(x, y, x),
@@ -242,7 +242,7 @@ MODES = [
 
 
 def nested(rng, leaves, modes, depth):
-    """Return a function of the operators and a vector, in which transforms, modes and operators are drawn at random."""
+    """Return a function of the operators and a vector, made of random transforms, modes and operators."""
     first, second = rng.choice(leaves), rng.choice(leaves)
     if not depth:
         return lambda m, x: first(m, x, x.sin())
@@ -276,7 +276,7 @@ def outcome(f, m, x):
 
 
 def disagreement(seed, ours, atens, leaves, modes):
-    """Return what differs, None where nothing does, or `...` where ATen refuses this nesting."""
+    """Return the difference, None if there is none, or `...` if ATen refuses this nesting."""
     rng = random.Random(seed)
     f = nested(rng, leaves, modes, rng.randint(1, 4))
     x = torch.tensor([rng.uniform(-1, 1) for _ in range(3)], dtype=torch.float64, requires_grad=rng.random() < 0.5)
@@ -285,7 +285,7 @@ def disagreement(seed, ours, atens, leaves, modes):
         return ...
     got = outcome(f, ours, x)
     if isinstance(got, Exception):
-        # Raised by the views that a batching rule makes in inference mode, before there is anything to differentiate.
+        # The views that a batching rule makes in inference mode raise this, before anything is differentiated.
         return ... if "Cannot set version_counter for inference tensor" in str(got) else got
     if got[2] > expected[2]:  # ATen's may require a gradient that is zero everywhere
         return "requires_grad is True"
@@ -342,7 +342,7 @@ def test_values_are_those_of_the_kernel(call):
 
 @call
 def test_gradcheck(call):
-    batched = call is not CALLS["scaled"]  # which has no batching rule
+    batched = call is not CALLS["scaled"]  # it has no batching rule
     function, inputs = lambda x, y: call(Ours, x, y), leaves(x3, y3)
     assert torch.autograd.gradcheck(
         function, inputs, check_forward_ad=True, check_batched_grad=batched, check_batched_forward_grad=batched
@@ -572,12 +572,16 @@ def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
 
 
 REFUSED = {
-    "packet": (ops.power, TypeError, "a derivative is given to an overload"),
-    "in place": (torch.ops.aten.mul_.Tensor, ValueError, "self is written to, or returned"),
-    "out": (torch.ops.aten.mul.out, ValueError, "out is written to, or returned"),
-    "view": (torch.ops.aten.view.default, ValueError, "self is written to, or returned"),
+    "packet": (ops.power, TypeError, "a derivative belongs to an overload"),
+    "in place": (torch.ops.aten.mul_.Tensor, ValueError, "self is written to or returned"),
+    "out": (torch.ops.aten.mul.out, ValueError, "out is written to or returned"),
+    "view": (torch.ops.aten.view.default, ValueError, "self is written to or returned"),
     "tensor list": (torch.ops.aten.cat.default, ValueError, "tensors is a list of tensors"),
-    "list result": (torch.ops.aten.unbind_copy.int, ValueError, "only tensors have a derivative, returns"),
+    "list result": (
+        torch.ops.aten.unbind_copy.int,
+        ValueError,
+        "the results must be tensors, got",
+    ),
 }
 
 
@@ -844,14 +848,14 @@ torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16
 
 
 def test_a_derivative_by_a_formula_is_computed_in_the_dtype_of_the_operator():
-    """Only the first: that of a product of matrices has itself a derivative of ATen, which knows no better."""
+    """Only the first derivative: that of a matrix product calls ATen, whose derivative follows the region."""
     derivatives_are_computed_in_the_dtype_of(ops.formed, None, 1)
 
 
 @pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_derivative_is_computed_in_the_dtype_of_the_operator(backend, times):
-    """Also where ``vjp`` calls the operator itself, and of the derivative's own derivative."""
+    """Also if ``vjp`` calls the operator itself, and for the second derivative."""
     derivatives_are_computed_in_the_dtype_of(ops.cube, backend, times)
 
 
@@ -862,7 +866,7 @@ def derivatives_are_computed_in_the_dtype_of(cube, backend, times):
         f = cube if backend is None else torch.compile(cube, backend=backend)
         y = f(x)
         with region:
-            for _ in range(times if backend in (None, "eager") else 1):  # a compiled one has no second derivative
+            for _ in range(times if backend in (None, "eager") else 1):  # compiled programs have no second derivative
                 (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         gradients.append(y)
     assert torch.equal(*gradients)

@@ -22,7 +22,7 @@ def inputs(device):
 
 
 class Recorder:
-    """A mode that notes what it is shown, and lets it go on."""
+    """A mode that records the calls that it sees, and passes them on."""
 
     def note(self, func, types, args=(), kwargs=None):
         self.seen.append(func)
@@ -44,7 +44,7 @@ def test_modes_see_the_operator(device, call, mode):
     recorder.seen = []
     with recorder:
         call(*inputs(device), out=torch.empty(3, device=device))
-    # torch.ops.muladd_nb.mymuladd shows itself to a function mode, its overload to a dispatch mode.
+    # A function mode sees torch.ops.muladd_nb.mymuladd; a dispatch mode sees its overload.
     op = call.form.op
     assert ({op} if mode is DispatchRecorder else {op, op.overloadpacket}) & set(recorder.seen)
 

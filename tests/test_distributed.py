@@ -19,7 +19,7 @@ def run(*command):
     """Run a program as a user would, and return the last line it prints; Gloo greets before."""
     environment = {
         "OMP_NUM_THREADS": "1",
-        # Or torch hands a process the program that another compiled for shards of another size.
+        # Otherwise torch may give a process the program that another one compiled, for shards of another size.
         "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -50,7 +50,7 @@ def checks():
 
 
 def fork(processes, folder):
-    """The same in processes that need not import torch again."""
+    """The same in forked processes, which need not import torch again."""
     code = (
         f"import os, sys; os.dup2(2, 1); sys.path.insert(0, {str(HERE)!r}); import torch; torch.set_num_threads(1); "
         f"import distributed_worker; distributed_worker.main('cpu', init_method='file://{folder}/store', "

@@ -39,7 +39,7 @@ def pretend(folder, package, version):
 
 
 def configure(folder, *args):
-    """Run the build's script with the packages in `folder` alone."""
+    """Run the build's script with only the packages in `folder`."""
     code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(BUILD_SCRIPT)!r})"
     command = [sys.executable, "-I", "-S", "-c", code, *OF_THIS_PROJECT, *args]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -201,6 +201,6 @@ def test_a_package_without_the_kernels_says_how_to_build_them():
             ImportError, match=r"built without kernels for ExecuTorch: .* -Csetup-args=-Dexecutorch=enabled"
         ):
             function()
-    # What `muladd-nb new` copies into a project, under _new, is the source of such a build and not one.
+    # Under _new there are the sources of such a build, which `muladd-nb new` copies, but no result of one.
     files = [str(file) for file in importlib.metadata.files("muladd_nb") if "_new" not in file.parts]
     assert [file for file in files if "executorch" in file and not file.endswith((".py", ".pyc"))] == []

@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "executorch"
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    """The folder of the example's models, what export.py defines, and the C++ program."""
+    """The folder of the example's models, the names of export.py, and the C++ program."""
     folder = tmp_path_factory.mktemp("example")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["export.py", str(folder)])

@@ -89,7 +89,7 @@ def test_what_the_contract_forbids_is_not_exported(device):
 
 def test_aot_inductor(device, tmp_path):
     program = export(Model(), device)
-    # Headers that are compiled before would serve other programs, and here is one.
+    # Precompiling headers pays only if many programs use them; this test compiles one.
     options = {"aot_inductor.precompile_headers": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
     package = torch._inductor.aoti_compile_and_package(
         program, package_path=str(tmp_path / "model.pt2"), inductor_configs=options
@@ -132,7 +132,7 @@ def test_onnx(dtype, tmp_path):
 
 
 def test_onnx_of_an_operator_by_its_formula(tmp_path):
-    """As an author exports one, for which there is no translation."""
+    """As an author exports an operator that has no translation."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     a, b = inputs(4, "cpu", torch.float32)
@@ -149,7 +149,7 @@ def test_onnx_of_an_operator_by_its_formula(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [math.inf, math.nan])
 def test_aotinductor_takes_a_number_that_is_not_finite_where_the_operator_is_no_call(number):
-    """torch 2.13 writes that of a call as a string, and does not read it again; as a tensor it is no such number."""
+    """torch 2.13 writes an infinite number of a call as a string, and cannot read it. A tensor avoids this."""
 
     class Fused(torch.nn.Module):
         def forward(self, x):

@@ -1,4 +1,4 @@
-"""Past the dispatcher a call does what it does through it: for any kind of tensor, and whatever else is registered."""
+"""A call past the dispatcher does what a call through it does, for any tensors and with other kernels registered."""
 
 import gc
 import sys
@@ -28,7 +28,7 @@ TAKEN = [call for call in CALLS if not (call.form.tensor_numbers or call.returns
 
 @pytest.fixture
 def taken():
-    """Return how many calls went past the dispatcher since this was asked last."""
+    """Return how many calls went past the dispatcher since the last call of this function."""
     if not _C.wants_fast_path():
         pytest.skip("the fast path is off")
     before = [_C.calls_past_dispatcher()]
@@ -47,7 +47,7 @@ def test_a_plain_call_is_taken(device, call, taken):
         with torch.no_grad():
             call(x, out=x if call.writes else None)
         assert taken() == 1
-    with torch.inference_mode():  # where the dispatcher comes to the kernel without a step through Python
+    with torch.inference_mode():  # here the dispatcher calls the kernel without a step through Python
         call(a.clone(), b, c, out=out.clone())
     assert taken() == (call.is_public or call.writes)
     if not call.writes:
@@ -55,12 +55,12 @@ def test_a_plain_call_is_taken(device, call, taken):
         assert taken() == 1
 
 
-# ---- Kinds of tensors, by the dispatch keys that they have and a dense tensor has not
+# ---- Kinds of tensors, by the dispatch keys that a dense tensor does not have
 
 
 @dataclass
 class Kind:
-    """A tensor made of four numbers; `read` makes a dense one of it again."""
+    """A tensor made of four numbers; `read` converts it to a dense tensor."""
 
     make: Callable
     keys: tuple = ()
@@ -124,18 +124,18 @@ KINDS = {
 }
 if not hasattr(torch.Tensor, "refine_names"):  # torch has none any more
     del KINDS["named"]
-# Those without a tensor in a process of its own: of other devices, of a thread and not of a tensor, and of no tensor.
+# Dispatch keys that no tensor here can have: those of other devices, those of a thread, and those that no tensor has.
 NOT_MADE = {
     *("Undefined", "Dense", "BackendSelect", "PythonDispatcher", "PreDispatch", "AutogradOther", "Autograd"),
     *("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
     *("CompositeImplicitAutogradNestedTensor", "FuncTorchBatchedDecomposition", "FuncTorchVmapMode"),
     *("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "AutogradNestedTensor"),
-    *("AutogradFunctionality", "ADInplaceOrView"),  # which a dense tensor has
+    *("AutogradFunctionality", "ADInplaceOrView"),  # a dense tensor has these
 }
 
 
 def test_there_is_a_tensor_for_every_dispatch_key():
-    """Also on a torch that has another one: then this says to make one."""
+    """A new torch may have another key: then this test fails, and asks for a tensor with it."""
     of_devices = {key.removeprefix("StartOf").removesuffix("Backends") for key in torch._C.DispatchKey.__members__}
     keys = {
         key
@@ -150,7 +150,7 @@ def test_there_is_a_tensor_for_every_dispatch_key():
 
 
 def outcome(function, tensors, kind):
-    """What there is to see of a call: its result, or an error."""
+    """The result of a call, or its error."""
     try:
         result = function(*tensors)
         return type(result), getattr(result, "names", None), kind.read(result) if result is not None else None
@@ -232,7 +232,7 @@ def test_zero_tensors_in_a_backward_pass():
 
 @each([call for call in CALLS if not call.form.tensor_numbers])
 def test_memory_that_is_not_there_is_refused(call):
-    """However a tensor without it comes here: its storage says that it has bytes, and begins at null."""
+    """In every way to make a tensor without memory: its storage has a size, and begins at null."""
     count = len(call.names) + call.writes
     for place in range(count):
         x = [torch.ones(4) for _ in range(count)]
@@ -243,10 +243,10 @@ def test_memory_that_is_not_there_is_refused(call):
     assert call(*(without_memory(torch.ones(0)) for _ in call.names), out=torch.ones(0)) is not False  # needs none
 
 
-# ---- Other kernels
+# ---- Kernels that a program registers
 
 
-# In processes of their own: torch's dispatcher in Python goes on calling such a kernel after it was deregistered.
+# In separate processes, because torch goes on calling such a kernel from Python after it was deregistered.
 REGISTERS = """
 import sys, torch, muladd_nb
 sys.path.insert(0, {tests!r})
@@ -320,7 +320,7 @@ print(muladd_nb._C.calls_past_dispatcher(), torch.ops.muladd_nb.mymul(out, out),
     assert "ImportError: muladd_nb: MULADD_NB_FAST_PATH must be 0 or 1, got off" in said_bad
 
 
-# ---- What a call costs others
+# ---- Other threads
 
 
 @pytest.mark.skipif(not HAS_GIL, reason="there is no lock")
@@ -362,7 +362,7 @@ from lacking import import_without
 import_without("muladd_nb", {path!r}, instead="_ZSt17__throw_bad_allocv")
 import muladd_nb
 
-def held():  # of what was made since the objects that there were are frozen
+def held():  # counts objects that were made after gc.freeze()
     gc.collect()
     return sum(type(x) is torch.Tensor for x in gc.get_objects()), *map(sys.getrefcount, (a, b, c, out, w))
 
@@ -435,7 +435,7 @@ def test_what_goes_wrong_while_aten_records_is_an_error_once(returns):
     assert counts[1] == counts[2]
 
 
-# ---- Other things that C takes apart by itself
+# ---- Arguments that the C++ code parses itself
 
 
 def test_a_keyword_may_be_a_string_with_a_hash_of_its_own():

@@ -66,7 +66,7 @@ operator = pytest.mark.parametrize("info", [*map(info, FUNCTIONS)], ids=lambda i
 
 
 def noncontiguous(sample):
-    """The same sample in memory with gaps."""
+    """The same sample, in memory with gaps."""
     return sample.transform(
         lambda x: (
             layouts.every_other_column(x.detach()).requires_grad_(x.requires_grad)
@@ -140,7 +140,7 @@ def test_aot_autograd(info, device, dynamic):
 
 @operator
 def test_composite_compliance_of_the_derivatives(info, device):
-    """What PyTorch asks of a derivative that subclasses pass through: no step of it takes a short cut past them."""
+    """PyTorch's check that a derivative supports subclasses: no step of it bypasses them."""
     for sample in samples(info, device, requires_grad=True):
         args = (sample.input, *sample.args)
         composite_compliance.check_with_mode(info.op, args, {}, torch.testing.assert_close)
@@ -158,7 +158,7 @@ def test_gradients(info, device):
             gradgradcheck(info.op, args, check_batched_grad=True, check_fwd_over_rev=True, check_rev_over_rev=True)
 
 
-# ---- Transforms in any order, one level of each in the other, against the same in ATen.
+# ---- Two nested transforms in any order, compared with the same in ATen.
 
 
 def scalar(g):
@@ -194,7 +194,7 @@ def test_nestings(device, depth, inside):
         return nested
 
     ours, aten = nest(FUNCTIONS), nest([call.expected for call in FUNCTIONS])
-    # tests/fuzz/nesting.py is about nestings at random; of those four deep, every seventh.
+    # tests/fuzz/nesting.py tries random nestings. Here: of those four deep, every seventh.
     for names in itertools.islice(itertools.product(TRANSFORMS, repeat=depth), 0, None, 7 if depth == 4 else 1):
         mine, theirs = ours, aten
         for name in names:

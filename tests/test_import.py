@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def last_line(tmp_path):
-    """Return the last line of what a program says that fails."""
+    """Return the last line that a failing program prints."""
 
     def last_line(code):
         status, stderr = forked.python(code, tmp_path / "stderr")
@@ -74,8 +74,8 @@ def test_an_operator_that_one_side_lacks_is_named_with_both_files():
     with pytest.raises(ImportError) as error:
         declared([{"declaration": "f(Tensor x)", "of": ""}], {"g(Tensor x)": Elementwise()})
     assert str(error.value) == (
-        'muladd_nb: src/operators.h has "f(Tensor x)", and muladd_nb/_operators.py has not: add it there; '
-        'muladd_nb/_operators.py has "g(Tensor x)", and src/operators.h has not: add it there'
+        'muladd_nb: src/operators.h has "f(Tensor x)", but muladd_nb/_operators.py does not: add it there; '
+        'muladd_nb/_operators.py has "g(Tensor x)", but src/operators.h does not: add it there'
     )
 
 
@@ -121,7 +121,7 @@ def test_a_module_that_is_reloaded_as_notebooks_do_works_or_says_why_not(tmp_pat
     assert forked.python(RELOAD, tmp_path / "stderr") == (0, "")
 
 
-# What may be around an import inside of a function: while the package looks at the nodes of ATen, it must not be seen.
+# Modes that may be active if a function imports the package. They must not see that the package looks at ATen's nodes.
 AROUND = {
     "a transform": "torch.func.grad(lambda x: muladd().mymul(x, x).sum())(torch.ones(3))",
     "a dispatch mode": "\nwith FlopCounterMode(display=False) as mode: muladd()\nassert not mode.get_total_flops()",

@@ -11,7 +11,7 @@ from test_codebase import ROOT, sources
 
 HERE = Path(__file__).parent
 
-# What each step of CONTRIBUTING's "Adding an operator" adds, before which line of which file.
+# For each step of CONTRIBUTING's "Adding an operator": the file, the line before which it adds something, and what.
 STEPS = [
     (
         "src/functors.h",
@@ -279,7 +279,7 @@ struct Popcount {
 ]
 
 
-# Where this package is installed in editable mode, its finder would come before PYTHONPATH.
+# If this package is installed in editable mode, its finder would come before PYTHONPATH.
 PYTEST = """
 import sys, pytest
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "MesonpyMetaFinder"]

@@ -1,4 +1,4 @@
-"""libmuladd_nb.so: the operators without Python, beside the Python module, and in a C++ program."""
+"""libmuladd_nb.so: it works without Python, together with the Python module, and in a C++ program."""
 
 import json
 import os
@@ -55,13 +55,13 @@ def test_what_it_calls_is_looked_up_at_once_and_then_read_only(path):
 def test_it_exports_one_symbol():
     exported = run("nm", "--dynamic", "--defined-only", LIBRARY).stdout
     names = {line.split()[-1] for line in exported.splitlines()} - {"__bss_start", "_edata", "_end"}
-    # Templates of the standard library are visible in whatever instantiates them, here torch's headers.
+    # Templates of the standard library are visible in the library that instantiates them, here through torch's headers.
     assert {name for name in names if not name.startswith(("_ZSt", "_ZNSt", "_ZZNSt"))} == {"muladd_nb_registered"}
 
 
 @pytest.fixture
 def python(tmp_path):
-    """Run code, then call the operators, in a process of its own; return the exit status and what came to stderr."""
+    """Run code and call the operators in a new process. Return its exit status and its stderr."""
     works = f"""
 for device in {["cpu", "cuda"] if CUDA else ["cpu"]}:
     x = torch.full((2, 3), 3.0, device=device)
@@ -100,7 +100,7 @@ def test_closing_it_closes_nothing(python):
 
 @pytest.fixture
 def other_build(tmp_path):
-    """A library of another version: only the text that says so differs."""
+    """A library with another version: only the text of the version differs."""
     path = tmp_path / "libmuladd_nb.so"
     here, elsewhere = (f"{version} with".encode() for version in (muladd_nb.__version__, "9.9.9"))
     contents = LIBRARY.read_bytes()
@@ -131,7 +131,7 @@ def test_another_build_is_named_before_the_import(python, how, other_build):
     )
 
 
-# Programs that link to it. Where torch is, they learn from the environment.
+# Programs that link to it. The environment tells them where torch is.
 SOURCE = """
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/full.h>

@@ -58,7 +58,7 @@ def test_an_operator_passes_its_tests(softclip):
 @pytest.mark.parametrize(
     ("operator", "file", "right", "wrong", "sentence"),
     [
-        # Of another length, because Python takes a file of the same length and second for the one that it compiled.
+        # Of another length, because Python does not recompile a file with the same length and modification time.
         (
             "softclip",
             "_operators.py",
@@ -79,7 +79,7 @@ def test_an_operator_passes_its_tests(softclip):
     ids=["element-wise", "kernel"],
 )
 def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, file, right, wrong, sentence):
-    """The others are planted by `nox -s mistakes`."""
+    """`nox -s mistakes` plants the others."""
     project, site = softclip
     path = site / "my_ops" / file
     text = path.read_text()
@@ -95,7 +95,7 @@ def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, f
     assert summary, f"no test saw the mistake:\n{done.stdout}"
     failed = int(summary[1])
     assert failed <= 6
-    # Where CI is set, pytest's summary has all lines of a message.
+    # If CI is set, pytest's summary has all lines of a message.
     assert sentence in "\n".join(done.stdout.splitlines()[-2 * failed - 2 :])
 
 
@@ -119,7 +119,7 @@ for function in (derivatives[-1], lambda x: torch.func.jvp(derivatives[3], (x,),
 
 @pytest.mark.slow
 def test_derivatives_are_those_of_the_functor(softclip, tmp_path):
-    """Up to the third order, by operators that are made of it; beyond, in reverse mode, those of the formula."""
+    """Up to the third order from the functor; beyond, in reverse mode, from the formula."""
     site = shutil.copytree(softclip[1], tmp_path / "site")
     table = site / "my_ops/_operators.py"
     given = "Elementwise(formula=lambda x, limit: x / (1 + x.abs() / limit))"
@@ -153,7 +153,7 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
 
 
 def printed(folder, right, wrong, target, *options):
-    """Return what is printed, and the errors in it, where the functor has something wrong in place of what is right."""
+    """Compile the functor with a mistake; return the output, and the errors in it."""
     assert main(["new", "my_ops", SOFTCLIP]) == 0
     functors = folder / "my_ops/src/functors.h"
     functors.write_text(functors.read_text().replace(right, wrong))
@@ -178,7 +178,7 @@ def printed(folder, right, wrong, target, *options):
     ],
 )
 def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sentence):
-    """That is short, however many operators there are."""
+    """The output is short, however many operators there are."""
     lines, (error,) = printed(folder, right, wrong, [], "-Dcuda=disabled")
     assert re.search(sentence, error)
     assert len(lines) <= 20
@@ -188,7 +188,7 @@ def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sent
 @pytest.mark.slow
 @needs("meson", "ninja", "nvcc")
 def test_a_functor_that_is_for_the_host_alone_is_one_error_of_nvcc(folder):
-    """It was a warning, which pip does not show, and no kernel."""
+    """By default nvcc only warns, which pip does not show, and leaves out the kernel."""
     target = ["src/elementwise/cuda/libcuda_kernels.a"]
     lines, (error,) = printed(folder, "x * limit", "std::max(x, limit)", target, "-Dcuda=enabled", "-Dgpu_archs=90")
     assert "functors.h(16): error: " in error and "max" in error
@@ -214,7 +214,7 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
-    """In a process of its own, which would end."""
+    """In a separate process, because it would end the process."""
     printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
     past = "row_logsumexp: x must lie in its storage, got shape [3, 4], strides [4, 1] and offset 0 in a storage of "
     sentences = 3 * [f"{past}0 bytes", f"{past}40 bytes"] + ["row_logsumexp: x must be a tensor, got None"]
@@ -237,8 +237,7 @@ def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     run("src/elementwise/tools/audit_wheel", repaired.relative_to(project), cwd=project)
 
 
-# What update_ multiplies by, so that its result says what came of each argument that its kernel does not use; and the
-# same in Python.
+# update_ multiplies by this, so that its result shows whether each of these arguments arrived; and the same in Python.
 WEIGHT = """k_ * (device.is_cpu() + 2 * (layout == torch::headeronly::Layout::Strided) +
                    4 * (value_ == torch::headeronly::MemoryFormat::Contiguous) + 8 * (fs == std::vector{1.5, 0.5}) +
                    16 * (bs == std::vector{true, false}) + 32 * (names == std::vector<std::string>{"text", "text"}) +
@@ -251,7 +250,7 @@ REFERENCE = (
 
 @pytest.mark.slow
 def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
-    """And what a kernel is given is what was passed."""
+    """And the kernel gets the arguments that were passed."""
     kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)", *EVERY_ARGUMENT]
     assert main(["new", "signal_ops", "--kernel", *kernels]) == 0
     project = folder / "signal_ops"
@@ -280,7 +279,7 @@ for form in FORMS:
 
 @pytest.mark.slow
 def test_arguments_may_have_any_name_that_is_not_refused(folder):
-    """Those tried are what the files of a kernel themselves call something."""
+    """The test uses names that the generated files use themselves."""
     words = {
         word
         for path in (ROOT / "muladd_nb/_new/kernel").iterdir()
@@ -371,7 +370,7 @@ def test_what_is_written_is_formatted(folder, schemas):
 
 @needs("ruff", "clang-format")
 def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(folder, monkeypatch):
-    """So the differences that the site shows apply to what was written."""
+    """So the diffs of the site apply to the written files."""
     written = []
     for name in ("formatted", "plain"):
         (folder / name).mkdir()
@@ -413,7 +412,7 @@ def test_the_layer_is_two_folders_as_they_are(folder, copied, original):
 
 
 def recorded(project):
-    """Return what the record of a project says was copied."""
+    """Return the copied files that the record of a project lists."""
     return {line.partition("  ")[2] for line in (project / RECORD).read_text().splitlines() if line[0] != "#"}
 
 
@@ -429,7 +428,7 @@ def test_only_the_names_of_the_author_are_left(folder):
 
 
 def refused(arguments, capsys):
-    """Return the sentence by which the arguments are refused."""
+    """Return the error message for these arguments."""
     assert main(arguments) == 2
     return capsys.readouterr().err.removeprefix(f"muladd-nb {arguments[0]}: ").removesuffix("\n")
 
@@ -461,7 +460,7 @@ def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypa
 
 
 def test_a_name_may_have_that_of_the_template_in_it(folder):
-    """In any case of its letters."""
+    """In upper and lower case."""
     assert main(["new", "MY_OPS_my_ops"]) == 0
     assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
@@ -569,7 +568,7 @@ def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
 
 
 def test_add_knows_an_operator_by_its_row_alone(folder, capsys, monkeypatch):
-    """Whose public function is elsewhere, and whose declaration stands on two lines."""
+    """Its public function is in another file, and its declaration is on two lines."""
     assert main(["new", "signal_ops", SOFTCLIP]) == 0
     monkeypatch.chdir(folder / "signal_ops")
     ops, table = Path("python/signal_ops/ops.py"), Path("python/signal_ops/_operators.py")

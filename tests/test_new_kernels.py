@@ -77,7 +77,7 @@ print(*(hashlib.sha256(bytes(y.view(torch.uint8).tolist())).hexdigest() for y in
 
 
 def test_a_kernel_is_compiled_for_every_instruction_set_and_gives_the_same_bits(kernels):
-    """Whatever the threads, and for a row alone as in a batch."""
+    """For any number of threads, and for a row alone as in a batch."""
 
     def python(level, check=True):
         environment = os.environ | {"PYTHONPATH": str(kernels[1]), "MY_OPS_SIMD": level}

@@ -25,7 +25,7 @@ def test_every_kind_of_operator_passes_all_its_tests(every_kind):
 
 
 def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
-    """And on that of this environment, above: in CI the newest."""
+    """The test above uses this environment's torch: in CI the newest."""
     project, wheel = every_kind
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     run(tmp_path / "venv/bin/pip", "install", "torch==2.10.*", f"{wheel}[test]", cwd=tmp_path)
@@ -34,7 +34,7 @@ def test_the_same_wheel_runs_on_the_oldest_torch(every_kind, tmp_path):
 
 @needs("meson", "ninja", "nvcc")
 def test_its_cuda_kernels_compile_and_give_what_the_cpu_gives(every_kind, tmp_path):
-    """Compiled by the host compiler: without a GPU. They give the same bits."""
+    """Compiled by the host compiler, without a GPU, they return the same bits."""
     project, wheel = every_kind
     alone, whole = tmp_path / "alone", tmp_path / "whole"
     quickly = "-Doptimization=1"  # compiled

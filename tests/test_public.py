@@ -59,14 +59,14 @@ def test_a_function_has_out_where_its_operator_writes():
     def mymul(a, b, *, out=None):
         """Return a product."""
 
-    sentence = r"mymul: out needs a form of mymul\(Tensor a, Tensor b\) that writes, and its row has none"
+    sentence = r"mymul: out needs a form of mymul\(Tensor a, Tensor b\) that writes, but its entry has none"
     with pytest.raises(ValueError, match=sentence):
         public(functional)(mymul)
 
     def myadd_out(a, b, out=None):
         """Write a sum."""
 
-    sentence = r"myadd_out: myadd\(Tensor a, Tensor b\) only writes, so that out must be an argument without a default"
+    sentence = r"myadd_out: myadd\(Tensor a, Tensor b\) only writes, so out must not have a default"
     with pytest.raises(ValueError, match=sentence):
         public(FORMS)(myadd_out)
 
@@ -95,7 +95,7 @@ def test_results_are_freed():
 
 
 def test_a_tensor_is_kept_while_it_is_read():
-    """Not its object alone, in which another thread could put another tensor: that is refused, as where ATen reads."""
+    """While the kernel reads a tensor, torch refuses another thread that replaces it in its object, as for ATen."""
     a, b, other = (torch.ones(1 << 22) for _ in range(3))
     refused = threading.Event()
 

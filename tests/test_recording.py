@@ -24,7 +24,7 @@ def leaves(count, device, dtype=torch.float32, shape=(5, 7)):
     return [torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(count)]
 
 
-# By name: the call, the node of ATen, our own, and how many tensors it takes.
+# By name: the call, ATen's node, our own node, and the number of tensors.
 CALLS = {
     str(call): (
         call,
@@ -104,7 +104,7 @@ def profiler_of_another_thread():
     thread.join()
 
 
-# What decides which node a call gets. float64 is left alone by autocast.
+# Contexts that decide which node a call gets. Autocast does not cast float64.
 OBSERVERS = {
     "none": nullcontext,
     "dispatch mode": DispatchMode,
@@ -118,7 +118,7 @@ OBSERVERS = {
 
 
 def appearance(call, inputs):
-    """What there is to see of a node: its inputs, and what it saves, each as a place, with shape, strides and dtype."""
+    """The inputs of a node and the tensors that it saves, each as an index, with shape, strides and dtype."""
     place_of = {x.data_ptr(): place for place, x in enumerate(inputs)}
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
@@ -130,7 +130,7 @@ def appearance(call, inputs):
 @every_call
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 def test_every_node_looks_the_same(device, call, aten, own, count):
-    """Whoever observes the call, whatever its size, for each subset of inputs that require grad."""
+    """With any observer and any size, for each subset of inputs that require grad."""
     for needs in itertools.product([False, True], repeat=count):
         if not any(needs):
             continue
@@ -149,7 +149,7 @@ def test_every_node_looks_the_same(device, call, aten, own, count):
 @pytest.mark.parametrize("observer", OBSERVERS)
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 def test_checkpointing_pairs_what_two_nodes_save(device, call, aten, own, count, observer):
-    """Where someone listens to only one of forward pass and recomputation."""
+    """If a mode or a profiler is active in only one of forward pass and recomputation."""
     weights = [torch.full((3,), value, device=device, dtype=torch.float64) for value in (2.0, 3.0, 5.0)]
 
     def product(*x):
@@ -180,7 +180,7 @@ def test_who_sees_the_operators_sees_this_one(device, call, aten, own, count, mo
 def test_a_subclass_is_none_of_it(device, call, aten, own, count):
     result = call(*(x.detach().as_subclass(Subclass).requires_grad_() for x in leaves(count, device)))
     assert type(result) is Subclass
-    ((below, _),) = result.grad_fn.next_functions  # of what made it a subclass
+    ((below, _),) = result.grad_fn.next_functions  # below the node that made a subclass
     assert type(below).__name__ == own
 
 

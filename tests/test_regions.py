@@ -1,4 +1,4 @@
-"""Parts of compiled programs that are compiled in a way of their own: control flow, nested regions, C++ alone."""
+"""Parts of programs that are compiled differently: control flow, nested regions, and Inductor's C++ wrapper."""
 
 import pytest
 import torch

@@ -12,15 +12,15 @@ from muladd_nb import _new
 from muladd_nb._new._schema import read
 
 HERE = Path(__file__).parent / "shipped"
-# Of vllm, apex, stylegan3, mmcv, torchvision, ao, mamba, causal-conv1d, extension-cpp, pytorch_scatter and xformers, as
-# their sources define them.
+# Schemas of vllm, apex, stylegan3, mmcv, torchvision, ao, mamba, causal-conv1d, extension-cpp, pytorch_scatter and
+# xformers, as their sources define them.
 SHIPPED = list(csv.DictReader((HERE / "census.csv").open()))
 REFUSED = {
     "stylegan3 filtered_lrelu": "its results must be tensors, which a compiled program can hold, got ",
     "mamba selective_scan_fwd": "a list among its results has a length that nobody knows before a call",
 }
-# The element-wise ones, as rows. What is computed with each other are tensors of their own here, which may be views of
-# one: the halves of an input. A float8 is passed as its bits, and a class beside the number of each column.
+# The element-wise ones, as entries. Where a project computes with two halves of an input, these operators have two
+# tensors, which may be views of one. A float8 is passed as its bits, and a class with the number of each column.
 ROWS = {
     "silu_and_mul": ["silu_and_mul(Tensor x, Tensor y) -> Tensor"],
     "mul_and_silu": ["mul_and_silu(Tensor x, Tensor y) -> Tensor"],
@@ -90,7 +90,7 @@ NO_ROWS = {
 
 
 def refusal(schema, *, kernel=True):
-    """Return the sentence by which a schema is refused, or nothing if it is taken, with all its arguments."""
+    """Return the error message for a schema, or nothing if it is accepted with all its arguments."""
     try:
         taken = read(schema, kernel=kernel)
     except ValueError as error:
@@ -108,7 +108,7 @@ def test_a_kernel_takes_what_people_ship():
 
 
 def test_a_row_takes_half_of_what_people_ship():
-    """Others have lists, strings or symbolic sizes, write to what may be absent, or return what they write."""
+    """The others have lists, strings or symbolic sizes, write to optional tensors, or return what they write."""
     taken = [row["schema"] for row in SHIPPED if not refusal(row["schema"], kernel=False)]
     assert len(taken) == 54
     assert all("[]" not in schema and "!?" not in schema and "str " not in schema for schema in taken)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Environment:
-    """A virtual environment with all that is installed in this one, but muladd_nb."""
+    """A virtual environment with everything that is installed in this one, except muladd_nb."""
 
     def __init__(self, folder):
         venv.create(folder)
@@ -42,7 +42,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """An environment with the files of muladd_nb in it, as a wheel leaves them there."""
+    """An environment with the files of muladd_nb, as a wheel installs them."""
     environment = Environment(tmp_path_factory.mktemp("installed"))
     package = environment.site / "muladd_nb"
     shutil.copytree(Path(muladd_nb.__file__).parent, package, dirs_exist_ok=True)
@@ -57,7 +57,7 @@ def without(tmp_path_factory):
     return Environment(tmp_path_factory.mktemp("without"))
 
 
-# As much as a program does with a package, and where all of it came from.
+# What a program may do with a package; it prints from where everything was imported.
 USE = """
 import importlib, importlib.util, json, pickle, sys
 import muladd_nb, torch

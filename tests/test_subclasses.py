@@ -125,7 +125,7 @@ def check_compiled_with_lengths(device, call, backend):
 
 @each(RETURNING)
 def test_jagged_with_lengths_compiled(device, call):
-    """The offsets are compared where the program runs: to the compiler those of two inputs are two tensors."""
+    """The program compares the offsets when it runs: to the compiler, those of two inputs are two tensors."""
     check_compiled_with_lengths(device, call, "aot_eager")
 
 

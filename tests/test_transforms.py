@@ -11,7 +11,7 @@ ops = torch.ops.muladd_nb
 
 
 class Composed:
-    """A vector function and a scalar one, made of operators, or of their formulas, one in the other."""
+    """A vector function and a scalar one, made of nested operators, or of their formulas."""
 
     def __init__(self, functions):
         self.functions = functions
@@ -199,7 +199,7 @@ COMPILED = {
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_transform(vectors, matrices, name):
-    """Of all operators, one in the other."""
+    """Of all operators, nested in each other."""
     inputs = matrices if name in BATCHED else vectors
     ours, aten = both(COMPILED[name], FUNCTIONS)
     expected = aten(*inputs)

@@ -32,7 +32,7 @@ def recorded(project):
 
 
 def record_anew(project, *more):
-    """Write the record of what is there now."""
+    """Write the record of the files that are there now."""
     head = "".join(line for line in (project / RECORD).read_text().splitlines(keepends=True) if line[0] == "#")
     names = sorted(name for name in {*recorded(project), *more} if (project / name).exists())
     sums = subprocess.run(["sha256sum", *names], capture_output=True, text=True, check=True).stdout
@@ -40,7 +40,7 @@ def record_anew(project, *more):
 
 
 def make_older(project):
-    """Make the layer another one than it is, as one of before would be, and of the same record."""
+    """Change the layer into an older one, with a record that fits."""
     header, test = Path("src/elementwise/contract.h"), Path("tests/cases.py")
     header.write_text(header.read_text().replace("#pragma once", "#pragma once // before"))
     test.write_text(test.read_text().replace("class Case", "class CaseOfBefore"))
@@ -97,7 +97,7 @@ def test_a_project_that_lost_its_record_is_renewed_only_where_that_is_asked_for(
 
 
 def test_a_file_keeps_its_line_ends(project):
-    """In a checkout with the line ends of Windows; `add` changes what is the author's, `update` what is not."""
+    """In a checkout with the line ends of Windows. `add` changes the author's files, and `update` the copies."""
     for name, content in contents().items():
         Path(name).write_bytes(content.replace(b"\n", b"\r\n"))
     assert main(["add", "scale(Tensor x, float c) -> Tensor"]) == 0

@@ -1,4 +1,4 @@
-"""Compiled writes: they go where those of eager mode go, by whichever operator, into whatever view."""
+"""Compiled programs write where eager mode does, with any operator, into any view."""
 
 import random
 
@@ -69,7 +69,7 @@ def _slices_that_overlap(call, x):
     call["ema_"](x[5:10], x[5:10].clone(), 2.0)
 
 
-# What programs do to 18 elements, which begin at the sixth of their memory.
+# Views of 18 elements, which begin at the sixth element of their memory.
 PROGRAMS = {
     "slice": lambda call, x: call["scale_"](x[:3], _hundred(x[:3])),
     "step": lambda call, x: call["ema_"](x[1:12:3], _hundred(x[:4]), 0.5),
@@ -103,7 +103,7 @@ QUICK = ["slice", "unbind", "optional", "clone in a row", "clone as out", "retur
 
 
 def random_program(seed):
-    """Return a program of writes into views, which share memory in all ways that eager mode allows."""
+    """Return a program of writes into views that share memory in any way that eager mode allows."""
     draw = random.Random(seed)
 
     def view(x, size):
@@ -147,7 +147,7 @@ def run(program, kind, offset=6):
 
 
 def works(program):
-    """Return whether eager mode runs a program, or refuses it because of what overlaps."""
+    """Return whether eager mode runs a program, and does not refuse it because tensors overlap."""
     try:
         return bool(run(program, "raw"))
     except RuntimeError:
@@ -190,7 +190,7 @@ def written(f, count):
     ],
 )
 def test_compiled(programs, backend, dynamic):
-    """All in one program, which is compiled in the time of one."""
+    """All in one program, because it compiles as fast as a program with one of them."""
     f = all_of(programs, KINDS)
     count = len(programs) * len(KINDS)
     got = written(torch.compile(f, fullgraph=True, backend=backend, dynamic=dynamic), count)
@@ -276,13 +276,13 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_written_in_place_where_nobody_can_tell(name):
-    """No copy before, no copy back: in the time of the operator."""
+    """Without a copy before or after it, so that it takes as long as the operator."""
     f = lambda x, y: IN_PLACE[name](KINDS["raw"], x, y)  # noqa: E731
     _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), torch.ones(18), torch.ones(18))
     body = code.split("def call")[1]
     assert "torch.ops.muladd_nb." in body
     allocated = body.count("empty_strided_cpu(")
-    assert allocated == (2 if name == "inputs" else 0)  # of what is computed there
+    assert allocated == (2 if name == "inputs" else 0)  # for computed tensors
     assert "copy_" not in body
 
 

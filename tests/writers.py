@@ -1,6 +1,6 @@
-"""Operators that write, as authors have them: rows that update, and kernels of one's own. Their kernels are in Python.
+"""Operators that write, as authors may have them: element-wise ones that update, and kernels of one's own.
 
-As those in C++ do, they refuse a tensor that is written to and shares memory with another one.
+Their kernels are in Python. As C++ kernels do, they refuse a written tensor that shares memory with another tensor.
 """
 
 import inspect
@@ -24,13 +24,13 @@ def _flat(args):
 
 
 def _elements(x):
-    """Return where the elements of a tensor are."""
+    """Return the addresses of the elements of a tensor."""
     places = itertools.product(*map(range, x.shape))
     return {x.data_ptr() + x.element_size() * sum(map(operator.mul, place, x.stride())) for place in places}
 
 
 def _defined(schema, compute, overlaps):
-    """Define an operator that writes what ``compute`` returns, and then returns what is left of that."""
+    """Define an operator that writes the first values that ``compute`` returns, and returns the rest."""
     library.define(schema)
     name = schema.partition("(")[0]
     op = getattr(torch.ops.muladd_nb, name).default
@@ -118,7 +118,7 @@ def _public(form):
             for x in form.op._schema.arguments
         ]
     )
-    with mock.patch.object(layer_public, "fast_paths", return_value=[]):  # which are in C++
+    with mock.patch.object(layer_public, "fast_paths", return_value=[]):  # kernels in Python have none
         return layer_public.public([form])(declared)
 
 
@@ -151,7 +151,7 @@ FORMS = [
     _kernel("_test_fold_(Tensor x, Tensor(a!)? total, Tensor(b!)[] parts, float by) -> Tensor", fold_),
 ]
 
-# Of each kind what calls the operators, by their names.
+# For each kind, the functions that call the operators, by name.
 CALLS = {
     "public": {form.name.removeprefix("_test_"): _public(form) for form in FORMS},
     "raw": {form.name.removeprefix("_test_"): form.op for form in FORMS},

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fail if docs/matrix.csv is older than torch: than a release of a series that is in it, or of a new series.
 
-Nobody can measure a release before it is there. The index that pip installs from is asked for them; where it knows no
-torch, as without a network, there is nothing to compare with.
+A new release has to be measured. The script asks the index that pip installs from; without a network it compares
+nothing.
 """
 
 import csv

@@ -1,8 +1,8 @@
 """Make the coefficients of the polynomials in src/elementwise/math, and print them as the headers have them.
 
-Each is the polynomial with the smallest largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
-Coefficients are rounded to the type one after the other, from the lowest power on, and what follows is fitted again to
-what rounding has left. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
+Each polynomial has the smallest possible largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
+Coefficients are rounded to the type one after the other, from the lowest power on; after each, the others are fitted
+again. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def tan_numerator(z: mpf) -> mpf:
 
 
 POLYNOMIALS = {
-    # What expm1 adds to x. The first coefficient is 1/2, and the header does not list it.
+    # expm1 adds this to x. The first coefficient is 1/2, which the header does not list.
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
     # The same for the absolute error: 1 is added to the result.

@@ -2,7 +2,8 @@
 
     python tools/gpu.py [--quick] [--dry-run]
 
-For `nox -s gpu`, which has run before it what needs none. Without a GPU, or with --dry-run, it says what it would run.
+`nox -s gpu` runs this after everything that needs no GPU. Without a GPU, or with --dry-run, it prints what it would
+run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Print the kilobytes of machine code and the seconds of compilation of an operator, for each instruction set.
 
-Every operator pays this again for every instruction set, so it bounds how many operators, dtypes and instruction sets a
-package can afford. A list of one operator of two tensors and four dtypes is compiled, and one of three, with the flags
-of the build; half the difference is what one operator costs, without what all of them share. The seconds are a
-processor's, so that other work on the machine counts for little.
+Each operator costs this for each instruction set, which limits how many operators, dtypes and instruction sets a
+package can have. The script compiles a list of one operator, with two tensors and four dtypes, and a list of three,
+with the flags of the build. Half the difference is the cost of one operator, without the code that all share. The
+seconds are processor time, so that other work on the machine matters little.
 """
 
 import argparse

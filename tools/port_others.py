@@ -1,8 +1,8 @@
 """Run ``muladd-nb port`` on the sources of other extensions, and compile what it leaves, into ``docs/ported.csv``.
 
-``tools/port_others.py pytorch_scatter=DIR ...``, where DIR is a clone. In a copy, the mechanical changes are made and
-the report is made again; then each C++ file for the CPU is compiled against the headers of the stable ABI alone. An
-error at a line that the report does not name is printed, and makes the exit status 1.
+Usage: ``tools/port_others.py pytorch_scatter=DIR ...``, where DIR is a clone. In a copy, the script makes the
+mechanical changes and the report, and compiles each C++ file for the CPU with only the headers of the stable ABI. If
+an error is at a line that the report does not name, the script prints it, and exits with 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "docs/ported.csv"
 OTHER_DEVICES = {"cuda", "mps", "mlu", "npu", "musa", "hip", "rocm", "xpu", "metal"}
-# What an extension brings as a submodule, as far as its files need it to compile.
+# Headers that an extension has as a submodule and needs to compile.
 EXTRA: list[str] = []
 STUBS = {
     "parallel_hashmap/phmap.h": """#include <unordered_map>
@@ -51,7 +51,7 @@ FIELDS = [
 
 
 def main() -> int:
-    """Port each extension that is named, and write a row for it."""
+    """Port each named extension, and write a line for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("extensions", nargs="+", metavar="NAME=DIR")
     parser.add_argument("--target", default="2.10")

@@ -26,7 +26,7 @@ PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 PRIVATE = re.compile(
     r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)"
 )
-FIRST = "2.10"  # what muladd_nb supports; what an older torch has, this one has
+FIRST = "2.10"  # the oldest that muladd_nb supports; it has everything that older ones have
 
 Key = tuple[str, str]
 
@@ -99,7 +99,7 @@ def _walk(node: tree_sitter.Node, scope: tuple[str, ...], runs: str) -> Iterator
             if condition and (found := re.search(r"FEATURE_VERSION >= TORCH_VERSION_(\d+)_(\d+)", _text(condition))):
                 gate = max(runs, f"{found[1]}.{found[2]}", key=_number)
             elif condition and "FEATURE_VERSION <" in _text(condition):
-                continue  # what newer versions replace
+                continue  # newer versions replace this
         elif kind == "namespace_definition":
             inner = (*scope, *(_text(name).split("::") if name else ()))
         elif kind in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration") and name:

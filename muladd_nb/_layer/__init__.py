@@ -1,6 +1,6 @@
-"""What Python adds to the operators that C++ declared: one subsystem of PyTorch, one file, one rule for all.
+"""Registers the operators that C++ declared with PyTorch's subsystems. Each file has the rule for one subsystem.
 
-This folder names no operator: ``muladd-nb new`` copies it as it is, and ``muladd-nb update`` renews it.
+No file in this folder names an operator: ``muladd-nb new`` copies it unchanged, and ``muladd-nb update`` renews it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .load import load
 
-load()  # the kernels, for what follows reads what they have registered
+load()  # first, because the imports below read what the kernels have registered
 
 from .. import _C  # noqa: E402
 from . import autocast, autograd, fake, functional, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
@@ -24,7 +24,7 @@ SUBSYSTEMS = (fake, lowering, autograd, mutation, functional, vmap, autocast, ne
 
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
-    """Register what the operators of ``table`` promise with every subsystem, and return their forms."""
+    """Register the operators of ``table`` with every subsystem, and return their forms."""
     operators = _C.operators()
     forms = declared(operators, table)
     check_is_first("its operators")

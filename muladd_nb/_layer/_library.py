@@ -1,4 +1,4 @@
-"""What the registrations share: the namespace, the handle they live as long as, and how an operator is called."""
+"""Shared by all registrations: the namespace, the ``Library`` with the kernels, and operators' names in errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from .. import _C
 from . import torch_private as private
 
-# The operators are in the namespace that has the name of the package.
+# The namespace of the operators is the name of the package.
 namespace = __name__.partition(".")[0]
 
 if _C.registered_from_python():
@@ -25,7 +25,7 @@ _registered: set[str] = set()
 
 
 def check_is_first(what: str) -> None:
-    """Raise ``ImportError`` if this is registered already, because a module is loaded again, as notebooks do."""
+    """Raise ``ImportError`` if this is registered already, because a notebook has reloaded a module."""
     if what in _registered:
         raise ImportError(
             f"{namespace}: {what} cannot be registered twice, so a module that registers them cannot be reloaded: "
@@ -35,9 +35,9 @@ def check_is_first(what: str) -> None:
 
 
 def name(op: Any) -> str:
-    """Return what the error messages of an operator begin with, whichever kernel they come from.
+    """Return the name that an operator's error messages begin with, in C++ and in Python.
 
-    An overload's name is a part of it where the overload returns ``out``.
+    It has the name of the overload only for an out variant.
     """
     qualified = op.name().partition("::")[2]
     returned = private.results(op)

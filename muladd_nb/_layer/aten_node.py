@@ -1,7 +1,8 @@
-"""The node of ATen that records some calls of an operator: our own, which records the others, must look the same.
+"""Finds in which order ATen's node saves tensors, so that the node in Python saves them in the same order.
 
-Which of the two a call gets depends on who listens, and a profiler in another thread can change that between a forward
-pass and its recomputation. ``torch.utils.checkpoint`` pairs what the two save by its order alone.
+Small calls are recorded by ATen's node, and others by a node in Python. A profiler, for example, can make the forward
+pass of a call use one node and its recomputation the other. ``torch.utils.checkpoint`` pairs the tensors that the two
+save by their order.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ._library import name
 
 
 def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return the tensors that ATen's node has as inputs, and those that it saves, in its order.
+    """Return the inputs of ATen's node and the tensors that it saves, both in its order.
 
-    ``reads`` has what the derivative by each tensor reads. Raise ``ValueError`` if that is not one node, or saves for a
-    gradient what its derivative does not read.
+    ``reads`` has, for each tensor, the arguments that the derivative by it reads. Raise ``ValueError`` if ``aten``
+    makes more than one node, or if the node saves other tensors for a gradient than the derivative reads.
     """
 
     def look(some: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
-        """Return the inputs, and what is saved, where some of them require grad."""
+        """Return the inputs and the saved tensors of the node if only ``some`` tensors require grad."""
         leaves = [torch.ones(1, device="cpu").requires_grad_(x in some) for x in reads]
         name_of = {leaf.data_ptr(): x for x, leaf in zip(reads, leaves, strict=True)}
         saved: list[str | None] = []
@@ -38,7 +39,7 @@ def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[
         inputs = [getattr(edge, "variable", None) for edge, _ in node.next_functions] if node else []
         return [None if x is None else name_of[x.data_ptr()] for x in inputs], saved
 
-    # A new thread has none of the modes, transforms and hooks that there may be around the import.
+    # In a new thread, because modes, transforms and hooks may be active where the package is imported.
     with ThreadPoolExecutor(1) as thread:
         (inputs, order), *each = thread.map(look, [list(reads), *([x] for x in reads)])
     if set(inputs) != set(reads):

@@ -1,8 +1,9 @@
-"""Autocast: an operator runs in the dtype that the user chose for the region, in float32, or in its inputs' widest.
+"""Autocast: an operator runs in the dtype of the region, in float32, or in the widest dtype of its inputs.
 
-``torch.library.register_autocast`` takes that dtype when it registers and ignores the user's: under
-``autocast("cpu", torch.float16)`` its operators still compute in bfloat16. As with ATen's operators, float64 is left
-alone, and so are tensors with a dtype of their own. What writes into ``out`` computes in the dtype of ``out``.
+``torch.library.register_autocast`` fixes the dtype at registration and ignores the user's: under
+``autocast("cpu", torch.float16)`` its operators may still compute in bfloat16. As for ATen's operators, float64 is not
+cast. Tensors with a dtype of their own are not cast either. A form that writes into ``out`` computes in the dtype of
+``out``.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ def register(form: Form) -> None:
 
 
 def casts(x: Tensor, device_type: str) -> bool:
-    """Return whether autocast on a type of device takes a tensor for one to cast."""
-    dense = x.layout in (torch.strided, torch.jagged)  # what is not is refused later, by its name
+    """Return whether autocast for a type of device casts a tensor."""
+    dense = x.layout in (torch.strided, torch.jagged)  # other layouts are refused later, with their name
     return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
 
 
 def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:
-    """Return the dtype that the inputs of a call are cast to, or None: that of what it writes to, where it does."""
+    """Return the dtype that the inputs of a call are cast to, or None: that of its target, if the call writes."""
     for target, own in zip(targets, form.of_results, strict=False):
         if own is None:
             return target.dtype if casts(target, device_type) else None
     of_region = torch.get_autocast_dtype(device_type)
     if form.promises.autocast == "cast" and of_region in form.dtypes:
         return of_region
-    # float32 is the widest dtype that is cast, the common one of float16 and bfloat16, and all that some functors take.
+    # float32 is the widest dtype that is cast. It is used for float16 together with bfloat16, and if the functor does
+    # not take the inputs' dtype.
     dtypes = {x.dtype for x in inputs if casts(x, device_type)}
     in_float32 = form.promises.autocast == "float32" or len(dtypes) > 1 or not dtypes.issubset(form.dtypes)
     return torch.float32 if in_float32 else None
@@ -54,7 +56,7 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     def autocast(*args: Any, **kwargs: Any) -> Any:
         targets = form.targets(args, kwargs)
         contract.check_defined(form, args, targets)
-        kept = {*form.own, *targets}  # what is written to a copy is lost
+        kept = {*form.own, *targets}  # a write into a cast copy would be lost
         inputs = {name: x for name, x in form.given(args).items() if name not in kept}
         dtype = dtype_of(form, inputs.values(), targets.values(), device_type)
         cast = list(args)
@@ -69,7 +71,7 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
 
 
 class WithoutAutocast:
-    """A context in which nothing is cast. ``torch.autocast(..., enabled=False)`` takes several times as long."""
+    """A context without autocast. ``torch.autocast(..., enabled=False)`` takes several times as long."""
 
     def __enter__(self) -> None:
         self.enabled = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
@@ -86,7 +88,7 @@ _backward = threading.local()  # whether a backward pass of this layer is runnin
 
 @contextmanager
 def as_in_forward(*, backward: bool = False) -> Iterator[None]:
-    """Compute a derivative in the dtype that the operator computed in, in whichever autocast region that may be."""
+    """Compute a derivative in the dtype of the forward pass, in whichever autocast region it runs."""
     before = in_backward()
     _backward.is_running = before or backward
     try:
@@ -102,7 +104,7 @@ def in_backward() -> bool:
 
 
 def define_uncast(op: Any) -> Any:
-    """Define a copy of an operator that autocast leaves alone, for compiled backward passes."""
+    """Define a copy of an operator that autocast ignores, for compiled backward passes."""
     packet, _, overload = op.name().partition("::")[2].partition(".")
     packet = packet.lstrip("_")
     qualified = f"_{packet}_uncast.{overload}".rstrip(".")

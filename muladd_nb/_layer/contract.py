@@ -1,7 +1,7 @@
-"""The contract of the operators for tensors without data: fake and meta ones.
+"""The checks of the operators' contract for fake and meta tensors, which have no data.
 
-``src/elementwise/contract.h`` says the same, in the same order and the same words, for tensors with data. What only
-memory can tell, a partial overlap of ``out`` with an input, is left to it.
+``src/elementwise/contract.h`` makes the same checks for tensors with data, in the same order and with the same
+messages. Only C++ checks whether ``out`` partly overlaps an input, because that needs addresses.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NOTHING) -> Sequence[Any]:
-    """Return the shape of a result; raise ``RuntimeError`` unless the tensors are what an operator takes.
+    """Check the tensors of a call, raise ``RuntimeError`` if one is wrong, and return the shape of a result.
 
-    ``targets`` has the tensors that it writes to.
+    ``targets`` are the tensors that the operator writes to.
     """
     check_defined(form, args, targets)
     first = form.first
@@ -42,7 +42,7 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
 
 
 def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Tensor]) -> None:
-    """Raise ``RuntimeError`` unless the tensors of a kernel are there, of one dtype of these, one device and shape."""
+    """Raise ``RuntimeError`` unless all tensors have one dtype, which is among ``dtypes``, one device and one shape."""
     refuse_none(op, tensors.items())
     (first, a), *others = tensors.items()
     _check_dtype(op, dtypes, first, a)
@@ -59,7 +59,7 @@ def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) 
 
 
 def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
-    """Raise ``RuntimeError`` if a tensor is None that must be there: torch takes it for any."""
+    """Raise ``RuntimeError`` if a tensor that is not optional is None, which torch's parser accepts for any tensor."""
     refuse_none(form.name, (*((argument, args[place]) for argument, place in form.required.items()), *targets.items()))
 
 
@@ -71,7 +71,7 @@ def refuse_none(op: str, tensors: Iterable[tuple[str, Any]]) -> None:
 
 
 def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
-    """Raise ``RuntimeError`` unless the numbers that come as tensors are what an operator takes."""
+    """Raise ``RuntimeError`` unless numbers that are passed as tensors are float64, without dimensions, on the CPU."""
     for number, place in form.numbers.items() if form.tensor_numbers else ():
         c = args[place]
         if c is None:
@@ -85,10 +85,10 @@ def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
 
 
 def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
-    """Raise ``RuntimeError`` if the storage of ``x`` was shrunk below it, which ATen's conversions do not ask."""
+    """Raise ``RuntimeError`` if the storage of ``x`` is smaller than ``x``, which ATen's conversions do not check."""
     try:
         size = x.untyped_storage().nbytes() if type(x) is Tensor and x.numel() else None
-    except (NotImplementedError, RuntimeError):  # what is wrapped for a transform has none
+    except (NotImplementedError, RuntimeError):  # a tensor of a transform has no storage
         return
     shape, strides, offset = list(x.shape), list(x.stride()), x.storage_offset()
     extent = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -139,7 +139,7 @@ def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable
 
 
 def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
-    """Return the shape that those of the tensors are broadcast to, as ATen does it."""
+    """Return the shape that the tensors are broadcast to."""
     shapes = {argument: x.shape for argument, x in form.given(args).items()}
 
     def sentence() -> str:
@@ -161,17 +161,17 @@ def _and(words: Iterable[Any]) -> str:
 
 
 def like(form: Form, args: tuple[Any, ...], shape: Sequence[Any]) -> Tensor | None:
-    """Return the first tensor that has this shape of the result, which has the strides of its ``empty_like``."""
+    """Return the first tensor that has the shape of the result. The result has the strides of its ``empty_like``."""
     return next((x for x in form.given(args).values() if is_shape(x.shape, shape)), None)
 
 
 def is_shape(shape: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether a shape is known to be another one."""
+    """Return whether two shapes are known to be equal."""
     return len(shape) == len(other) and all(map(_is, shape, other))
 
 
 def _is(size: Any, other: Any) -> bool:
-    """Return whether two sizes are known to be equal; a size that depends on data is not, and is not asked for."""
+    """Return whether two sizes are known to be equal; False for a size that depends on data, without a guard."""
     if type(size) is int and type(other) is int:
         return size == other
     from torch.fx.experimental.symbolic_shapes import guard_or_false
@@ -182,19 +182,19 @@ def _is(size: Any, other: Any) -> bool:
 def check_not_self_overlapping(op: str, target: str, x: Tensor) -> None:
     """Raise ``RuntimeError`` if elements of a tensor that is written to share memory."""
     shape, strides = list(x.shape), list(x.stride())
-    # Symbolic sizes are left to the real kernel, which knows them: a comparison here would specialize the
-    # program, or fail where they depend on data.
+    # The real kernel checks symbolic sizes: a comparison here would specialize the program, or fail if they depend on
+    # data.
     if all(type(x) is int for x in shape + strides) and _C.overlaps_itself(shape, strides):
         raise RuntimeError(f"{op}: {target} must not overlap itself, got shape {shape} and strides {strides}")
 
 
 def has_no_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether the elements of a tensor lie side by side in memory, in whichever order, each once."""
+    """Return whether the elements of a tensor fill a range of memory, in any order, each once."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     numel = math.prod(shape)
     return numel == 0 or (extent == numel and not _C.overlaps_itself(shape, strides))
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of ``dtype`` as C++ and Python both print it."""
+    """Return the name of ``dtype`` in error messages: that of C++, without ``torch.``."""
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The derivative of an operator of any kind, written by hand; and that it has none."""
+"""Derivatives that an author writes, for an operator of any kind; and operators that have none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ._library import implement, name
 from .formula import check_is
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
-_SAVED = object()  # in the place of a tensor that autograd keeps
+_SAVED = object()  # stands for a tensor that autograd keeps
 
 
 class _Kept(NamedTuple):
-    """What a node keeps beside the tensors that autograd keeps."""
+    """What a node keeps, besides the tensors that autograd keeps for it."""
 
     others: Sequence[Any]
     needs: tuple[bool, ...]
@@ -39,37 +39,37 @@ def derivative(
     jvp: Callable[..., Any],
     node: str | None = None,
 ) -> None:
-    """Give an operator its derivative.
+    """Register the derivative of an operator.
 
-    What follows takes the arguments of the schema one after the other, the keyword-only ones and those that
-    are no tensors included.
+    ``needs``, ``inputs``, the gradients and the tangents below have an entry for each argument of the schema, also for
+    keyword-only arguments and for those that are not tensors.
 
     Parameters
     ----------
     op
         The overload of an operator that returns one or several new tensors.
     save
-        ``save(needs, inputs, results)`` returns a tuple of what is kept: inputs, results, numbers, and tensors that
-        have no derivative. ``needs`` says of each argument whether its gradient is wanted.
+        ``save(needs, inputs, results)`` returns a tuple of what to keep: inputs, results, numbers, and tensors that
+        have no derivative. ``needs[i]`` says whether the gradient of argument ``i`` is requested.
     vjp
-        ``vjp(needs, saved, *grads)`` returns the gradient of each argument, of its shape and dtype, from the gradient
-        of each result: zeros where a result was not used. None is for an argument that needs no gradient, and for one
-        that has none: asking for that is then an error, in both modes.
+        ``vjp(needs, saved, *grads)`` gets the gradient of each result, zeros for a result that nobody used, and returns
+        the gradient of each argument, with the argument's shape and dtype. It returns None for an argument whose
+        gradient is not needed, or which has no derivative: requesting that derivative is then an error, in both modes.
     jvp
-        ``jvp(saved, *tangents)`` returns the tangent of each result, of its shape and dtype, None for one of integers,
-        from the tangent of each argument: zeros where a tensor has none, None where it is no tensor. All that can be
-        needed was saved.
+        ``jvp(saved, *tangents)`` gets the tangent of each argument, zeros for a tensor without a tangent, and None for
+        an argument that is not a tensor. It returns the tangent of each result, with the result's shape and dtype, and
+        None for a result of integers. For it, ``save`` was called as if all gradients were requested.
     node
-        What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
+        The name of ``grad_fn``, without ``Backward``; by default the name of the operator in camel case.
 
     Raises
     ------
     TypeError, ValueError
-        If the operator, or a function, is none that this can work with.
+        If the operator cannot have a derivative, or a function does not take these arguments.
 
     Notes
     -----
-    ``vjp`` and ``jvp`` are themselves differentiated, so they must be made of differentiable operators.
+    torch differentiates ``vjp`` and ``jvp`` for higher derivatives, so they must consist of differentiable operators.
 
     Examples
     --------
@@ -98,10 +98,10 @@ def derivative(
         for x in saved:
             differentiable = isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
             if differentiable and not any(x is y for y in inputs + results):
-                # It was made where nothing is recorded: second derivatives would miss it.
+                # It was computed while nothing is recorded, so second derivatives would lack its terms.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
-        # What a gradient of each argument, and a tangent of each result, must be.
-        pairs = zip(inputs, needs, strict=True)  # an optional tensor that is absent has no gradient
+        # The shape and dtype that each gradient and each tangent must have.
+        pairs = zip(inputs, needs, strict=True)  # an absent optional tensor has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
         of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
         others = [_SAVED if isinstance(x, Tensor) else x for x in saved]
@@ -134,10 +134,11 @@ def derivative(
                 check_is(op, f"the tangent{of_place} that jvp returns", jvp, wanted, tangent)
         return returned
 
-    have_gradient: set[int] = set()  # the places of arguments for which vjp was seen to return one
+    have_gradient: set[int] = set()  # the indices of arguments for which vjp has returned a gradient
 
     def check_tangent(place: int, inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
-        # jvp can leave an argument out of its sum; what has no gradient has no tangent either. So vjp is asked, once.
+        # jvp may ignore the tangent of an argument that has no derivative. vjp returns None for it, so we ask vjp,
+        # once.
         if place not in have_gradient:
             needs = tuple(isinstance(x, Tensor) for x in inputs)
             with torch.no_grad(), private.without_tangents():
@@ -150,10 +151,10 @@ def derivative(
 
 
 def none(op: Any) -> None:
-    """Say that an operator has no derivative: what it returns does not require grad.
+    """Declare that an operator has no derivative: its results do not require grad.
 
-    A floating-point result would lose the gradient of an argument, or its tangent, without a word. So where an argument
-    has one, that is an error. Integers and booleans have none to lose.
+    If the operator returns a floating-point tensor, a call with an argument that requires grad or has a tangent is an
+    error, because the derivative would be lost. Integers and booleans have no derivative to lose.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ def none(op: Any) -> None:
     Raises
     ------
     TypeError, ValueError
-        If it is no such operator.
+        If it is not such an operator.
 
     Examples
     --------

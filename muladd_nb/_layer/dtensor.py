@@ -1,9 +1,9 @@
-"""Operators on DTensors: how each of them is sharded.
+"""Sharding rules: how the operators compute on DTensors.
 
-The inputs are replicated, or sharded alike. A partial input stays partial only where the operator is linear in it, as a
-product is in each factor; else it is reduced first: each rank would add the ``c`` of ``a * b + c`` to its part of the
-sum. An operator that writes into ``out`` brings its inputs to the placement of ``out``, never ``out`` to theirs: the
-write would be lost.
+The inputs are replicated, or all sharded in the same way. A partial input stays partial only if the operator is linear
+in it, as a product is in each factor. Otherwise it is reduced first: in ``a * b + c``, each rank would add ``c`` to
+its part of the sum. An operator that writes into ``out`` redistributes its inputs to the placement of ``out``, never
+``out`` to theirs, because the write would be lost.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ._library import check_is_first
 from .kernel import Kernel
 from .operator import Form
 
-# For one mesh dimension: the placements of the results, and of the arguments that give these.
+# For one mesh dimension: the placements of the results, and those of the arguments.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
 def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
     inputs = form.given(args)
-    # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
+    # Includes the inputs' own placements: parameters under both FSDP and tensor parallelism have special ones.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
     alike = dict.fromkeys([Replicate(), *(Shard(dim) for dim in range(len(shape))), *own])
@@ -39,7 +39,7 @@ def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
         placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
         if None not in placed.values():
             of_results = [placement] * results
-            if form.has_all_gradients:  # each rank sums its part of what is broadcast
+            if form.has_all_gradients:  # the gradient of a broadcast tensor is a partial sum on each rank
                 part: Placement = placement if placement.is_replicate() else Partial("sum")
                 of_results = [part if placed[x] == Replicate() else placed[x] for x in form.by]
             shardings.append((of_results, placed))
@@ -50,12 +50,14 @@ def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.tensor_numbers else None)
     others |= dict.fromkeys([*form.inputs, *form.integers])
-    order = private.argument_names(form.op)[: len(args)]  # without what equals its default
+    order = private.argument_names(form.op)[
+        : len(args)
+    ]  # the dispatcher leaves out arguments that equal their defaults
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
 
 
 def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:
-    """Return the placement of what is broadcast to this shape where the result has ``placement``, if there is one."""
+    """Return the placement of a tensor that is broadcast to ``shape`` if the result has ``placement``, or None."""
     if x.shape == shape or placement.is_replicate():
         return placement
     if type(placement) is not Shard or placement.dim < 0 or placement.dim >= len(shape):
@@ -114,7 +116,7 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register how the operators are sharded; of kernels of one's own that is not known."""
+    """Register the sharding rules of the element-wise operators. A kernel of one's own has none."""
     elementwise = [form for form in forms if not isinstance(form, Kernel)]
     if elementwise:
         check_is_first("the rules for DTensor")

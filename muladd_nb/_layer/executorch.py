@@ -1,4 +1,4 @@
-"""ExecuTorch: the kernels that were built for its runtime, and programs as it takes them."""
+"""ExecuTorch: loads the kernels for its runtime, and prepares exported programs for it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _package = __name__.partition(".")[0]
 
 
 class Built(NamedTuple):
-    """The version of ExecuTorch that the package was built with, if any, and the operators that it gives to it."""
+    """The version of ExecuTorch that the package was built with, if any, and the operators that it registers there."""
 
     version: str | None
     operators: list[str]
 
 
 def built() -> Built:
-    """Return what Meson wrote beside the kernels for ExecuTorch, where there are any."""
+    """Return what Meson wrote into ``executorch.json``, if the package has kernels for ExecuTorch."""
     file = importlib.resources.files(_package) / "executorch.json"
     if not file.is_file():
         return Built(None, [])
@@ -36,7 +36,7 @@ def built() -> Built:
 
 
 def load() -> None:
-    """Give the kernels to the ExecuTorch runtime of this process; to do so again changes nothing.
+    """Register the kernels with the ExecuTorch runtime of this process. Calling it again changes nothing.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def load() -> None:
             f"{_package} was built with executorch {built_with}, but executorch {installed} is installed: run "
             f"'pip install --no-deps executorch=={built_with}', or build {_package} again with this one."
         )
-    from executorch.runtime import Runtime  # before the library, which takes the runtime from this process
+    from executorch.runtime import Runtime  # before the library, which uses the runtime of this process
 
     # Registering an operator twice ends the process; another copy of the library may have come first.
     if Runtime.get().operator_registry.operator_names.isdisjoint(operators):
@@ -66,12 +66,12 @@ def load() -> None:
 
 
 def library_path() -> str:
-    """Return where the kernels for the ExecuTorch runtime are, a library that registers them when it is opened.
+    """Return the path of the library with the kernels for the ExecuTorch runtime. Opening it registers them.
 
     Returns
     -------
     str
-        Its absolute path.
+        The absolute path.
 
     Raises
     ------
@@ -87,16 +87,16 @@ def library_path() -> str:
 
 
 def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[Any, Any] | None = None) -> None:
-    """Replace the operators that write, which ExecuTorch has no form for, by functional ones and a copy.
+    """Replace operators that write, which ExecuTorch cannot call, by functional ones and a copy.
 
     Parameters
     ----------
     program
-        What ``torch.export.export`` returned. It is changed in place.
+        The result of ``torch.export.export``. It is changed in place.
     forms
-        The operators. One that writes becomes the functional one of its declaration, where there is one.
+        The operators. One that writes is replaced by the functional one with the same declaration, if there is one.
     others
-        What others that write become.
+        Replacements for other operators that write.
     """
     by_kind = {(form.declaration, form.kind): form.op for form in forms if not form.tensor_numbers}
     functional_of = dict(others or {}) | {

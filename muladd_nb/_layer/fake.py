@@ -1,4 +1,4 @@
-"""Fake kernels: shape, strides, dtype and device of a result, for tracing and the meta device."""
+"""Fake kernels: they return a result's shape, strides, dtype and device, for tracing and the meta device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .operator import Form
 
 
 def register(form: Form) -> None:
-    """Register the fake kernel of an operator: the contract's checks, and its result."""
+    """Register the fake kernel of an operator, which makes the checks of the contract and returns its result."""
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         lowering.register_waiting()
@@ -32,15 +32,16 @@ def register(form: Form) -> None:
                 results = tuple(y if contract.is_shape(own, shape) else y.new_empty(own) for y, own in pairs)
             return results if len(results) > 1 else results[0]
         for x in targets.values():
-            increment_version(x)  # what a write does where there is no memory
+            increment_version(x)  # as a real write does
         return targets["out"] if form.kind == "out" else None
 
     torch.library.register_fake(form.op.name(), fake)
 
 
 def _empty_like(a: Tensor, dtype: torch.dtype) -> Tensor:
-    # The fake empty_like forgets the strides of dimensions of size one, and of tensors without elements; the real one
-    # keeps all strides of a tensor without gaps. Symbolic ones are not compared: the program would be specialized.
+    # The real empty_like keeps all strides of a tensor without gaps. The fake one changes those of dimensions of size
+    # one and of tensors without elements, so they are set here. Symbolic strides are not compared, which would
+    # specialize the program.
     shape, strides = a.shape, a.stride()
     if all(type(x) is int for x in (*shape, *strides)) and contract.has_no_gaps(shape, strides):
         return torch.empty_strided(shape, strides, dtype=dtype, device=a.device)

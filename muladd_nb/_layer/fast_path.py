@@ -1,11 +1,11 @@
-"""Small calls: plain tensors, whose operators no one listens to, go straight to the kernel, or are recorded by ATen.
+"""Sets up the fast path of small calls: if nothing observes a call on plain tensors, it goes directly to the kernel.
 
-In Python the questions alone would take as long as the call, so the functions here are C
+In Python, the checks alone would take as long as the call, so the functions are in C
 (``src/elementwise/python/fast_path.h``).
 
-The derivative of ``a * b + c`` is that of ``a * b``. So ``torch.mul`` records a result, into which the kernel then
-writes its own values. The values are the kernel's, to the bit, and the gradients those of the product; and a node in
-C++ stands for one in Python, which takes several times as long.
+``a * b + c`` has the derivative of ``a * b``. So to record a small call, the kernel computes the result, ``torch.mul``
+records another one, and that one then gets the memory of the kernel's result. Its values are the kernel's, and its
+node is ATen's, in C++; a node in Python would take several times as long.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ for enabled in False, True:
 
 
 class FastPath(NamedTuple):
-    """How a function in C calls the forms of a declaration."""
+    """How the function in C calls the forms of a declaration."""
 
     declaration: str
-    returns: bool  # its results, or `out`, and not None
-    aten: Callable[..., Tensor] | None  # records the same derivative by a node in C++
-    recorder: Callable[..., Any] | None  # records a call, given a tuple of its results and all arguments
+    returns: bool  # whether it returns its results or `out`, and not None
+    aten: Callable[..., Tensor] | None  # calls ATen's operator whose node in C++ has the same derivative
+    recorder: Callable[..., Any] | None  # records a call in Python, given a tuple of its results and all arguments
 
 
 def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
-    """Return how a function in C calls the forms of a declaration: an empty list where it cannot reach tensors.
+    """Return how the function in C calls the forms of a declaration; an empty list if there is no fast path.
 
     Parameters
     ----------
     form
-        One of them: the functional one, if there is one.
+        One of the forms: the functional one, if there is one.
     returns
         Whether the function returns its results, or ``out``.
     """
@@ -51,9 +51,9 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
 
 
 def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return what calls an operator that returns its results with all arguments by position.
+    """Return a function that calls a functional operator with all arguments by position, by the fast path.
 
-    Where there is no fast path, ``otherwise`` is called, or the operator itself.
+    For calls that cannot take it, the function calls ``otherwise``, or the operator.
     """
     call: Callable[..., Any] = otherwise or form.op
     if form.kind != "functional" or form.tensor_numbers:
@@ -63,7 +63,7 @@ def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[
 
 
 def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
-    """Return a kernel at Autograd that takes the fast path of an operator, where it has one, or calls ``kernel``."""
+    """Return a kernel for the key Autograd that takes the fast path of an operator, or else calls ``kernel``."""
     if form is None or form.kind not in ("functional", "writing") or form.tensor_numbers:
         return kernel
     private.skip_in_dynamo(kernel)

@@ -1,4 +1,4 @@
-"""Formulas for ``torch.utils.flop_counter``: floating point operations are counted, not instructions."""
+"""Formulas for ``torch.utils.flop_counter``. They count floating point operations, not instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .operator import Form
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register the formula of each operator, for all of its overloads; of kernels of one's own none is known."""
+    """Register the formula of each element-wise operator, for all its overloads. A kernel of one's own has none."""
     check_is_first("the formulas of flops")
     of_packet: dict[Any, int] = {}
     for form in forms:

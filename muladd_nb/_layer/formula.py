@@ -1,4 +1,4 @@
-"""An operator made of differentiable ones, its formula, and what torch makes of it: gradients and tangents."""
+"""Gradients and tangents of a formula: torch differentiates the same computation in its own operators."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from ._library import name
 def checked_formula(
     op: Any, formula: Callable[..., Any], count: int | None = None
 ) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
-    """Return a function that calls the formula and checks its results, and the names of what it reads.
+    """Return a function that calls the formula and checks its results, and the names of the arguments that it reads.
 
-    There are ``count`` results, or as many as the operator returns. The function takes first what each result must be
-    like, or None, then what is read. It returns a tuple.
+    There are ``count`` results, or as many as the operator returns. The function's first argument has, for each
+    result, an object with the expected shape and dtype, or None; the other arguments are those of the formula. It
+    returns a tuple.
     """
     n = len(private.results(op)) if count is None else count
     has_tensor_numbers = "is_number" in private.argument_names(op)
@@ -32,7 +33,7 @@ def checked_formula(
         if len(results) != n:
             raise RuntimeError(f"{name(op)}: the formula must return {n} results, got {len(results)}")
         if has_tensor_numbers:
-            # Beside tensors without dimensions, a number that is a float64 tensor counts for their dtype, too.
+            # If a number is a float64 tensor, torch's type promotion makes results without dimensions float64.
             pairs = zip(likes, results, strict=True)
             results = tuple(y.to(like.dtype) if like is not None and _is_number(y) else y for like, y in pairs)
         for i, (like, result) in enumerate(zip(likes, results, strict=True)):
@@ -54,8 +55,9 @@ def pull(
     wanted: Sequence[str],
     grads: Sequence[Tensor | None],
 ) -> Iterable[tuple[str, Tensor]]:
-    """Return the gradients of these tensors that a formula was given."""
-    # A tensor that was saved in a torch.func.vjp that has ended is dead: only operators take it. A view of it is alive.
+    """Return the gradients of the ``wanted`` tensors among those that a formula was given."""
+    # A tensor that was saved in a torch.func.vjp which has ended cannot be differentiated any more, but a view of it
+    # can.
     alive = {argument: x.view_as(x) if isinstance(x, Tensor) else x for argument, x in given.items()}
 
     def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
@@ -66,7 +68,7 @@ def pull(
     if private.needs_recording((*given.values(), *there)):
         pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
         return zip(wanted, pull(there), strict=True)
-    # Nobody looks, or differentiates this again: autograd itself takes half the time of torch.func (measured).
+    # If nothing differentiates this again, autograd takes half the time of torch.func (measured).
     with torch.inference_mode(False), torch.enable_grad():
         leaves = [alive[argument].detach().requires_grad_() for argument in wanted]
         pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
@@ -80,21 +82,21 @@ def push(
     tangents: Mapping[str, Tensor],
     results: Sequence[tuple[Sequence[int], torch.dtype]] | None,
 ) -> list[Tensor | None]:
-    """Return the tangent of each result of a formula, whose shape and dtype are those of the tangents if not given."""
-    # At this level of forward mode: torch.func would open another, which it cannot while an operator runs.
+    """Return the tangent of each result of a formula. Without ``results``, they have the tangents' shape and dtype."""
+    # Uses this level of forward mode: torch.func would open another one, which it cannot do while an operator runs.
     duals = {x: forward_ad.make_dual(given[x], tangent, level=0) for x, tangent in tangents.items()}
     like = next(iter(tangents.values()))
     likes = [SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in results or [(like.shape, like.dtype)]]
     computed = compute(likes, *{**given, **duals}.values())
     return [
-        # What does not depend on them is a constant.
+        # A result that depends on no tangent is a constant.
         torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
         for y in computed
     ]
 
 
 def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[str]:
-    """Return the parameters of a function of the author's, which must be among these names."""
+    """Return the names of the parameters of an author's function, which must be among ``names``."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -111,7 +113,7 @@ def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[st
 
 
 def check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], torch.dtype], got: Any) -> None:
-    """Raise ``RuntimeError`` or ``TypeError`` unless what the author's function returned has this shape and dtype."""
+    """Raise ``RuntimeError`` or ``TypeError`` unless an author's function returned this shape and dtype."""
     shape, dtype = wanted
     if isinstance(got, Tensor) and tuple(got.shape) == tuple(shape) and got.dtype == dtype:
         return

@@ -1,4 +1,4 @@
-"""Forward mode in one call: an operator's result and its tangent, of one kernel."""
+"""Forward mode in one call: one kernel computes an operator's result and its tangent."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .recording import has_tangent
 
 
 def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
-    """Return what computes a dual result below Autograd, given its keys and all arguments, or returns None.
+    """Return a function that computes a dual result below Autograd, given the dispatch keys and all arguments.
 
-    That is by an operator that takes a tangent of each tensor that can have one, too: if there are kernels for the
-    dtype, and nothing is recorded in reverse mode, which needs the tangents one by one; in compiled programs if
-    ``compiled``.
+    It calls the operator ``value_and_tangent``, which also takes a tangent for each tensor that can have one. The
+    function returns None if that is not possible: there is no kernel for the dtype, or the call is also recorded in
+    reverse mode, which needs each tangent's product alone, or the program is compiled and ``compiled`` is false.
     """
     tensors, dtypes = [*form.inputs.values()], value_and_tangent.dtypes
     places = [place for x, place in form.inputs.items() if (x,) in form.family]
     redispatch = private.redispatch(value_and_tangent.op)
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
-        if torch.is_inference_mode_enabled():  # which has no tangents, and takes apart no tensor of a transform
+        if torch.is_inference_mode_enabled():  # there are no tangents, and unpack_dual fails on a transform's tensors
             return None
         inputs = [args[place] for place in tensors]
         if any(x is None or x.layout is not torch.strided or x.is_inference() for x in inputs):
@@ -47,7 +47,7 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
         ]
         if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
             return None
-        contract.check(form, args)  # whose words are of this operator and its arguments alone
+        contract.check(form, args)  # so that errors name this operator, and not the one with tangents
         # Not `is_number`, which only tells two overloads apart.
         primals = [pairs[place].primal if place in pairs else args[place] for place in range(len(form.kinds))]
         made = redispatch(private.below_autograd(keyset), *primals, *tangents)
@@ -60,8 +60,8 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
 def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> None:
     """Register the Autograd kernel of the operator that computes a value and its tangent.
 
-    Where something is recorded it computes the two apart, as ATen does: so each requires grad only if it depends on
-    what does, and keeps only what its own gradients read.
+    If a call is recorded, the kernel computes the two separately, as ATen does. Then each requires grad only if it
+    depends on a tensor that does, and saves only what its own gradients read.
     """
     of = form.family[()]
     call, redispatch = by_position(of.op, of.op), private.redispatch(form.op)
@@ -76,14 +76,14 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
         inputs, tangents = args[:count], args[count:]
         value = call(*inputs)
         values = {x: y for x, y in zip(of.kinds, inputs, strict=True) if x in read}
-        shape = torch.broadcast_shapes(value.shape, *(x.shape for x in tangents))  # of tangents, a batch of vmap
+        shape = torch.broadcast_shapes(value.shape, *(x.shape for x in tangents))  # vmap may batch only the tangents
         products = []
         for x, given in zip(tensors, tangents, strict=True):
             tangent = given.expand(shape)
             times = partials[x].in_forward_mode or partials[x].times
             product = times((tangent,), values) if times else None
             if product is not None:
-                # Zeros stand for a tangent that there is not: they stay zero beside an infinity.
+                # Zeros stand for a missing tangent: the product stays zero even if the derivative is infinite.
                 is_missing = not (given.requires_grad or any(given.stride()))
                 products.append(torch.where(tangent == 0, tangent, product) if is_missing else product)
         return value, reduce(torch.add, products) if products else torch.zeros_like(value)

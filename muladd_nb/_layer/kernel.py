@@ -1,8 +1,8 @@
-"""An operator with a kernel of its own, which may take whatever the dispatcher takes.
+"""Registers an operator with a kernel of its own, whose arguments may be anything that the dispatcher accepts.
 
-That is optional tensors, lists of tensors, tensors that it writes to, and what is no tensor: the rules here follow from
-the schema. The author's functions are given all arguments by position, although the dispatcher leaves out those that
-equal their defaults, and passes some by name.
+They may be optional tensors, lists of tensors, tensors that are written to, and arguments that are not tensors. The
+rules here follow from the schema. The author's functions get all arguments by position, although the dispatcher leaves
+out arguments that equal their defaults, and passes some by name.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
 
 class _Argument(NamedTuple):
     name: str
-    kind: str  # as in a schema; but `float` stands for `float?` too
+    kind: str  # as in the schema, except that `float` also stands for `float?`
     is_written: bool
 
 
 def product(*factors: Any) -> Any:
-    """Return the product of tensors and numbers, those of lists one by one. What is None is no factor."""
+    """Return the product of tensors and numbers, including the elements of lists. None is skipped."""
     each = [x for factor in factors for x in (factor if isinstance(factor, (list, tuple)) else [factor])]
     return functools.reduce(operator.mul, [x for x in each if x is not None], 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel(Form):
-    """The form of such an operator: what its schema says, and its registrations."""
+    """The form of such an operator, with its registrations."""
 
     @classmethod
     def of(
@@ -55,20 +55,20 @@ class Kernel(Form):
         *,
         autocast: Literal["cast", "float32", "leave"] = "cast",
     ) -> Kernel:
-        """Register what an operator does with every subsystem but the three that its author writes.
+        """Register an operator with every subsystem, except for three registrations that its author writes.
 
-        These are a fake kernel (:meth:`fake`), a batching rule (:meth:`batched`), and a derivative, or that there is
-        none (:meth:`without_derivative`). An operator that writes has none.
+        These are a fake kernel (:meth:`fake`), a batching rule (:meth:`batched`), and a derivative or the declaration
+        that there is none (:meth:`without_derivative`). An operator that writes has no derivative.
 
         Parameters
         ----------
         op
             The overload of the operator.
         dtypes
-            Those that its tensors can have.
+            The dtypes that its tensors may have.
         autocast
-            What an autocast region does to tensors that it reads, as :class:`Elementwise` has it. An operator that
-            writes computes in the dtype of what it writes to.
+            What an autocast region does to tensors that the operator reads, as for :class:`Elementwise`. An operator
+            that writes computes in the dtype of the tensor that it writes to.
         """
         check_is_first(op.name())
         form = cls(private.schema(op), "functional", op, dtypes, Elementwise(autocast=autocast))
@@ -76,7 +76,7 @@ class Kernel(Form):
         return form
 
     def register(self) -> None:
-        """Register what needs no function of the author's."""
+        """Make the registrations that need no function of the author's."""
         for device_type in ("cpu", "cuda"):
             implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
         unsupported.implement_refusal(self.op, self._refuse)
@@ -93,7 +93,7 @@ class Kernel(Form):
 
     @cached_property
     def arguments(self) -> list[_Argument]:
-        """Those of the schema."""
+        """The arguments of the schema."""
         return [
             _Argument(x.name, _KINDS.get(str(x.type), str(x.type)), x.alias_info is not None and x.alias_info.is_write)
             for x in private.arguments(self.op)
@@ -101,18 +101,18 @@ class Kernel(Form):
 
     @cached_property
     def first(self) -> str:
-        """The first tensor that is always there."""
+        """The name of the first tensor that is not optional."""
         return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "Tensor[]")
 
     @cached_property
     def call(self) -> Callable[..., Any]:
-        """Calls the operator with all arguments by their places."""
+        """A function that calls the operator with all arguments by position."""
         return by_position(self.op, self.op)
 
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
-        """Return the tensors of a call, or those that it writes to, by their names: of a list, as ``xs[0]``.
+        """Return the tensors of a call, or those that it writes to, by their names. One of a list is called ``xs[0]``.
 
-        Raise ``RuntimeError`` if one is None, which torch takes for any tensor, and must be there.
+        Raise ``RuntimeError`` if a tensor that is not optional is None.
         """
         found: dict[str, Tensor] = {}
         for argument, x in zip(self.arguments, args, strict=True):
@@ -129,7 +129,10 @@ class Kernel(Form):
         return self.tensors(complete(self.op, args, kwargs), written=True)
 
     def check(self, *args: Any) -> None:
-        """Raise ``RuntimeError`` unless all tensors of a call are alike, and those are written to that can be."""
+        """Raise ``RuntimeError`` unless all tensors of a call have one dtype, device and shape.
+
+        Tensors that are written to must not overlap themselves.
+        """
         lists = [place for place, x in enumerate(self.arguments) if x.kind == "Tensor[]"]
         if not self.required and not args[lists[0]]:
             raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
@@ -138,7 +141,7 @@ class Kernel(Form):
             contract.check_not_self_overlapping(self.name, name, x)
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register the fake kernel, which is given all arguments."""
+        """Register the fake kernel, a function that gets all arguments."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             lowering.register_waiting()
@@ -146,14 +149,14 @@ class Kernel(Form):
             unsupported.check_each(self.name, self.tensors(args).items())
             result = function(*args)
             for x in self.tensors(args, written=True).values():
-                increment_version(x)  # what a write does where there is no memory
+                increment_version(x)  # as a real write does
             return result
 
         torch.library.register_fake(self.op.name(), kernel)
         return function
 
     def batched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register the batching rule, which is given ``info``, the batch dimension of each argument, and these."""
+        """Register the batching rule: a function of ``info``, all arguments' batch dimensions, and the arguments."""
 
         def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
             whole = complete(self.op, args, kwargs)
@@ -163,12 +166,12 @@ class Kernel(Form):
         return function
 
     def batch_first(self, info: Any, in_dims: tuple[Any, ...], args: Sequence[Any]) -> list[Any]:
-        """Return the arguments of a batching rule with the batch as the first dimension of every tensor."""
+        """Return the arguments of a batching rule, with the batch dimension first in every tensor."""
 
         def moved(argument: _Argument, name: str, x: Tensor, dim: int | None) -> Tensor:
             if dim is not None:
                 return x.movedim(dim, 0)
-            if argument.is_written:  # every element of the batch would be written to the same place
+            if argument.is_written:  # all samples would be written to the same place
                 raise RuntimeError(
                     f"{self.name}: {name} must have a batch dimension under vmap where another argument has one, got "
                     f"a tensor of shape {list(x.shape)} without; pass it through vmap too"
@@ -188,7 +191,7 @@ class Kernel(Form):
         return first
 
     def without_derivative(self) -> None:
-        """Say that the operator has no derivative: where one would be lost without a word, a call is an error."""
+        """Declare that the operator has no derivative. A call that would lose one silently is an error."""
         implement(self.op, self._undifferentiated, "Autograd", with_keyset=True)
 
     def _undifferentiated(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,7 +200,7 @@ class Kernel(Form):
             refuse_gradients_of_updates(self.op, tensors)
         returned = self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
-        # Integers and booleans have none to lose.
+        # Integers and booleans have no derivative to lose.
         if not self.written and any(x.is_floating_point() or x.is_complex() for x in results):
             refuse_gradients(self.op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned

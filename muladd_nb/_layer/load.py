@@ -1,4 +1,4 @@
-"""Loading the compiled module, or saying why it cannot be loaded."""
+"""Loads the compiled module, or says why it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _package = __name__.partition(".")[0]
 def load() -> None:
     """Import the package's ``_C``, whose static initializers register the operators with the dispatcher.
 
-    Raise ``ImportError``, with what to do, where that is not possible.
+    If that is not possible, raise an ``ImportError`` that says what to do.
     """
     needed = "{}.{}".format(*TORCH_AT_LEAST)
     if importlib.util.find_spec("torch") is None:
@@ -27,11 +27,11 @@ def load() -> None:
             f"{_sources()} holds the sources of {_package}, which are not compiled: run 'pip install .' "
             "there and start Python in another folder."
         )
-    # A module for one Python alone has nanobind compiled in.
+    # A module for one version of Python contains nanobind.
     if ".abi3" in (module.origin or "") and importlib.util.find_spec("nanobind_backend") is None:
         raise ImportError(f"{_package} needs nanobind-backend: run 'pip install nanobind-backend'.")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch says so once; nothing here needs it
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # nothing here needs NumPy
         import torch  # before _C, so that the loader finds libtorch
 
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < TORCH_AT_LEAST:

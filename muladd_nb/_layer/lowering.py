@@ -1,15 +1,15 @@
-"""In what Inductor compiles, an operator whose row has ``fused`` is a part of the loop that its neighbours are in.
+"""Lowerings: Inductor fuses an operator whose entry has ``fused`` with its neighbours.
 
-It stays a call of its kernel where it has no neighbours, because Inductor stores large results through the cache, and
-where the bits would be others: on processors whose vectors Inductor knows no fused multiply-add of, on GPUs, and where
-the compiler of C++ may contract a product and a sum. In 16 bits it rounds what it reads and what it returns, where
-Inductor by itself rounds only what a loop stores; before torch 2.13 it stays a call there.
+The operator stays a call of its kernel if it has no neighbours, because the kernel writes large results past the
+cache. It also stays a call if the bits would differ: on processors for which Inductor has no fused multiply-add in
+vectors, on GPUs, and if the C++ compiler may contract a product and a sum. In 16-bit dtypes, a fused operator rounds
+its arguments and its result, while Inductor rounds only what a loop stores; before torch 2.13 it stays a call in these
+dtypes.
 
-With ``fused="formula"`` the bits may be others, and Inductor has the formula in place of the operator everywhere.
+With ``fused="formula"`` the bits may differ, and Inductor compiles the formula in place of the operator.
 
-An operator that writes comes here as one that returns what the tensors become (functional.py). Where it is not a part
-of a loop, Inductor has a call of the one that writes in its place: in place, if nobody reads the memory that it
-overwrites, or else into a copy (in_place.py).
+An operator that writes arrives here as one that returns the new values (functional.py). If it is not fused, Inductor
+calls the operator that writes: in place if nobody reads the old values, or else into a copy (in_place.py).
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ _lowered_ops: set[Any] = set()
 
 
 def register(form: Form) -> None:
-    """Remember that an operator is to be lowered."""
+    """Remember to lower an operator."""
     if form.kind == "functional" and not form.writes:
         _waiting.append((form.op, form))
 
 
 def register_functional(op: Any, form: Form) -> None:
-    """Remember that an operator which returns what ``form`` writes is to be lowered."""
+    """Remember to lower an operator that returns the new values of the tensors that ``form`` writes to."""
     _waiting.append((op, form))
 
 
 def register_waiting() -> None:
-    """Register lowerings, if Inductor was imported; each fake kernel calls this, and so whatever Inductor compiles."""
+    """Register the lowerings, if Inductor was imported. Fake kernels call this, and Inductor needs them first."""
     if torch.compiler.is_compiling() and any(form.promises.fused == "formula" for _, form in _waiting):
-        # Once Inductor has a program it copies its decompositions. A new thread has none of the modes of the tracing.
+        # Import Inductor now, because it copies its decompositions when it gets a program. It is imported in a new
+        # thread, where the modes of tracing are not active.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(importlib.import_module, "torch._inductor.lowering").result()
     inductor = private.inductor() if _waiting else None
@@ -70,21 +71,21 @@ def register_waiting() -> None:
             else:
                 call = inductor.lowerings.get(op) or _called(inductor, op, form)
             if form.promises.fused == "formula":
-                # If Inductor has compiled before, it has copied the first table. A program that was compiled then, or
-                # exported elsewhere, calls the kernel.
+                # If Inductor has compiled a program before, it has copied the first table. Such a program, and one
+                # that was exported elsewhere, calls the kernel.
                 for table in (inductor.decompositions, inductor.decompositions_in_use()):
                     table[op] = _decomposed(op, form)
             elif form.promises.fused is not None:
                 call = _lowered(inductor, op, form, call)
                 _lowered_ops.add(op)
             inductor.lowerings[op] = call
-    _waiting.clear()  # now, for another thread may be here, too
+    _waiting.clear()  # last, because another thread may be in this function
 
 
 def tag_caches(package: Path, operators: Any, schemas: Sequence[str]) -> None:
-    """Let the caches of compiled programs know the Python of a package, what C++ declared, and all schemas.
+    """Add a hash to the keys of cached programs: of the package's Python files, C++'s declarations and all schemas.
 
-    They know an operator by its name alone. A functor's derivative is declared where it is a number.
+    Otherwise the caches know an operator only by its name. The declarations include derivatives that are constants.
     """
     python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
     digest = hashlib.sha256(b"".join([*python, repr((operators, schemas)).encode()])).hexdigest()
@@ -110,7 +111,7 @@ def _returned(form: Form, results: Sequence[Any]) -> Any:
 
 
 def _called(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
-    """Return the call that Inductor makes by itself where an operator has no lowering; in flex_attention, an error."""
+    """Return Inductor's default lowering, which calls the operator; in flex_attention it is an error."""
     layout = inductor.layout(inductor.layout_tag(op, with_default=True))
     inductor.make_fallback(op, layout_constraint=layout, warn=False, override_decomp=True)
     call_kernel: Any = inductor.lowerings[op]
@@ -137,7 +138,7 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
     def lowered(*args: Any, **kwargs: Any) -> Any:
         first = args[form.inputs[form.first]]
         device, dtype = first.get_device(), first.get_dtype()
-        # The functions that flex_attention is given are compiled into its loop, where nothing can be called.
+        # flex_attention compiles its functions into its own loop, which cannot call a kernel.
         if not isinstance(inductor.now.graph, inductor.subgraph):
             call = inductor.now.graph.current_node
             if not (_keeps_bits(inductor.config, device, {dtype, *own_dtypes}) and _is_near_a_loop(call)):
@@ -178,7 +179,7 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
 
 
 class _Operations:
-    """Inductor's operations on elements of a dtype. A number of Python is one, too, which Inductor has no rule for."""
+    """Inductor's operations on elements of a dtype, which also take Python's numbers."""
 
     def __init__(self, ops: Any, dtype: torch.dtype) -> None:
         self._ops, self._dtype = ops, dtype
@@ -193,7 +194,7 @@ class _Operations:
 
 
 class _Element:
-    """What these operations take, and make. Python's operators are among them."""
+    """An element in a loop: an argument or result of these operations. It also has Python's operators."""
 
     def __init__(self, operations: _Operations, value: Any) -> None:
         self.operations, self.value = operations, value
@@ -215,10 +216,10 @@ def _has_16_bits(dtype: torch.dtype) -> bool:
 
 
 def _rounded(ops: Any, x: Any, dtype: torch.dtype) -> Any:
-    """Return an element with the values of a dtype; those of 16 bits as float32, in which they are computed with."""
+    """Return an element rounded to a dtype. A 16-bit element is returned as float32, which loops compute with."""
     if not _has_16_bits(dtype):
         return ops.to_dtype(x, dtype)
-    # Without the argument, which torch 2.13 and later heed, Inductor takes what was rounded for what it was before.
+    # Without use_compute_types=False, which torch 2.13 and later heed, Inductor would drop the rounding.
     return ops.to_dtype(ops.to_dtype(x, dtype, use_compute_types=False), torch.float32)
 
 
@@ -237,7 +238,7 @@ def _keeps_bits(config: Any, device: torch.device, dtypes: set[Any]) -> bool:
 
 
 def _is_near_a_loop(call: Node) -> bool:
-    """Return whether Inductor makes a loop of what gives the arguments of a call, or takes its result, past views."""
+    """Return whether a call takes its arguments from a loop, or a loop takes its result; views are skipped."""
     near, seen = [*call.all_input_nodes, *call.users], {call}
     for node in near:
         if node in seen or node.op != "call_function":

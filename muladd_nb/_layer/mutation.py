@@ -1,4 +1,4 @@
-"""What a write means to autograd: no derivative passes through it, and it is not silent."""
+"""Autograd for forms that write: no derivative passes through them, and a call that would lose one says so."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def count_writes(
     written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]],
     form: Form | None = None,
 ) -> None:
-    """Count each write of an operator into the tensors of a call that it writes to."""
+    """Increment the version counter of each tensor that an operator writes to."""
 
-    # This is where ATen counts a write, also in inference mode, where nothing comes to Autograd. The backend's kernel
-    # counts its own only where nothing is between: no dispatch mode, and no wrapper subclass, whose tensors are others.
+    # ATen counts writes at this key, too. In inference mode the key Autograd is not called. The backend's kernel counts
+    # its writes, but does not reach these tensors through a dispatch mode, or if they are wrapper subclasses.
     def counted(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = [x for x in written(args, kwargs) if not x.is_inference()]  # which have no counter
+        tensors = [x for x in written(args, kwargs) if not x.is_inference()]  # inference tensors have no counter
         versions = [private.version(x) for x in tensors]
         result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
         for x, version in zip(tensors, versions, strict=True):
@@ -69,9 +69,9 @@ def count_writes(
 
 
 def refuse_gradients_of_updates(op: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Do so for an operator that writes to arguments which it also reads."""
+    """Raise an error if an argument of an operator that updates its arguments requires grad or has a tangent."""
     why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
-    # To ask for a tangent is recorded by what traces; Inductor, which traces writes twice, wants the same of both.
+    # Tracing records the check for a tangent. Inductor traces writes twice, and expects the same both times.
     refuse_gradients(op, tensors, why, instead, may_be_dual=private.differentiating())
 
 

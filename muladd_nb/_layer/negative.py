@@ -1,6 +1,7 @@
-"""Lazily negated tensors, such as the imaginary part of a conjugate, where an operator that returns nothing writes.
+"""Writes into lazily negated tensors, such as the imaginary part of a conjugate.
 
-torch resolves them as inputs of every operator, but its fallback looks for the written tensor among the results.
+torch's fallback resolves such tensors. But it looks for a written tensor among the results, so it does not work for an
+operator that returns nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def register(form: Form) -> None:
 
 
 def implement_resolved(form: Form) -> None:
-    """Register it for a form that writes."""
+    """Register that kernel for a form that writes."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         given, by_name = tuple(map(_resolved, args)), {name: _resolved(x) for name, x in kwargs.items()}

@@ -1,4 +1,4 @@
-"""Nested tensors of the jagged layout: an element-wise operator works on their values, packed in one tensor."""
+"""Jagged nested tensors: an element-wise operator computes with their values, which are packed in one tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def register(form: Form) -> None:
         kwargs = kwargs or {}
         targets = form.targets(args, kwargs)
         unsupported.check(form, args, kwargs)
-        # A shape has the identity of its ragged dimension: of its offsets, or where there are lengths, of those alone.
+        # Equal shapes mean equal offsets, because the ragged dimension identifies them. With lengths it identifies only
+        # these, so the offsets are compared below.
         contract.check(form, args, targets)
         tensors = form.given(args) | targets
         nested = {name: x for name, x in tensors.items() if isinstance(x, private.NestedTensor)}
@@ -33,13 +34,13 @@ def register(form: Form) -> None:
                 must = f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
                 if type(x.offsets()) is Tensor:
                     raise RuntimeError(must)
-                # One tensor of the caller is two to a compiler, which can only ask later whether they are equal.
+                # To a compiler, one offsets tensor may be two. Only the compiled program can compare them.
                 assert_later((x.offsets() == first[1].offsets()).all(), must)
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
         if targets:
             return targets["out"] if form.kind == "out" else None
         results = result if isinstance(result, tuple) else (result,)
-        # A gradient is like its tensor, which may be none of them.
+        # A gradient is nested if its tensor is.
         like = [x in nested for x in form.by] if form.has_all_gradients else [True] * len(results)
         of_results = tuple(
             private.jagged_like(first[1], values) if is_nested else values
@@ -59,7 +60,7 @@ def register(form: Form) -> None:
 
 
 def _check_beside(op: str, name: str, x: Tensor, first: str, a: Any) -> None:
-    """Raise ``RuntimeError`` unless what is broadcast is as well where all values are packed in one tensor."""
+    """Raise ``RuntimeError`` unless broadcasting is the same when all values are packed in one tensor."""
     is_nested = isinstance(x, private.NestedTensor)
     most = a.dim() if is_nested else a.dim() - 1 - private.ragged_dim(a)
     if x.dim() > most or (is_nested and x.dim() < a.dim()):

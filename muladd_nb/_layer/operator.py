@@ -1,4 +1,4 @@
-"""What an element-wise operator promises, and the forms that C++ declared of it: what every rule here reads."""
+"""``Elementwise`` is the author's table entry of an operator. ``Form`` is a registered overload; all rules take it."""
 
 from __future__ import annotations
 
@@ -21,43 +21,44 @@ TABLE = f"{namespace}/_operators.py"
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise:
-    """What an element-wise operator promises.
+    """The entry of an element-wise operator in the table.
 
-    Its functions are given None for a tensor that is absent.
+    Its functions get None for an absent tensor.
 
     Parameters
     ----------
     formula
-        The result, or a tuple of several, in torch's operators, none of which writes: a function whose parameters name
-        the arguments. It tells the tests what to expect. It is differentiated where the functor gives no derivative:
-        if the row does not say `differentiable`, beyond the third order, and, where there is ``fused``, in compiled
-        programs. A number that changes between calls of a compiled program comes as a float64 tensor of shape [].
+        A function that computes the result, or a tuple of several, in torch's operators. Its parameters are named
+        after the operator's arguments, and it does not write to them. Tests compare with it. It is differentiated if
+        the functor has no derivative: without `differentiable` in `src/operators.h`, beyond the third order, and, if
+        there is ``fused``, in compiled programs. A number that changes between calls of a compiled program is passed
+        to it as a float64 tensor of shape [].
     derivative
-        The functions ``save``, ``vjp`` and ``jvp`` by their names, as :func:`derivative.derivative` takes them, of an
-        operator that has another derivative than its functor.
+        A dictionary with the functions ``save``, ``vjp`` and ``jvp`` of :func:`derivative.derivative`, for an operator
+        whose derivative is not that of its functor.
     node
-        What ``grad_fn`` is called, without ``Backward``.
+        The name of ``grad_fn``, without ``Backward``.
     differentiable
-        Whether there is a derivative. Where there is none, a floating-point result does not require grad, and to ask
-        for its derivative is an error.
+        Whether there is a derivative. If not, a floating-point result does not require grad, and differentiating it is
+        an error.
     instead
-        What to do for a gradient that there is none of, for the error message.
+        Advice for the error message about an argument that has no gradient.
     aten
-        A function of the tensors, made of one operator of ATen that has the same derivative: ``torch.mul`` for
-        ``a * b + c``. Its node, in C++, records a small call three times faster than one in Python can.
+        A function of the tensors, made of one operator of ATen with the same derivative: ``torch.mul`` for ``a * b +
+        c``. That operator's node is in C++, and records a small call three times faster than a node in Python.
     flops
-        Floating point operations for each element, for ``flops.py``; instructions do not count.
+        The number of floating point operations for each element, for ``flops.py``.
     fused
-        Takes the operations of Inductor, ``torch._inductor.virtualized.ops``, and an element of each argument; returns
-        that of the result, or a tuple of several, with the kernel's bits; in 16 bits from torch 2.13 on. Or
-        ``"formula"``: Inductor compiles the formula in place of the operator, on every device and in every dtype, and
-        its bits may differ.
+        A function that takes Inductor's operations, ``torch._inductor.virtualized.ops``, and an element of each
+        argument, and returns an element of the result, or a tuple of several. Results have the kernel's bits; 16-bit
+        dtypes are fused from torch 2.13 on. Or ``"formula"``: Inductor compiles the formula in place of the operator,
+        on every device and in every dtype, and its bits may differ.
     autocast
-        What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
-        region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
+        What an autocast region does to floating-point inputs, except float64: ``"cast"`` them to the dtype of the
+        region, cast them to ``"float32"``, or ``"leave"`` them, unless their dtypes differ: then the widest is used.
     linear
-        The sets of tensors in which the operator is linear while the others stay as they are. Only those may
-        stay partial sums together, as a DTensor.
+        Sets of tensors in which the operator is linear while the others are constant. The DTensors of one set may be
+        partial sums together.
     """
 
     formula: Callable[..., Any] | None = None
@@ -76,36 +77,53 @@ class Elementwise:
             self.differentiable and self.derivative.keys() == {"save", "vjp", "jvp"}
         ):
             raise ValueError(
-                "a derivative is a save, a vjp and a jvp, of an operator that is differentiable, got "
+                "derivative must have save, vjp and jvp, and differentiable must be True, got "
                 f"{[*self.derivative]}, and differentiable={self.differentiable}"
             )
         if self.fused == "formula" and self.formula is None:
-            raise ValueError('fused="formula" is to compile a formula, and there is none')
+            raise ValueError('fused="formula" needs a formula, but there is none')
 
 
 @dataclasses.dataclass
 class Made:
-    """What the registrations of a form have made, for those that come later."""
+    """Objects that some registrations of a form make and later ones use."""
 
     recorder: Callable[..., Any] | None = None  # records a call: takes a tuple of its results, and all arguments
-    without_autocast: Any = None  # a copy of the operator that autocast leaves alone
+    without_autocast: Any = None  # a copy of the operator that autocast ignores
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One form of an operator.
+    """One form of an operator: a registered overload.
 
-    ``kind`` says where its results go: they are returned (``functional``), or written into ``out`` (``writing``, and
-    ``out`` where that is returned), or into tensors that it reads (``updating``). Its floats are tensors
-    where it has ``tensor_numbers``.
-
-    ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
-    tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
-    are made of the functor: the partial derivatives times the gradients, by the arguments that they are by, an empty
-    name where a call says it, and by several names all gradients in one pass; by none the operator itself, and by one
-    empty name the operator's result and its tangent. Of these ``by`` has the arguments, ``reads`` those that it reads
-    beside the gradient, and ``constant`` the partial derivative, where it is the same everywhere.
+    Attributes
+    ----------
+    kind
+        Where the results go: they are returned (``functional``), written into ``out`` (``writing``, or ``out`` if it
+        also returns ``out``), or written into tensors that it reads (``updating``).
+    op
+        The overload.
+    dtypes
+        The dtypes that C may have: all tensors of type C have one of them.
+    promises
+        The entry of the operator. A derivative has one of its own.
+    functional
+        The overload that returns new tensors, or None.
+    tensor_numbers
+        Whether its floats are passed as tensors.
+    of_results, of_inputs
+        The dtype of each result and each tensor that has one of its own; None for those of type C.
+    broadcasts
+        Whether tensors are broadcast.
+    family
+        The operator and its derivatives, which are made from one functor, by the arguments that a derivative is by:
+        ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` all gradients in one pass, ``("", "")``
+        the second derivatives, whose arguments are passed in the call, and ``("",)`` the value with its tangent.
+    by, reads, constant
+        Of a derivative: its key in ``family``, the arguments that it reads besides the gradient, and its value, if that
+        is a constant.
+    made
+        Objects that registrations share.
     """
 
     declaration: str
@@ -126,51 +144,52 @@ class Form:
 
     @cached_property
     def has_all_gradients(self) -> bool:
-        """Whether its results are the gradients by several arguments, each of the shape of its own."""
+        """Whether its results are the gradients of several arguments, each with the shape of its argument."""
         return len(self.by) > 1 and "" not in self.by
 
     @cached_property
     def name(self) -> str:
-        """What its error messages begin with."""
+        """The name that its error messages begin with."""
         return name(self.op)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
-        # Not from the schema of the operator: a kernel's form may declare some of its tensors, to check these alone.
+        # Read from the declaration and not from the schema: a kernel's form may declare only some tensors, to check
+        # these.
         return _C.read(self.declaration)
 
     @property
     def operator(self) -> str:
-        """The operator that this is a form of: what its declaration begins with."""
+        """The name of the operator that this is a form of, from its declaration."""
         return self._read[0]
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """What each argument is, but ``out``: a Tensor, Tensor?, float, int or bool."""
+        """The type of each argument, without ``out``: Tensor, Tensor?, float, int or bool."""
         return {x: kind for x, kind, _ in self._read[1]}
 
     @cached_property
     def inputs(self) -> dict[str, int]:
-        """The tensors whose elements it computes with, and their places among the arguments."""
+        """The tensor arguments, without ``out``, and their indices."""
         return self._places("Tensor", "Tensor?")
 
     @cached_property
     def required(self) -> dict[str, int]:
-        """Those that must be there."""
+        """The tensor arguments that are not optional, and their indices."""
         return self._places("Tensor")
 
     def given(self, args: Sequence[Any]) -> dict[str, Any]:
-        """Return those of a call that are there, by their names; the last arguments may be left out."""
+        """Return the tensors that are passed in a call, by their names. The last arguments may be left out."""
         return {x: args[i] for x, i in self.inputs.items() if i < len(args) and args[i] is not None}
 
     @cached_property
     def own(self) -> dict[str, torch.dtype]:
-        """The tensors with a dtype of their own, and which."""
+        """The tensors with a dtype of their own, and these dtypes."""
         return {x: dtype for x, dtype in zip(self.inputs, self.of_inputs, strict=False) if dtype is not None}
 
     @cached_property
     def first(self) -> str:
-        """The first tensor that is always there of the dtype that the others share."""
+        """The first tensor of type C that is not optional."""
         return next(x for x in self.required if x not in self.own)
 
     def result_dtypes(self, args: tuple[Any, ...]) -> list[torch.dtype]:
@@ -179,17 +198,17 @@ class Form:
 
     @cached_property
     def of_c(self) -> list[int]:
-        """The places of the results of the dtype that the tensors share."""
+        """The indices of the results of type C."""
         return [i for i, dtype in enumerate(self.of_results) if dtype is None]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Its floats, and their places: tensors where it has ``tensor_numbers``."""
+        """Its floats, and their indices. With ``tensor_numbers`` they are passed as tensors."""
         return self._places("float")
 
     @cached_property
     def integers(self) -> dict[str, int]:
-        """Its ints and bools, and their places."""
+        """Its ints and bools, and their indices."""
         return self._places("int", "bool")
 
     def _places(self, *kinds: str) -> dict[str, int]:
@@ -197,16 +216,16 @@ class Form:
 
     @cached_property
     def written(self) -> dict[str, int]:
-        """The arguments that an ``updating`` form writes to, and their places."""
+        """The arguments that an ``updating`` form writes to, and their indices."""
         return {x: place for place, (x, _, is_written) in enumerate(self._read[1]) if is_written}
 
     @cached_property
     def writes(self) -> list[int]:
-        """The places of the arguments that its operator writes to, as the schema has them."""
+        """The indices of the arguments that the schema marks as written to."""
         return [place for place, x in enumerate(private.arguments(self.op)) if x.alias_info and x.alias_info.is_write]
 
     def with_written(self, returned: Any, written: list[Any]) -> Any:
-        """Return what the operator returns, and then what it writes, as a list: without None, and without ``out``."""
+        """Return what the operator returns, without None and ``out``, and then the list of written tensors."""
         if self.kind == "out" or returned is None:
             return written
         return (*returned, written) if isinstance(returned, (list, tuple)) else (returned, written)
@@ -224,13 +243,16 @@ def _defaults(op: Any) -> dict[str, Any]:
 
 
 def complete(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return all arguments of a call by their places: the dispatcher leaves out those that equal their defaults."""
+    """Return all arguments of a call by position. The dispatcher leaves out those that equal their defaults."""
     defaults = _defaults(op)
     return tuple({**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}.values())
 
 
 def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable[..., Any]:
-    """Return what takes all arguments of an operator by position, ``leading`` others first, for one that does not."""
+    """Return a function that takes all arguments by position, after ``leading`` others, and calls ``call``.
+
+    ``call`` takes the operator's keyword-only arguments by name.
+    """
     names = [x.name for x in private.arguments(op)]
     count = sum(not x.kwarg_only for x in private.arguments(op))
     if count == len(names):
@@ -247,13 +269,13 @@ _OF_A_DERIVATIVE = Elementwise(autocast="leave")
 
 
 def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Elementwise]) -> list[Form]:
-    """Return the forms of the operators that C++ declared, with what ``table`` has of each."""
+    """Return the forms of the operators that C++ declared, with their entries in ``table``."""
     sides = {
         "src/operators.h": {x["declaration"] for x in operators if not x["of"]},
         TABLE: set(table),
     }
     lacking = [
-        f'{here} has "{declaration}", and {there} has not: add it there'
+        f'{here} has "{declaration}", but {there} does not: add it there'
         for here, there in (tuple(sides), tuple(sides)[::-1])
         for declaration in sorted(sides[here] - sides[there])
     ]

@@ -1,11 +1,11 @@
-"""What the public functions are made of: a fast path to the kernel, ``out=``, and numbers that change.
+"""Makes the public functions of operators: they check arguments, take ``out=``, and choose the form to call.
 
-A public function is one in C (fast_path.py), which leaves what it does not do itself to the Python here. Around it is
-one in Python, which takes 0.1 us (measured), for people and tools: torch.compile cannot look into a function in C, and
-it has no annotations and no source.
+A public function calls a function in C (fast_path.py), which takes the fast path or else calls the Python here. The
+outer function is in Python, which costs 0.1 us (measured), because torch.compile cannot trace a function in C, and
+because such a function has no annotations and no source.
 
-``torch.compile`` makes a constant of a ``float`` argument, and compiles again for the next one. So while it traces, a
-number that changes goes into the program as a tensor, to the form that takes it as one.
+``torch.compile`` makes a ``float`` argument a constant, and compiles again for the next value. So in compiled
+programs, a number that changes is passed as a tensor, to the form that takes one.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
-    """Return a decorator: of a function that is a signature and a docstring it makes the public one of an operator.
+    """Return a decorator that makes a public function from a function with a signature, a docstring and no body.
 
-    Its name is that of the operator. Where the operator has overloads, the first is called that takes tensors where
-    tensors come.
+    The function has the name of the operator. If the operator has overloads, a call goes to the first one that takes
+    tensors where tensors are passed.
 
     Parameters
     ----------
     forms
-        All that were registered.
+        All registered forms.
 
     Raises
     ------
     ValueError
-        If there is no operator of that name, or none that does what the signature says of ``out``.
+        If there is no operator of that name, or it has no form for the ``out`` of the signature.
     """
 
     def decorate(declared: _Function) -> _Function:
@@ -69,7 +69,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
         kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
         if kernels:
             return _made(declared, [], kernels, _caller_of_kernel(kernels[0], declared), has_out=False)
-        # What is updated may be called out.
+        # An argument that an operator updates may be called out, too.
         has_out = "out" in inspect.signature(declared).parameters and not any(
             "updating" in row for row in rows.values()
         )
@@ -82,7 +82,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
                 numbers = [args[place] for place in caller.numbers.values()]
                 if len(callers) > 1 and not is_compiling():
                     for x in numbers:
-                        if isinstance(x, Proxy):  # torch.fx records a call of this: which form it is, a run will tell
+                        if isinstance(x, Proxy):  # torch.fx records this function, which chooses a form later
                             into = {} if out is None else {"out": out}
                             return x.tracer.create_proxy("call_function", public_function, tuple(inputs), into)
                 if not any(isinstance(x, Tensor) for x in numbers):
@@ -109,11 +109,11 @@ def _made(
     *,
     has_out: bool,
 ) -> _Function:
-    """Return a function with the signature of one that has no body, which refuses what does not fit that.
+    """Return the public function with the signature of ``declared``.
 
-    ``otherwise`` takes all arguments by position, where no path takes them. At each call a compiled program asks
-    whether what Dynamo read here is still the same, which takes 1.4 us for all that ``otherwise`` reads. So where
-    numbers are constants, and there is no ``out``, it calls an operator of ``returning`` as it is.
+    ``otherwise`` takes all arguments by position, for calls that no path takes. A compiled program checks at each call
+    that what Dynamo read here has not changed, which takes 1.4 us for everything that ``otherwise`` reads. So if
+    numbers are constants, and there is no ``out``, compiled programs call an operator of ``returning`` directly.
     """
     parameters = inspect.signature(declared).parameters.values()
     names = [x.name for x in parameters]
@@ -158,7 +158,7 @@ def _made(
 
 
 def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls an operator that takes whatever the dispatcher takes, with all arguments by position."""
+    """Return a function that calls an operator with a kernel of its own, with all arguments by position."""
     parameters = inspect.signature(declared).parameters
     if [*parameters] != [x.name for x in kernel.arguments]:
         raise ValueError(f"{kernel.name}: its arguments are {[x.name for x in kernel.arguments]}, got {[*parameters]}")
@@ -174,23 +174,23 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
 
 
 def _refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
-    # torch makes a number of a tensor of one element, and forgets its gradient.
+    # torch converts a tensor with one element to a number, and drops its gradient.
     for argument, place in form.numbers.items():
         if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
             raise no_gradient(form.op, argument, form.promises.instead)
 
 
 def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
-    """Raise ``ValueError`` unless each operator has the forms that a signature with this ``out`` calls."""
+    """Raise ``ValueError`` unless each overload has the forms that a signature with this ``out`` needs."""
     for declaration, by_kind in rows.items():
         if out is not None and "writing" not in by_kind:
-            raise ValueError(f"{name}: out needs a form of {declaration} that writes, and its row has none")
+            raise ValueError(f"{name}: out needs a form of {declaration} that writes, but its entry has none")
         if (out is None or out.default is None) and "writing" in by_kind and "functional" not in by_kind:
-            raise ValueError(f"{name}: {declaration} only writes, so that out must be an argument without a default")
+            raise ValueError(f"{name}: {declaration} only writes, so out must not have a default")
 
 
 class _Caller:
-    """Calls the forms of one declaration: in compiled programs ``changing``, where a number in them changes."""
+    """Calls the forms of one declaration. Those of ``changing`` take numbers as tensors, for compiled programs."""
 
     def __init__(self, name: str, by_kind: dict[str, Form], changing: dict[str, Form], is_one_of_several: bool) -> None:
         self.name = name
@@ -199,7 +199,7 @@ class _Caller:
         self.changing = {kind: by_position(form.op, form.op) for kind, form in changing.items()}
         self.form = by_kind.get("functional") or by_kind.get("updating") or by_kind["writing"]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
-        # Now: until Python 3.12 Dynamo cannot trace the first read of a cached_property.
+        # Read now, because before Python 3.12 Dynamo cannot trace the first read of a cached_property.
         _ = self.form.required, self.form.name
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
 
@@ -258,17 +258,17 @@ class _Caller:
 
 
 def _stands_for_a_tensor(x: Any) -> bool:
-    return hasattr(type(x), "__torch_function__")  # torch.fx's Proxy, and what duck-types a tensor
+    return hasattr(type(x), "__torch_function__")  # torch.fx's Proxy, and classes that duck-type a tensor
 
 
 def _stands_for_a_number(x: Any) -> bool:
-    # An array has the method, and is a number where it has no dimensions.
+    # A NumPy array has these methods too, but is a number only if it has no dimensions.
     is_number = hasattr(type(x), "__float__") or hasattr(type(x), "__index__")
     return (is_number and getattr(x, "ndim", 0) == 0) or _stands_for_a_tensor(x)
 
 
 def _said(x: Any) -> str:
-    """Return what an error message calls something that is no tensor, with what to do where it could be one."""
+    """Return a description of an object that is not a tensor, for an error message, with advice if it could be one."""
     if isinstance(x, (list, tuple)) or hasattr(type(x), "__array__"):
         return f"a {type(x).__name__}; make a tensor of it with torch.as_tensor"
     return "None" if x is None else f"{x!r}, of type {type(x).__name__}"
@@ -279,7 +279,8 @@ def refuse_gradients(op: str, /, **tensors: Any) -> None:
     if not torch.is_grad_enabled():
         return
     for name, tensor in tensors.items():
-        # `is True`: what torch.fx traces, or duck-types a tensor, answers otherwise, and is left to the operator.
+        # `is True`: objects that torch.fx traces, or that duck-type a tensor, may return something else. The operator
+        # checks these.
         if not isinstance(tensor, _NUMBERS) and getattr(tensor, "requires_grad", None) is True:
             raise RuntimeError(
                 f"{op}: no gradient is recorded through out, but {name} requires grad; "
@@ -288,7 +289,7 @@ def refuse_gradients(op: str, /, **tensors: Any) -> None:
 
 
 def _is_plain(number: Any) -> bool:
-    """Return whether a number is a constant of the program that is traced, and a float is near to it."""
+    """Return whether a number is a constant of the traced program, and within the range of float."""
     from torch.fx.experimental.symbolic_shapes import has_static_value
 
     is_real = isinstance(number, (int, float)) and has_static_value(number)
@@ -296,19 +297,19 @@ def _is_plain(number: Any) -> bool:
 
 
 def is_constant(number: Any) -> bool:
-    """Return whether a number is a constant of the program that is traced, not a value that changes between calls."""
+    """Return whether a number is a constant of the traced program, and not a value that changes between calls."""
     from torch.fx.experimental.symbolic_shapes import has_static_value
 
-    # What is no real number is left to the operator, which refuses it.
+    # The operator refuses a complex number.
     return isinstance(number, complex) or (isinstance(number, _NUMBERS) and has_static_value(number))
 
 
 def as_tensor(number: Any) -> Tensor:
-    """Return a number as a form with ``tensor_numbers`` takes it, which is no complex one."""
+    """Return a number as the tensor that a form with ``tensor_numbers`` takes. A complex one stays complex."""
     if not isinstance(number, _NUMBERS):  # a NumPy scalar, which Dynamo traces as an array
         tensor = torch.as_tensor(number)
         return tensor if tensor.is_complex() else tensor.to("cpu", torch.float64)
-    # An addition, because it is among the few operations for which the compiler keeps a float an input: of
-    # torch.tensor(number) it makes a constant. Adding to -0.0 changes no bit.
+    # The compiler would make torch.tensor(number) a constant. An addition is among the few operations for which it
+    # keeps a float as an input. Adding -0.0 changes no bit.
     zero: Any = torch.full((), -0.0, dtype=torch.float64, device="cpu")
     return zero + number

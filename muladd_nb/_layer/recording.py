@@ -1,11 +1,11 @@
-"""The kernel at Autograd, which records an operator in reverse and forward mode, under every torch.func transform.
+"""The kernel at the key Autograd. It records an operator in reverse and forward mode, and under torch.func transforms.
 
-``torch.library.register_autograd`` is not enough: its operators raise under ``torch.func.grad``, and
-their forward-mode derivative is silently zero. Here an operator has one kernel at the dispatch key
-``Autograd``. torch.func runs that kernel once per level of nested transforms, on the tensors of that
-level, so what it records there is one level's derivative: an ``autograd.Function`` of the kind torch.func
-itself generates for a single level. Its forward redispatches to the next level, and in the end to the
-backend's kernel, so the values under a transform are bit for bit those outside it.
+``torch.library.register_autograd`` is not enough: its operators raise an error under ``torch.func.grad``, and their
+forward-mode derivative is silently zero. Here an operator has one kernel at the dispatch key ``Autograd``. torch.func
+runs that kernel once for each level of nested transforms, on the tensors of that level. So the kernel records one
+level's derivative, with the single-level kind of ``autograd.Function`` that torch.func itself generates. The
+function's forward redispatches to the next level, and finally to the backend's kernel, so values under a transform
+have the same bits as outside of it.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ TENSOR = ("Tensor", "Optional[Tensor]")
 
 @dataclass(frozen=True)
 class Rule:
-    """What one level records of an operator, and makes of it.
+    """How one level records an operator, and computes its derivative.
 
     ``save(needs, inputs, results)`` returns tensors, which autograd keeps, and one object, which the node keeps.
-    ``needs`` says which gradients are wanted, in the order in which the function takes the arguments. ``vjp`` takes
-    these tensors, the object and the gradient of each result; ``jvp`` takes them and the tangent of each argument.
+    ``needs`` says which gradients are requested, in the order in which the function takes the arguments. ``vjp`` takes
+    these tensors, the object and the gradient of each result. ``jvp`` takes the tensors, the object and the tangent of
+    each argument.
     """
 
     save: Callable[..., tuple[Sequence[Tensor], Any]]
     vjp: Callable[..., Sequence[Tensor | None]]
     jvp: Callable[..., Any]
-    save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default the same
+    save_for_jvp: Callable[..., tuple[Sequence[Tensor], Any]] | None = None  # by default `save`
     vjp_by_fast_path: Callable[..., tuple[Tensor | None, ...] | None] | None = None  # in the function's order, or None
     in_forward_mode: Callable[..., Tensor | None] | None = None  # given the keys and all arguments: a dual, or None
-    check_tangent: Callable[..., None] | None = None  # given an argument's place, all arguments and the results
-    node: str | None = None  # what grad_fn is called, without Backward
-    without: Sequence[str] = ()  # arguments that have no gradient: to ask for one is an error
-    instead: str | None = None  # what it says to do
-    materialize: bool = False  # whether zeros are made of gradients and tangents that there are not
-    order: Sequence[int] = ()  # the places of the arguments, in the order in which the function takes them
+    check_tangent: Callable[..., None] | None = None  # given an argument's index, all arguments and the results
+    node: str | None = None  # the name of grad_fn, without Backward
+    without: Sequence[str] = ()  # arguments that have no gradient: requesting one is an error
+    instead: str | None = None  # the advice in that error
+    materialize: bool = False  # whether missing gradients and tangents are replaced by zeros
+    order: Sequence[int] = ()  # the indices of the arguments, in the order in which the function takes them
 
 
 def register(op: Any, rule: Rule, form: Form | None = None) -> None:
-    """Register the kernel that applies one ``autograd.Function`` a level, where there is something to record.
+    """Register the kernel, which applies an ``autograd.Function`` at each level that has something to record.
 
-    Calls of an element-wise operator, of which there is a ``form``, take the fast path where they can.
+    ``form`` is that of an element-wise operator, whose calls take the fast path if they can.
     """
     several = len(private.results(op)) > 1
     apply = _function(op, rule)
@@ -77,7 +78,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
             return made
         below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
-            # A compiled backward pass may run in an autocast region that the forward one did not.
+            # A compiled backward pass may run in an autocast region in which the forward pass did not run.
             below = uncast
         if private.transforms_active():
             with at_this_level():
@@ -97,7 +98,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
 
 
 def _function(op: Any, rule: Rule) -> Callable[..., Any]:
-    """Return what applies the ``autograd.Function``: it takes ``below``, as ``forward`` does, and all arguments."""
+    """Return a function of ``below`` and all arguments, which applies the ``autograd.Function``."""
     several = len(private.results(op)) > 1
     names = private.argument_names(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
@@ -109,8 +110,8 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize = rule.save_for_jvp or save, rule.materialize
 
-    # The old form, without setup_context, is 10 us cheaper a call. `below` computes the results, or is a tuple of them
-    # where the fast path has computed them. Each step here counts in a small call.
+    # The old style, without setup_context, is 10 us cheaper a call. `below` computes the results; or it is a tuple of
+    # them, if the fast path has computed them. Each step here counts in a small call.
     def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
         ctx.set_materialize_grads(materialize)
         inputs = restored(inputs)
@@ -127,7 +128,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         return results if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        # To ask for saved tensors a second time is an error, also where there are none.
+        # Reading saved tensors a second time is an error, even if there are none.
         saved = ctx.saved_tensors if ctx.saves else ()
         gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
         if gradients is None:
@@ -140,8 +141,9 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         for place, argument in refused:
             if tangents[place] is not None:
                 raise no_gradient(op, argument, rule.instead)
-        # Tangents are recorded again, which torch has turned off: a derivative of this one (jvp of jvp) would
-        # otherwise lose every term made here. This level's are taken off, or they would be differentiated twice.
+        # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
+        # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
+        # twice.
         with private.record_tangents(), autocast.as_in_forward():
             return jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
 
@@ -166,19 +168,19 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
 
 
 def checked_arguments(op: Any) -> list[str]:
-    """Return the names of the arguments of an operator that a derivative can be given to."""
+    """Return the names of the arguments of an operator, or raise an error if it cannot have a derivative."""
     if not isinstance(op, private.OpOverload):
-        raise TypeError(f"a derivative is given to an overload, as torch.ops.my_ops.op.default is, not to {op!r}")
+        raise TypeError(f"a derivative belongs to an overload, such as torch.ops.my_ops.op.default, got {op!r}")
     for argument in private.arguments(op):
         if argument.alias_info is not None:
             raise ValueError(
-                f"{name(op)}: {argument.name} is written to, or returned; only a new tensor has a derivative"
+                f"{name(op)}: {argument.name} is written to or returned; only new tensors have derivatives"
             )
         if "Tensor" in str(argument.type) and str(argument.type) not in TENSOR:
             raise ValueError(f"{name(op)}: {argument.name} is a list of tensors; pass them one by one")
     results = private.results(op)
     if not results or any(str(result.type) != "Tensor" for result in results):
-        raise ValueError(f"{name(op)}: only tensors have a derivative, returns {[str(r.type) for r in results]}")
+        raise ValueError(f"{name(op)}: the results must be tensors, got {[str(r.type) for r in results]}")
     return [argument.name for argument in private.arguments(op)]
 
 

@@ -1,8 +1,8 @@
-"""Every private name of torch that this package uses, in one table, and what is lost where a torch lacks one.
+"""The private names of torch that the layer uses, in one table, with what is lost if a torch lacks one.
 
-None has a public counterpart in every torch of the supported range. One that is missing does not stop the import: there
-is one warning, another way where there is one, and an error message where a call would be wrong. To need another name
-is a line of the table.
+For each name, the public API of some supported torch has nothing with the same effect at an acceptable cost. If a name
+is missing, importing the package warns once. Then the layer does without it, or raises an error in calls that would be
+wrong. To use another name, add a line to the table.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ names: dict[str, tuple[Capability, ...]] = {}  # every name that is looked up, a
 _missing: list[str] = []
 _package = __name__.partition(".")[0]
 _version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
-NEWEST = (2, 15)  # that the tests ran on
+NEWEST = (2, 15)  # the newest torch that the tests ran on
 _asks_cpp = _version <= NEWEST and IS_TESTED and _C.wants_fast_path()  # outside of the stable ABI
 
 
 @dataclasses.dataclass(frozen=True)
 class Capability:
-    """Something that needs private names of torch, and what becomes of it on a torch that lacks one of them."""
+    """A feature that needs private names of torch (``what``), and what happens if one is missing (``becomes``)."""
 
     what: str
     becomes: str
 
     def lacking(self) -> str:
-        """Return why it is lost, as an error message ends, or nothing if it is not."""
+        """Return why the feature is lost, for an error message, or an empty string if it is not."""
         lost = ", ".join(_dotted(path) for path in _missing if self in names[path])
         return f"{self.what} needs {lost}, which torch {torch.__version__} lacks" if lost else ""
 
     def refusal(self, operator: str) -> Callable[..., NoReturn] | None:
-        """Return what raises ``RuntimeError`` for an operator that needs it, or None if it is not lost."""
+        """Return a function that raises ``RuntimeError`` for an operator, or None if the feature is not lost."""
         reason = self.lacking()
 
         def refuse(*args: Any, **kwargs: Any) -> NoReturn:
@@ -59,9 +59,9 @@ class Capability:
 
 
 def _find(path: str, *needed_for: Capability, otherwise: Any = None, field: bool = False) -> Any:
-    """Return what stands at ``module:name.name``; where nothing does, note that, and return ``otherwise``.
+    """Return the object at ``module:name.name``. If there is none, record that, and return ``otherwise``.
 
-    A field is what a class announces, and gives to each of its objects.
+    A ``field`` is looked up in the annotations of its class, because only the objects of the class have it.
     """
     names[path] = needed_for
     of, _, last = path.rpartition(".")
@@ -74,16 +74,17 @@ def _find(path: str, *needed_for: Capability, otherwise: Any = None, field: bool
 
 
 def _getter(of: str, attribute: str, *needed_for: Capability, otherwise: Any = None, field: bool = False) -> Any:
-    """Return what gets an attribute of everything like the object, or of the class, that stands at ``of``."""
+    """Return a function that gets an attribute of objects such as the one at ``of``, or of the class at ``of``."""
     found = _find(f"{of}.{attribute}", *needed_for, field=field)
     return otherwise if found is None else attrgetter(attribute)
 
 
 def _address(symbol: str, *needed_for: Capability) -> int:
-    """Return where a function of torch's C++ is, or 0, also where the fast path is off.
+    """Return the address of a function of torch's C++, or 0.
 
-    It is 0 on a torch or a system that the tests did not run on. Such a function takes the address of a tensor. The
-    stable ABI does not promise that its handle is one, and a name that is still there proves nothing.
+    It is 0 if the fast path is turned off, or on a torch or a system that the tests did not run on. There, the
+    function may exist and still not work: it takes the address of a C++ tensor, and the stable ABI does not promise
+    that a handle is one.
     """
     if not _asks_cpp:
         return 0
@@ -95,7 +96,7 @@ def _address(symbol: str, *needed_for: Capability) -> int:
 
 
 def missing() -> list[str]:
-    """Return the names that this torch lacks, each with what is lost."""
+    """Return the names that this torch lacks, each with the features that are lost."""
     return [f"{_dotted(path)} ({'; '.join(f'{x.what} {x.becomes}' for x in names[path])})" for path in _missing]
 
 
@@ -103,10 +104,10 @@ def _dotted(path: str) -> str:
     return path.replace(":", ".")
 
 
-# ---- The table: of each capability its names
+# ---- The table: each capability with its names
 
-# What asks whether anyone observes a call. Where it is not known, someone may: the call is the slow one. Of tracing
-# torch.jit.is_tracing says the same, in 60 ns more: a twenty-fifth of a small call.
+# These tell whether anything observes a call. If one is missing, we assume that something does, and take the slow path.
+# torch.jit.is_tracing is public, but takes 60 ns longer, a twenty-fifth of a small call.
 CALLS = Capability("a call", "takes longer")
 _is_tracing = _find("torch._C:_is_tracing", CALLS, otherwise=lambda: torch.jit.is_tracing())  # type: ignore[attr-defined]
 transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) running?
@@ -119,37 +120,38 @@ is_inference_mode_enabled = torch.is_inference_mode_enabled  # is public
 _profiler: Any = profiler
 if _find("torch.autograd.profiler:_is_profiler_enabled", CALLS) is None:
     _profiler = SimpleNamespace(_is_profiler_enabled=True)
-_forward_ad: Any = forward_ad  # where the innermost level of forward-mode AD stands, which changes
+_forward_ad: Any = forward_ad  # its _current_level is the innermost level of forward-mode AD
 if _find("torch.autograd.forward_ad:_current_level", CALLS) is None:
     _forward_ad = SimpleNamespace(_current_level=0)
 
-# The same, and more, by functions of torch's C++: Python takes half of a small call to ask (measured).
+# Functions of torch's C++ for the same checks and others: calling Python's would take half of a small call (measured).
 requires_grad = _address("_ZNK3c1010TensorImpl13requires_gradEv", CALLS)  # c10::TensorImpl::requires_grad()
-function_modes = _address("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS)  # how many there are
-has_callbacks = _address("_ZN2at12hasCallbacksEv", CALLS)  # of profilers, and all else that observes
+function_modes = _address("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", CALLS)  # the number of active modes
+has_callbacks = _address("_ZN2at12hasCallbacksEv", CALLS)  # whether a profiler or another observer is active
 bump_version = _address("_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE", CALLS)  # counts a write
 set_data = _address("_ZNK2at10TensorBase8set_dataERKS0_", CALLS)  # at::TensorBase::set_data(const TensorBase&)
-wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_Wrap(TensorBase&&): makes it an object
-# A variable of each thread, c10::impl::raw_local_dispatch_key_set: its changes to what it dispatches to.
+wrap = _address("_Z16THPVariable_WrapON2at10TensorBaseE", CALLS)  # THPVariable_Wrap(TensorBase&&): makes an object
+# The thread-local variable c10::impl::raw_local_dispatch_key_set: the dispatch keys that a thread includes and
+# excludes.
 _KEYS = "_ZN3c104impl26raw_local_dispatch_key_setE"
 dispatch_keys = _KEYS if _address(_KEYS, CALLS) else ""
 # c10::impl::OperatorEntry::hasKernelForDispatchKey(DispatchKey) and kernelForDispatchKey(DispatchKey)
 has_kernel = _address("_ZNK3c104impl13OperatorEntry23hasKernelForDispatchKeyENS_11DispatchKeyE", CALLS)
 kernel = _address("_ZNK3c104impl13OperatorEntry20kernelForDispatchKeyENS_11DispatchKeyE", CALLS)
-# For who looks where an object has its tensor. On a newer torch the stable ABI has functions for both ways.
+# A tensor in which C++ looks for the address of its C++ tensor. From torch 2.14 on, the stable ABI converts both ways.
 example = torch.empty(0) if _asks_cpp else None
 from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_tensor_to_pyobject"))
-# What `op.redispatch` calls: without that step through Python, 0.3 us a call.
+# `op.redispatch` is a Python function that calls this. Calling it directly saves 0.3 us.
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
-# The public way to a schema takes 60 us, and knows no default before an argument that has none.
+# The public function for a schema takes 60 us, and drops defaults of arguments that stand before one without a default.
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", CALLS, otherwise=lambda op: _schema_of_fx(op))
 
-# How many writes into a tensor were counted. If it is not known, one more is counted, which changes nothing.
+# The version counter of a tensor. Without it, a write may be counted once more, which is harmless.
 WRITES = Capability("a write", "may be counted twice")
 version = _getter("torch._C:TensorBase", "_version", WRITES, otherwise=lambda tensor: None)
 
-# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there. The
-# public one knows no levels; torch.func refuses it.
+# An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there.
+# torch.func refuses the public kind here, because that kind knows no levels.
 TRANSFORMS = Capability("a derivative under torch.func", "is refused")
 FORWARD_MODE = Capability("a tensor with a tangent", "is refused")
 SingleLevelFunction = _find(
@@ -160,7 +162,7 @@ record_at_this_level = _find("torch._functorch.utils:enable_single_level_autogra
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
 _set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
 
-# What a tensor dispatches to, from which is known whether it is nothing but memory.
+# The dispatch keys of a tensor, which tell whether it is plain.
 dispatch_keys_of = _find("torch._C:_dispatch_keys", CALLS, FORWARD_MODE)
 keys_of_example = dispatch_keys_of(example).raw_repr() if dispatch_keys_of and example is not None else 0
 _DispatchKeySet = _find("torch._C:DispatchKeySet", CALLS)
@@ -168,11 +170,11 @@ _DispatchKey = _find("torch._C:DispatchKey", CALLS)
 _dump = _find("torch._C:_dispatch_dump", CALLS)
 _handle = _getter("torch:ops.aten.mul.Tensor", "_handle", CALLS)
 
-# What compiled autograd asks of every function, which those for a single level do not answer.
+# Compiled autograd calls this on every function, but single-level functions do not have it.
 COMPILED_AUTOGRAD = Capability("a backward under compiled autograd", "is refused")
 compiled_autograd_key = _find("torch.autograd.function:Function._compiled_autograd_key", COMPILED_AUTOGRAD)
 
-# Compiled programs are cached by the names of their operators.
+# The schemas of all operators, which become a part of the keys of cached programs.
 CACHES = Capability("a cached program", "is not compiled again when a schema has changed")
 _operator_names = _find("torch._C:_dispatch_get_all_op_names", CACHES, otherwise=list)
 _schemas_of = _find("torch._C:_jit_get_schemas_for_operator", CACHES, otherwise=lambda name: [])
@@ -187,14 +189,14 @@ JAGGED = Capability("a jagged nested tensor", "is refused")
 COMPILED_LENGTHS = Capability("a compiled jagged tensor with lengths", "is refused")
 _JAGGED = "torch.nested._internal.nested_tensor:NestedTensor"
 NestedTensor = _find(_JAGGED, JAGGED, COMPILED_LENGTHS)
-# The elements, packed in one tensor, which is the memory itself.
+# The elements of a jagged tensor, packed in one tensor that shares its memory.
 jagged_values = _getter(_JAGGED, "_values", JAGGED, COMPILED_LENGTHS, field=True)
 ragged_dim = _getter(_JAGGED, "_ragged_idx", JAGGED, COMPILED_LENGTHS, field=True)
 _metadata_cache = _getter(_JAGGED, "_metadata_cache", JAGGED, COMPILED_LENGTHS, field=True)
-# Raises where a program runs, not where it is compiled.
+# Raises an error when the program runs, not when it is compiled.
 assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
 
-# What makes a kernel of a batching rule, as torch.library.register_vmap does, which takes no out variant.
+# Makes a kernel from a batching rule. torch.library.register_vmap does the same, but not for an out variant.
 VMAP_OF_OUT = Capability("an out variant under vmap", "is refused")
 _interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
 _vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
@@ -207,13 +209,16 @@ if _missing:
         stacklevel=2,
     )
 
-# ---- What is made of them
+# ---- Helpers that use these names
 
 OpOverload = type(torch.ops.aten.mul.Tensor)
 
 
 def _below(key: str) -> Callable[[Any], Any]:
-    """Return what gives the keys of a set that come after those of a kind: what a kernel there dispatches to."""
+    """Return a function that removes dispatch keys from a set, down to and including those whose names contain ``key``.
+
+    A kernel at such a key dispatches to the rest.
+    """
     known: dict[int, Any] = {}
 
     def below(keyset: Any) -> Any:
@@ -234,7 +239,7 @@ below_version_counter = _below("ADInplaceOrView")  # where writes are counted
 
 
 class _Function(torch.autograd.Function):
-    """An ordinary function of autograd, which torch refuses while a transform is running; tracing would record it."""
+    """An ordinary autograd function. torch refuses it while a transform is running. (Tracing would record it.)"""
 
     @staticmethod
     def forward(ctx: Any) -> None:
@@ -249,9 +254,9 @@ class _Function(torch.autograd.Function):
         return False
 
 
-# No one sees which operators are called where each of these functions, or attributes, gives this answer: there is no
-# transform, level of forward-mode AD, mode or profiler; nor torch.jit.trace, which compares where calls come from.
-# The first three need not be asked where `dispatch_keys` are as they are without any of that.
+# If all these functions and attributes have these values, nothing observes which operators are called: there is no
+# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` are the
+# default, the first three are not asked.
 QUIET_KEYS = [(transforms_active, None, False), (_dispatch_modes, None, 0), (_is_tracing, None, False)]
 QUIET = [
     *([] if function_modes else [(_function_modes, None, 0)]),
@@ -261,11 +266,11 @@ QUIET = [
 
 
 def dispatch(op: str, device: str) -> tuple[int, int, Any, dict[str, int]] | None:
-    """Return what an operator dispatches to, given tensors that are nothing but memory on a kind of device.
+    """Return how the dispatcher calls an operator on plain tensors of a type of device.
 
-    These are the keys of such a tensor, those of one that was made in inference mode, the operator's handle, and the
-    keys whose kernels may be called. None if that is not known, or another kernel for the device was registered before
-    this package was imported.
+    The result has the dispatch keys of a plain tensor, those of one that was made in inference mode, the operator's
+    handle, and the keys whose kernels may be called. It is None if that is not known, or if another kernel for the
+    device was registered before this package was imported.
     """
     if None in (dispatch_keys_of, _DispatchKeySet, _DispatchKey, _dump, _handle):
         return None
@@ -289,21 +294,21 @@ def differentiating() -> bool:
 
 
 def may_be_dual() -> bool:
-    """Return whether a tensor can be a dual one.
+    """Return whether a tensor may be a dual one.
 
-    A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python cannot ask;
-    but it runs under a dispatch mode then.
+    A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python does not see. But it
+    runs under a dispatch mode then.
     """
     return differentiating() or _dispatch_modes() > 0
 
 
 def traces() -> bool:
-    """Return whether what is called becomes a part of a program that is compiled."""
+    """Return whether calls are being traced into a program that is compiled."""
     return _dispatch_modes() > 0 and get_proxy_mode() is not None
 
 
 def is_traced(args: tuple[Any, ...]) -> bool:
-    """Return whether a call on ``args`` is recorded as it is, into such a program."""
+    """Return whether a call on ``args`` is traced into such a program unchanged."""
     return (
         traces()
         and not transforms_active()
@@ -312,32 +317,32 @@ def is_traced(args: tuple[Any, ...]) -> bool:
 
 
 def decomposes(op: Any) -> bool:
-    """Return whether what traces now puts something else in the place of an operator, as Inductor does its formula."""
+    """Return whether the current tracing replaces an operator, as Inductor replaces one by its formula."""
     mode: Any = get_proxy_mode()
-    # Before torch 2.13 there was one table for all.
+    # Before torch 2.13 there was one global table.
     return mode is not None and op in getattr(
         mode, "decomposition_table", getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", ())
     )
 
 
 def skip_in_dynamo(function: _Callable) -> _Callable:
-    """Tell Dynamo to compile neither a function that the dispatcher, or autograd, calls, nor what it calls.
+    """Tell Dynamo not to compile a function that the dispatcher or autograd calls, nor the functions that it calls.
 
-    It would, where a program that is compiled in part comes to it, and warn of what it cannot compile.
+    Otherwise Dynamo would compile it when a partly compiled program calls it, and warn of what it cannot compile.
     """
-    if hasattr(function, "__code__") and not COMPILED_IN_PART.lacking():  # Dynamo looks into none in C
+    if hasattr(function, "__code__") and not COMPILED_IN_PART.lacking():  # Dynamo does not trace functions in C
         _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))
     return function
 
 
 def call_directly(function: Any) -> None:
-    """Have the engine call the ``backward`` of a function, and not a method in Python that looks for it: 0.3 us."""
+    """Let autograd call the ``backward`` of a function directly. A Python method that looks it up would take 0.3 us."""
     if _node_of:
         _node_of(function).apply = function.backward
 
 
 def needs_recording(args: tuple[Any, ...]) -> bool:
-    """Return whether autograd, or a transform, may have something to record for an operator on ``args``."""
+    """Return whether autograd or a transform may have to record an operator on ``args``."""
     return is_recorded(args) or may_be_dual()
 
 
@@ -352,26 +357,28 @@ def is_recorded(args: tuple[Any, ...]) -> bool:
 
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
-    # A tensor of inference mode has none; taken apart outside of it, while torch.func.linearize traces, it is an error.
+    # An inference tensor has none, and outside of inference mode unpack_dual raises an error for it while
+    # torch.func.linearize traces.
     value: Tensor = tensor if tensor.is_inference() else forward_ad.unpack_dual(tensor, level=0).primal
     return value
 
 
 def has_tangent(tensor: Tensor) -> bool:
     """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
-    # torch takes no jagged tensor apart, and makes no dual one.
+    # torch has no dual jagged tensors, and unpack_dual does not accept them.
     return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
 def dispatch_alike(tensors: Iterable[Tensor]) -> bool:
-    """Return whether a call on one of these tensors goes to the kernels that it would go to on the others."""
+    """Return whether calls on these tensors go to the same kernels."""
     return transforms_active() or len({dispatch_keys_of(x).raw_repr() for x in tensors}) == 1
 
 
 def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` such that what it calls is recorded as it would be now.
+    """Return ``function``, wrapped so that it runs under the grad modes that are active now.
 
-    The forward of an ``autograd.Function`` records nothing. The levels below it must record what they did, and no more.
+    In the forward of an ``autograd.Function`` torch turns recording off. The levels below must record as they did
+    before.
     """
     modes = torch.is_grad_enabled(), _is_fwd_grad_enabled()
 
@@ -383,7 +390,7 @@ def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def record_tangents() -> Any:
-    """Turn forward-mode AD on, as it was where the ``jvp`` of an ``autograd.Function`` is called for."""
+    """Turn forward-mode AD on: torch turns it off before it calls the ``jvp`` of an ``autograd.Function``."""
     return _set_fwd_grad_enabled(True)
 
 
@@ -403,13 +410,13 @@ def results(op: Any) -> Any:
 
 
 def is_view(op: Any) -> bool:
-    """Return whether the result of an operator is a view of an argument that it does not write into."""
+    """Return whether an operator returns a view of an argument and does not write to it."""
     aliases = [result.alias_info for result in results(op)] if isinstance(op, OpOverload) else []
     return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def is_mutable(op: Any) -> bool:
-    """Return whether what a program calls is an operator that writes to an argument."""
+    """Return whether ``op`` is an operator that writes to an argument."""
     return isinstance(op, OpOverload) and any(x.alias_info and x.alias_info.is_write for x in arguments(op))
 
 
@@ -436,7 +443,7 @@ def _schema_of_fx(op: Any) -> Any:
     return schemas[0] if schemas else None
 
 
-# What operators are lowered with. Inductor takes seconds to import, and is not imported for them.
+# The parts of Inductor that lowerings use. Inductor takes seconds to import, so we do not import it for them.
 _INDUCTOR = {
     "TensorBox": "torch._inductor.ir:TensorBox",
     "as_traced": "torch._inductor.lowering:constrain_to_fake_tensor",
@@ -461,7 +468,7 @@ _INDUCTOR = {
 
 
 def inductor() -> Any:
-    """Return what operators are lowered with, or None if Inductor was not imported, or lacks any of it."""
+    """Return the parts of Inductor that lowerings use, or None if Inductor was not imported, or lacks one of them."""
     if "torch._inductor.lowering" not in sys.modules:
         return None
     try:
@@ -471,7 +478,7 @@ def inductor() -> Any:
 
 
 def jagged_like(nested: Any, values: Tensor) -> Tensor:
-    """Return a nested tensor of the structure of ``nested`` with the elements ``values``."""
+    """Return a nested tensor with the structure of ``nested`` and the elements ``values``."""
     nested_tensor: Tensor = NestedTensor(
         values,
         offsets=nested.offsets(),
@@ -483,9 +490,9 @@ def jagged_like(nested: Any, values: Tensor) -> Tensor:
 
 
 def vmap_kernel(name: str, rule: Callable[..., Any], op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what ``torch.library.register_vmap`` registers for the batching rule ``rule`` of ``op``.
+    """Return the kernel that ``torch.library.register_vmap`` would register for the batching rule ``rule`` of ``op``.
 
-    It explains what went wrong where no transform is running, which torch's kernel asserts.
+    If no transform is running, it raises an error that explains why; torch's kernel would fail in an assertion.
     """
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

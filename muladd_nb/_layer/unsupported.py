@@ -1,6 +1,6 @@
-"""Tensors that no kernel takes, on another device or not simply in memory: refused with what to do.
+"""Refuses tensors for which there is no kernel: of other devices, sparse, quantized and so on.
 
-torch would list its backends.
+The error says what to do; torch's own error would list backends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsr
 
 
 def complaint(x: Any) -> str | None:
-    """Return what is wrong with a tensor that no kernel takes, and what to do; or None."""
+    """Return why no kernel takes a tensor, and what to do, or None if a kernel takes it."""
     if not isinstance(x, Tensor):
         return None
     if x.device.type == "mps":
@@ -44,14 +44,14 @@ def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def check_each(op: str, arguments: Iterable[tuple[str, Any]]) -> None:
-    """Raise ``RuntimeError`` if one of the arguments, each with its name, is a tensor that no kernel takes."""
+    """Raise ``RuntimeError`` if one of these pairs of a name and an argument has a tensor that no kernel takes."""
     for argument, x in arguments:
         if because := complaint(x):
             raise RuntimeError(f"{op}: {argument} {because}")
 
 
 def register(form: Form) -> None:
-    """Register kernels that refuse, for every backend that has none."""
+    """Register kernels that raise an error, for every backend without a kernel."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         check(form, args, kwargs)
@@ -62,7 +62,7 @@ def register(form: Form) -> None:
 
 
 def implement_refusal(op: Any, refuse: Callable[..., Any]) -> None:
-    """Register a function that raises, as the kernel of every backend that has none."""
+    """Register a function that raises an error as the kernel of every backend without one."""
     for backend in _BACKENDS:
         implement(op, refuse, backend)
     torch.library.register_torch_dispatch(

@@ -1,4 +1,4 @@
-"""Batching rules: the batch dimension goes first, and an unbatched input is expanded, never copied."""
+"""Batching rules: they move the batch dimension to the front, and expand inputs without one, which copies nothing."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ def register(form: Form) -> None:
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         contract.check_defined(form, args, {x: args[place] for x, place in written.items()})
         for x, place in written.items():
-            if in_dims[place] is None:  # every element of the batch would be written to the same place
+            if in_dims[place] is None:  # all samples would be written to the same place
                 others = " or ".join(other for other in form.inputs if other != x)
                 raise RuntimeError(
                     f"{form.name}: {x} must have a batch dimension under vmap where {others} has one, got {x} of shape "
                     f"{list(args[place].shape)} without; pass it through vmap too{instead}"
                 )
-        # No view where none is needed: under inference mode torch makes none of what a derivative is taken of.
+        # Makes no view that is not needed: in inference mode torch makes no views of a tensor that is differentiated.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
         places = [form.inputs[x] for x in form.given(args)]
         dims = max(args[place].dim() - (in_dims[place] is not None) for place in places)
         for place in places:
             if in_dims[place] is None:
                 x = args[place]
-                # Once, so that its gradient is summed where it is computed.
+                # One copy for the whole batch, so that the kernel of its gradient sums over the batch.
                 once = form.broadcasts and form.kind == "functional" and not form.has_all_gradients
                 moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
-                moved[place] = moved[place].unsqueeze(1)  # its dimensions come after that of the batch
+                moved[place] = moved[place].unsqueeze(1)  # dimensions are added after that of the batch
         result = call(*moved, **numbers)
         if form.has_all_gradients and form.broadcasts:
             pairs = zip(result, (form.inputs[x] for x in form.by), strict=True)
             result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
         if form.by == ("",) and all(in_dims[place] is None for place in operator.inputs.values()):
-            # A batch of tangents alone, as in jacfwd: what is computed of the value is no batch, either.
+            # Only the tangents have a batch dimension, as in jacfwd. Then the value has none, either.
             return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
@@ -55,7 +55,7 @@ def register(form: Form) -> None:
 
 
 def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
-    """Register the batching rule of an operator; torch.library.register_vmap takes no keyword-only tensor."""
+    """Register a batching rule. torch.library.register_vmap cannot, if an operator has a keyword-only tensor."""
     has_keyword = any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op))
     refuse = private.VMAP_OF_OUT.refusal(form.name)
     if refuse and not has_keyword:
@@ -70,5 +70,5 @@ def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any
 
 
 def _one(x: Tensor, dim: int | None) -> Sequence[int]:
-    """Return the shape of one of a batch."""
+    """Return the shape of one sample of a batch."""
     return x.shape if dim is None else [size for place, size in enumerate(x.shape) if place != dim % x.dim()]

@@ -1,4 +1,4 @@
-"""``muladd-nb port``: what binds an existing extension to one torch, and what to write instead.
+"""``muladd-nb port``: finds what binds an existing extension to one torch, and what to write instead.
 
 :mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` find; :mod:`._table` knows the replacements;
 :mod:`._report` writes the report. The reader is a class in layers, each a file and an idea, from the bottom up:

@@ -96,7 +96,7 @@ class Calls(Operators, Registrations):
     def replace_function(
         self, node: Node, function: Node, arguments: Node, full: tuple[str, ...], *, by_types: bool
     ) -> None:
-        """Replace a function of torch's, with its arguments if the row has a place for them."""
+        """Replace a function of torch's, with its arguments if the table's code has a place for them."""
         key, name, inner = "::".join(full[1:]), "::".join(full), _without_comments(arguments)
         row = table().find("name", key, len(inner), 0, self.target)
         if row is not None and ("$" in row.to or row.args):

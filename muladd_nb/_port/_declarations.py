@@ -34,7 +34,7 @@ class Declarations(Calls):
         self.inside = before
 
     def on_using_declaration(self, node: Node) -> None:
-        """Remove what imports torch's names, for each use is written in full."""
+        """Remove a using declaration for torch's names. Each use of them is written in full."""
         name = self.text(node.named_children[-1]).replace(" ", "")
         if name.split("::")[0] in ROOTS and not name.startswith(("torch::stable", "torch::headeronly")):
             self.tell(node, self.text(node).rstrip("; "), "using", "*")
@@ -98,7 +98,7 @@ class Declarations(Calls):
             self.walk(child)
 
     def check_signature(self, name: Node | None, node: Node, before: int) -> None:
-        """Without one of its types a function is not declared, and its parameters are not known."""
+        """Record a function that uses a type which the stable ABI lacks: it and its parameters are then broken, too."""
         if not (bad := self.unsolved(before)):
             return
         self.guessed |= dict.fromkeys(self.scopes[-1], bad[0].where)

@@ -10,7 +10,7 @@ Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other 
 
 
 def rewritten(source: Source, edits: list[Edit]) -> bytes:
-    """Return the file after all edits. An edit inside another is made where the outer one keeps that range."""
+    """Return the file after all edits. An edit inside another one is made if the outer one keeps that range."""
     ordered = sorted(edits, key=lambda edit: (edit.start, edit.end > edit.start, -edit.end))
 
     def render(start: int, end: int, outer: Edit | None) -> bytes:

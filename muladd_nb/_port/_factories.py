@@ -1,4 +1,4 @@
-"""Tensors that are made: the parts of a ``TensorOptions`` become arguments.
+"""Calls that make tensors: the parts of a ``TensorOptions`` become arguments.
 
 ::
 

@@ -62,7 +62,7 @@ class Findings:
         self.findings.append(Finding(str(self.source.path), line, end, what, kind, how, to, since, source, builds))
 
     def tell(self, node: Node, what: str, kind: str, name: str, *, whole: bool = False, to: str = "") -> None:
-        """Record what a row of the table says, where ``--write`` changes nothing."""
+        """Record the advice of the table, for a line that ``--write`` does not change."""
         row = table().rows[kind, name][0]
         self.add(node, what, kind, row.how, to or row.to, row.source, row, whole=whole)
 
@@ -76,7 +76,7 @@ class Findings:
         at: Node | None = None,
         end: int | None = None,
     ) -> None:
-        """Record what a row says of a node, and its edit if that is mechanical."""
+        """Record what the table says about a node, and the edit if it is mechanical."""
         shown = row.to
         if pieces and "$" in row.to:
             shown = "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces)
@@ -115,7 +115,7 @@ class Findings:
         self.headers.update(row.to for row in table().rows.get((kind, name), ()))
 
     def fill(self, to: str, arguments: list[Node], template: list[Node], this: Node | None) -> list[Piece]:
-        """Return the pieces of a row's code, with a call's own arguments in it."""
+        """Return the pieces of the table's code, with the arguments of a call inserted."""
         every = [(arguments[0].start_byte, arguments[-1].end_byte)] if arguments else []
         pieces: list[Piece] = []
         for word in re.split(r"(\$self|\$,\*|\$\*|\$T\d?|\$\d)", to):
@@ -134,7 +134,7 @@ class Findings:
         return pieces
 
     def brief(self, part: tuple[int, int]) -> str:
-        """Return what stands in a range if it is short."""
+        """Return the text of a range if it is short."""
         text = self.source.data[slice(*part)].decode("utf-8", "replace")
         return text if len(text) <= 40 and "\n" not in text else "..."
 

@@ -1,4 +1,4 @@
-"""The includes of a file: torch's go, and the headers that the file needs after the edits come."""
+"""Includes: removes torch's, and adds the headers that the file needs after the edits."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Names(Findings):
             self.replace(self.component(nodes[0]), prefix.encode())
 
     def without(self, full: tuple[str, ...]) -> tuple[str, str]:
-        """Return what to do about a name that has no row, and the source of that."""
+        """Return the advice for a name that is not in the table, and its source."""
         kind = "aten" if full[-1] in table().aten and len(full) == 2 else "name"
         row = table().rows[kind, "*"][0]
         return row.to.replace("$name", full[-1]), row.source

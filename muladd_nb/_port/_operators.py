@@ -1,4 +1,4 @@
-"""The operators of C++ on tensors: the stable ABI has none."""
+"""C++ operators on tensors, such as x + y, which the stable ABI does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in setup.py and in bindings ties an extension to one torch, or one CPython."""
+"""Finds what binds an extension to one torch or one CPython in setup.py and other Python files."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from ._includes import Includes
 
 
 class Reader(Declarations, Includes):
-    """All the layers together."""
+    """Combines the classes of the other files."""
 
     def read(self) -> None:
-        """Walk the file, then the bodies of its macros; the includes come last, when all that is needed is known."""
+        """Walk the file, then the bodies of its macros. The includes come last: they depend on all other edits."""
         self.walk(self.source.root)
         for _, parameters, body in self.source.macros:
             with self.scope(parameters):

@@ -9,7 +9,7 @@ from ._source import Node, Project, Source, innermost, part
 from ._table import table
 from ._walk import Walk
 
-# What a schema calls a C++ type.
+# The name of a C++ type in a schema.
 SCHEMA = {
     "Tensor": "Tensor", "Variable": "Tensor", "TensorList": "Tensor[]", "variable_list": "Tensor[]", "void": "()",
     "int": "int", "int64_t": "int", "long": "int", "size_t": "int", "int32_t": "int", "uint64_t": "int",
@@ -122,7 +122,7 @@ class Registrations(Walk):
         return f"{name}({', '.join(words)}) -> {returns}"
 
     def schema_type(self, node: Node | None) -> str | None:
-        """Return what a schema calls a C++ type."""
+        """Return the name of a C++ type in a schema."""
         if node is None:
             return None
         nodes = self.parts(node)

@@ -30,7 +30,7 @@ def lines(port: Port) -> list[str]:
 
 
 def data(port: Port) -> dict[str, Any]:
-    """Return all of it for --json."""
+    """Return the report for --json."""
     counts = counted(port.findings)
     return {
         "target": port.target,
@@ -50,12 +50,12 @@ def counted(findings: list[Finding]) -> dict[str, int]:
 
 
 def lowest(findings: list[Finding]) -> str:
-    """Return the oldest torch that has all that the replacements use."""
+    """Return the oldest torch that has everything that the replacements use."""
     return max((f.since for f in findings if f.since), key=number, default=FIRST)
 
 
 def taken(port: Port) -> list[str]:
-    """Return the schemas that ``muladd-nb new`` takes as they are, for an element-wise or row-wise operator."""
+    """Return the schemas that ``muladd-nb new`` accepts unchanged, for an element-wise or row-wise operator."""
     from .._new import _schema
 
     found = []

@@ -11,7 +11,7 @@ import tree_sitter
 import tree_sitter_cpp
 
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
-# What is no code comes first, so that what follows is found in code alone.
+# Comments and strings come first, so that the other patterns match only in code.
 _LEX = re.compile(
     rb"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
@@ -92,7 +92,7 @@ class Source:
                 self.fields.append((self.text(inner), node))
 
     def text(self, node: Node) -> str:
-        """Return what stands at a node."""
+        """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def line(self, byte: int) -> int:
@@ -105,7 +105,7 @@ class Source:
 
 
 class Project:
-    """What all files declare: a name of theirs is not one of torch's."""
+    """The names that all files declare, which are not torch's."""
 
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
@@ -121,7 +121,7 @@ class Project:
                 self.fields.setdefault(name, []).append((source, node))
 
     def visible(self, source: Source) -> list[Source]:
-        """Return a file and those of the project that it includes, at any remove."""
+        """Return a file and the files of the project that it includes, directly or indirectly."""
         if source.path not in self._visible:
             found = {source.path: source}
             rest = [source]
@@ -145,7 +145,7 @@ def descend(node: Node) -> Iterator[Node]:
 
 
 def part(node: Node | None, field: str) -> Node | None:
-    """Return the child that the grammar calls so."""
+    """Return the child with this name in the grammar."""
     return node.child_by_field_name(field) if node is not None else None
 
 
@@ -167,7 +167,7 @@ def innermost(node: Node | None) -> tuple[Node | None, Node | None]:
 
 
 def _masked(data: bytes) -> bytes:
-    """Return the bytes with what is CUDA's as C++ of the same length: a launch is a call of what a call returns."""
+    """Return the bytes with CUDA's syntax replaced by C++ of the same length. A launch becomes a call of a call."""
     depth = 0
 
     def replace(match: re.Match[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""The two tables: what torch's stable ABI has since when, and what stands in for what it has not.
+"""The two tables: since which torch the stable ABI has a name, and what replaces a name that it does not have.
 
 ``names.csv`` is read from torch's headers by ``tools/stable_names.py``; ``replacements.csv`` is written by hand.
 """
@@ -17,13 +17,13 @@ Version = tuple[int, ...]
 
 
 def number(version: str) -> Version:
-    """Return a version as something that compares."""
+    """Return a version as a tuple of numbers, which can be compared."""
     return tuple(map(int, version.split(".")))
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What to write instead of one name: ``to`` is code where it is mechanical, and advice where it is not.
+    """What to write instead of a name: ``to`` is code if the change is mechanical, else advice.
 
     In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
     The row with the name ``*`` is for all other names of its kind.

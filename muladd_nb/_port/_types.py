@@ -28,7 +28,7 @@ RETURNS = {
     has_storage storage unsafeGetTensorImpl toString name use_count is_same is_floating_point is_complex""".split(),  # noqa: SIM905
     "other",
 )  # fmt: skip
-# Methods that other classes have too: if the type of the object is unknown, it is not taken for a tensor.
+# Methods that other classes have too. If the type of the object is unknown, it does not count as a tensor.
 COMMON = frozenset(
     """size data begin end at back front push_back emplace_back value has_value value_or find insert erase resize clear
     count first second sum min max index swap get reset type copy fill exp log sqrt abs str c_str substr empty apply

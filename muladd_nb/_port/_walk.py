@@ -7,14 +7,14 @@ from ._types import Types
 
 
 class Walk(Types):
-    """Walks, and skips what was dealt with by what it is in."""
+    """Walks a file, and skips nodes that a node around them has dealt with."""
 
     def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
         super().__init__(source, project, target, broken)
         self.done: set[int] = set()  # the ids of the nodes to skip
 
     def walk(self, node: Node) -> None:
-        """Deal with a node and all under it."""
+        """Deal with a node and all nodes below it."""
         if node.id not in self.done:
             getattr(self, f"on_{node.type}", self.children)(node)
 
@@ -45,7 +45,7 @@ class Walk(Types):
             self.follow(node, self.text(node), self.broken.get(self.text(node)))
 
     def on_preproc_def(self, node: Node) -> None:
-        """Leave it: the bodies of macros are walked last."""
+        """Skip it: the bodies of macros are walked last."""
 
     on_preproc_function_def = on_preproc_include = on_preproc_def
 

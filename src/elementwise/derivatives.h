@@ -1,19 +1,19 @@
-// The kernels of an operator's derivatives, made of its functor. Of f(x, y) they are grad * df/dx, grad * df/dy, both
-// in one pass, and grad times the partial derivatives of the second and third order, by the arguments in the places
-// that a call gives. Each is an operator like any other:
+// Makes the derivatives of an operator f(x, y) from its functor, as operators:
 //
-//   _f_by_x(Tensor x, Tensor y, Tensor grad)       _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
-//   _f_gradients(Tensor x, Tensor y, Tensor grad)  _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
-//
-// The gradients have the shapes of x and y: where one was broadcast, they are summed in the same pass. Where f has
-// several results, there is a gradient for each that is of C, grad0, grad1 and so on, and what they make is added up.
-//
-// In forward mode one gives the value and its tangent, if f has one result and no tensor that may be absent:
-//
+//   _f_by_x(Tensor x, Tensor y, Tensor grad)       grad * df/dx; _f_by_y likewise
+//   _f_gradients(Tensor x, Tensor y, Tensor grad)  both in one pass
+//   _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
+//                                                  grad times a second derivative, by the arguments by0 and by1
+//   _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
 //   _f_jvp(Tensor x, Tensor y, Tensor tangent0, Tensor tangent1)
+//                                                  the value and its tangent in one pass, for forward mode
 //
-// The others are closed under differentiation: the derivative of grad * df/dx by grad is that of f by x, and the one by
-// y is grad * d2f/dxdy. So they serve every mode and every nesting, up to the third order.
+// _f_gradients returns gradients in the shapes of x and y: if one was broadcast, its gradient is summed in the same
+// pass. If f has several results of type C, each has a gradient, grad0, grad1 and so on, and their products are added.
+// _f_jvp exists only if f has one result and no optional tensor.
+//
+// Derivatives of these operators are operators of the same list: the derivative of grad * df/dx by grad is df/dx, and
+// by y it is grad * d2f/dxdy. So they serve every mode and nested transforms, up to the third order.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@
 namespace elementwise {
 namespace derivatives {
 
+// A dual number of dual numbers, `depth` deep.
 template <class C, int depth>
 struct NestedOf {
   using type = Dual<typename NestedOf<C, depth - 1>::type>;
@@ -33,7 +34,7 @@ struct NestedOf<C, 0> {
   using type = C;
 };
 
-// An argument of a functor with C in the place of AnyC.
+// The type of an argument of a functor, with C for AnyC.
 template <class P, class C>
 struct WithOf {
   using type = parameters::With<P, C>;
@@ -45,14 +46,14 @@ struct WithOf<Optional<P>, C> {
 template <class P, class C>
 using With = typename WithOf<P, C>::type;
 
-// The arguments that a partial derivative is by, of which one may come several times.
+// The indices of the arguments that a partial derivative is by. An index may occur more than once.
 template <int order>
 struct Places {
   int64_t by[order];
 };
 
-// x as a number that has derivatives: 1 at each level that is by the argument in its place, else 0. Where the places
-// are constants, so are these, and what is multiplied by 0 is not computed.
+// x, the argument with the index `place`, as a nested dual number. At each level the derivative is 1 if that level is
+// by this argument, else 0. If the indices are constants, the compiler drops products with 0.
 template <class C, int level, int order>
 ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) {
   if constexpr (level == 0) {
@@ -60,11 +61,12 @@ ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) 
   } else {
     using Below = typename NestedOf<C, level - 1>::type;
     const C distance = static_cast<C>(place - places.by[level - 1]);
-    // Of a comparison of integers GCC would make branches in the loop.
+    // Not a comparison of integers: GCC would compile it to branches in the loop.
     return Dual<Below>{lifted<C, level - 1>(x, place, places), {max(1 - distance * distance, C(0))}};
   }
 }
 
+// The derivative of the highest order.
 template <int level, class D>
 ELEMENTWISE_INLINE auto innermost(const D& x) {
   if constexpr (level == 0) {
@@ -85,7 +87,7 @@ ELEMENTWISE_INLINE auto argument(With<P, C> x, int64_t place, const Places<order
   }
 }
 
-// A gradient for each result of C.
+// A gradient for each result of type C.
 template <class C, size_t count>
 struct OfEach {
   C grad[count];
@@ -95,7 +97,7 @@ template <int order, class C, class D>
 ELEMENTWISE_INLINE C contracted(const C* grad, const D& result) {
   return *grad * innermost<order>(result);
 }
-// Where one of several results has no gradient, that is 0, and adds nothing even where a derivative is infinite.
+// If nobody used one of several results, its gradient is 0. It adds nothing, even if a derivative is infinite.
 template <int order, class C, class First, class... Rest>
 ELEMENTWISE_INLINE C contracted(const C* grad, const Results<First, Rest...>& results) {
   constexpr bool is_of_c = std::is_same_v<First, typename NestedOf<C, order>::type>;
@@ -105,7 +107,7 @@ ELEMENTWISE_INLINE C contracted(const C* grad, const Results<First, Rest...>& re
   return sum;
 }
 
-// A functor at dual numbers: grad times its partial derivative. P are the types of its arguments.
+// Calls the functor with dual numbers: returns grad times its partial derivative. P are the types of its arguments.
 template <class F, class... P, class C, int order, size_t count, size_t... I>
 ELEMENTWISE_INLINE C partial(
     List<P...>, std::index_sequence<I...>, const Places<order>& places, const OfEach<C, count>& grads,
@@ -113,8 +115,8 @@ ELEMENTWISE_INLINE C partial(
   return contracted<order>(grads.grad, F{}(argument<P, C>(arguments, I, places)...));
 }
 
-// The dtypes that derivatives of an order are compiled for: the floating-point ones, and of a higher order what these
-// are computed in.
+// The dtypes that derivatives of an order are compiled for: the floating-point ones. Higher orders are compiled only
+// for the types that are computed in, float for 16-bit dtypes.
 template <class Dtypes, int order>
 struct Floats;
 template <class... T, int order>
@@ -128,8 +130,8 @@ struct Floats<List<T...>, order> {
   using type = std::conditional_t<(order > 1), Computed, Stored>;
 };
 
-// The functor of derivatives of the first order, by one argument or by several in one pass. It takes the arguments and
-// the gradients, of which there is one at least: from this C is deduced.
+// The functor of first derivatives, by one argument or by several in one pass. It takes the arguments of F, and then at
+// least one gradient, from which C is deduced.
 template <class F, class Arguments, class MoreGrads, int... places>
 struct Gradients;
 template <class F, class... P, size_t... more, int... places>
@@ -154,7 +156,7 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
   }
 };
 
-// The functor of those of a higher order, which takes the places of the arguments that they are by, too.
+// The functor of a derivative of higher order. Its last arguments are the indices of the arguments that it is by.
 template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
 template <class F, class... P, size_t... more, size_t... level>
@@ -172,7 +174,7 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
   }
 };
 
-// The functor of value and tangent, by the arguments in these places.
+// The functor of value and tangent. `places` are the indices of the arguments that have tangents.
 template <class F, class Arguments, class Index, class MoreTangents, int... places>
 struct Forward;
 template <class F, class... P, size_t... I, size_t... more, int... places>
@@ -190,7 +192,7 @@ struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<mor
   template <class Parameter, int place, class C>
   ELEMENTWISE_FUNCTION static auto dual(With<Parameter, C> x, const OfEach<C, sizeof...(places)>& tangents) {
     if constexpr (std::is_same_v<Parameter, parameters::AnyC>) {
-      constexpr int before = (0 + ... + (places < place)); // of the arguments that have a tangent
+      constexpr int before = (0 + ... + (places < place)); // arguments with a tangent before this one
       if constexpr (((place == places) || ...))
         return Dual<C>{x, tangents.grad[before]};
       else
@@ -201,7 +203,7 @@ struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<mor
   }
 };
 
-// 0 of what is no derivative.
+// The order of a functor's derivative; 0 for a functor that is not a derivative.
 template <class F>
 constexpr int order = 0;
 template <class F, class Arguments, class Index, class MoreTangents, int... places>
@@ -211,7 +213,8 @@ constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
 
-// Writes the declaration of a derivative of f: its arguments, without defaults, and the gradients.
+// Writes the declaration of a derivative of `of`: the arguments of `of`, without defaults, and then the gradients. `to`
+// may be null. Returns the length.
 constexpr size_t write(
     char* to, const Signature& of, std::string_view what, std::string_view by, int grads, int order) {
   const std::string_view given = order < 0 ? "tangent" : "grad";
@@ -222,7 +225,7 @@ constexpr size_t write(
       size++;
     }
   };
-  const auto append_name = [&](std::string_view name, std::string_view number) { // one that no argument of f has
+  const auto append_name = [&](std::string_view name, std::string_view number) { // a name that no argument of `of` has
     append(name);
     for (int i = 0; i < of.count; i++)
       if (of.arguments[i].name.starts_with(name)) append("_");
@@ -269,7 +272,7 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
-// How many results have a derivative, and so a gradient.
+// How many results have type C, and so a gradient.
 template <class Op>
 constexpr int kGrads = std::count(std::begin(Op::Kernel::OfResults::own), std::end(Op::Kernel::OfResults::own), kOfC);
 template <class Op>
@@ -281,8 +284,8 @@ constexpr bool has_own_float() {
 template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
-// Python is told which operator each is a derivative of, and by which arguments: -1 where a call says it. One that is
-// by several arguments has a result for each.
+// `Of` is the operator that this is a derivative of, and `by` has the indices of the arguments that it is by (-1: the
+// index is passed in the call). bindings.h tells Python. A derivative by several arguments has a result for each.
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),
@@ -322,7 +325,7 @@ struct ForwardMode : Operator<
   static constexpr std::array<int, 1> by{-1};
 };
 
-// Whether an operator is differentiated by an argument: a tensor of C.
+// Whether an operator has a derivative by an argument, which must be a tensor of type C.
 template <class Op, size_t place>
 constexpr bool has_derivative() {
   using P = parameters::At<place, typename Op::Kernel::Parameters::Arguments>;
@@ -330,11 +333,12 @@ constexpr bool has_derivative() {
          std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
 }
 
-// The derivatives of the first order, and all of them in one pass if there are several and no tensor may be absent.
+// The first derivatives by one argument each.
 template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
   return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
+// The operator of forward mode, if it can have one.
 template <class Op, int... place>
 auto forward_mode(List<FirstDerivative<Op, place>...>) {
   constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;
@@ -344,6 +348,8 @@ auto forward_mode(List<FirstDerivative<Op, place>...>) {
   else
     return List<>{};
 }
+// The first derivatives, and the operator that computes all of them in one pass, if there are several and no optional
+// tensor.
 template <class Op, int... place>
 auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
   constexpr int count = sizeof...(place);
@@ -354,24 +360,27 @@ auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
     return derivatives;
 }
 
-// Whether an operator has a derivative: of integers there is none, and where no result is of floating-point numbers.
+// Whether an operator has derivatives: not if C or all results are integers.
 template <class Op>
 constexpr bool is_differentiable() {
   constexpr bool of_floats = !std::is_same_v<typename Floats<typename Op::Kernel::Dtypes, 1>::type, List<>>;
   return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
 }
 
+// All derivatives of an operator.
 template <class Op>
 auto family() {
   if constexpr (is_differentiable<Op>()) {
     static_assert(
         !has_own_float<Op>(),
-        "results of floating-point numbers are of C, where an operator is `differentiable`: leave that out of its row "
-        "in src/operators.h");
+        "the floating-point results of a `differentiable` operator must be of type C: leave `differentiable` out of "
+        "its "
+        "entry in src/operators.h");
     static_assert(
         Op::signature.tensors + kGrads<Op> <= kMaxInputs,
-        "an operator that is `differentiable` has nine tensors at most, those of its results that are of C among them: "
-        "leave that out of its row in src/operators.h");
+        "a `differentiable` operator has at most nine tensors, counting its results of type C: leave `differentiable` "
+        "out "
+        "of its entry in src/operators.h");
     const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
     using First = decltype(with_gradients<Op>(by_each));
     return Joined<First, decltype(forward_mode<Op>(by_each)), List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
@@ -385,7 +394,7 @@ Joined<List<Op...>, decltype(family<Op>())...> extended(List<Op...>);
 
 } // namespace derivatives
 
-// The operators of a list, and after them those of their derivatives.
+// A list of operators, followed by their derivatives.
 template <class Operators>
 using WithDerivatives = decltype(derivatives::extended(Operators{}));
 

@@ -1,5 +1,16 @@
-// Dual numbers, x + d e with e * e = 0: what a functor makes of them has its derivative beside its value. Of duals of
-// duals it has the second derivative too, and so on.
+// Dual numbers, {value, derivative}. A functor that is called with dual numbers returns its value and its derivative.
+//
+// A dual number is value + derivative * e, where e * e = 0. So a product follows the product rule:
+//
+//   (a + a' e) (b + b' e) = a b + (a' b + b' a) e
+//
+// Example: f(x) = x * x + x at 3. Its argument is {3, 1}, because the derivative of x by x is 1.
+//
+//   x * x      = {3 * 3, 1 * 3 + 1 * 3} = {9, 6}
+//   x * x + x  = {9 + 3, 6 + 1}         = {12, 7}     f(3) = 12, f'(3) = 7
+//
+// The value may be a dual number itself: with Dual<Dual<float>>, result.derivative.derivative is the second derivative.
+// Arguments that are not differentiated get the derivative 0.
 #pragma once
 
 #include "math/names.h"
@@ -18,8 +29,8 @@ ELEMENTWISE_INLINE Dual<C> choose(bool condition, const Dual<C>& yes, const Dual
 
 } // namespace math
 
-// derivative * factor. A derivative that is zero stays zero: that of what does not depend on x is none, also where
-// infinities meet. The compiler knows such zeros, and computes nothing with them.
+// derivative * factor, but 0 if the derivative is 0, even if the factor is infinite: a number that does not depend on x
+// has the derivative 0. If the compiler knows that it is 0, it computes nothing.
 template <class C>
 ELEMENTWISE_INLINE C scaled(C derivative, C factor) {
   return math::choose(derivative == 0, C(0), derivative * factor);
@@ -40,7 +51,7 @@ struct Dual {
   template <class N, std::enable_if_t<std::is_arithmetic_v<N>, int> = 0>
   ELEMENTWISE_INLINE constexpr Dual(N constant) : value(static_cast<C>(constant)), derivative(0) {}
 
-  // An integer has no derivative.
+  // The conversion to an integer drops the derivative.
   template <class N, std::enable_if_t<std::is_integral_v<N>, int> = 0>
   ELEMENTWISE_INLINE explicit operator N() const {
     return static_cast<N>(value);
@@ -91,7 +102,7 @@ struct Dual {
 
 namespace math {
 
-// The value without any derivative: a float or double.
+// The innermost value of nested dual numbers, a float or double, and its type.
 template <class C>
 struct PrimalOf {
   using type = C;
@@ -99,7 +110,7 @@ struct PrimalOf {
 template <class C>
 struct PrimalOf<Dual<C>> : PrimalOf<C> {};
 template <class C>
-using primal_t = typename PrimalOf<C>::type; // float or double
+using primal_t = typename PrimalOf<C>::type;
 
 template <class C>
 ELEMENTWISE_INLINE C primal(C x) {
@@ -113,8 +124,8 @@ ELEMENTWISE_INLINE primal_t<C> primal(const Dual<C>& x) {
 } // namespace math
 } // namespace elementwise::inline ELEMENTWISE_TARGET
 
-// What a functor may ask std:: of a dual number is asked of its value. One that calls std::exp cannot be given dual
-// numbers: the compiler's error says what to call instead.
+// std::numeric_limits and functions such as std::isnan look at the value of a dual number. std::exp and similar
+// functions do not compile: the error says what to call instead.
 namespace std {
 #define ELEMENTWISE_LIMIT(name)                                    \
   static constexpr elementwise::Dual<C> name() {                   \
@@ -149,7 +160,7 @@ ELEMENTWISE_OF_VALUE(signbit)
     static_assert(                                                                           \
         sizeof(C) == 0, "std::" #function " has no derivative: write elementwise::" #instead \
                         ", of elementwise/math.h, or leave "                                 \
-                        "`differentiable` out of the row");                                  \
+                        "`differentiable` out of the entry");                                \
     return x;                                                                                \
   }
 #define ELEMENTWISE_NO_DERIVATIVE_UNDER_ITS_NAME(function) ELEMENTWISE_NO_DERIVATIVE(function, function)

@@ -1,6 +1,6 @@
-// How accurate the functions of elementwise/math.h are: float functions of one argument over all 2^32, the others over
-// a sample. `nox -s functions` runs it for all of them and writes docs/functions.csv. By hand, in the repository's
-// root:
+// Measures the errors of the functions of elementwise/math.h: functions of one float for all 2^32 floats, the others
+// for a sample. `nox -s functions` runs it for all functions and writes docs/functions.csv. By hand, in the
+// repository's root:
 //
 //   g++ -std=c++20 -O3 -ffp-contract=off -fno-math-errno -march=native -DELEMENTWISE_ISA=native -Isrc -pthread
 //     tests/functions/accuracy.cpp tests/functions/compiled.cpp -o accuracy      (in one line)
@@ -8,10 +8,10 @@
 //   ./accuracy exp double             a sample: --samples 10000000 --seed 1
 //   ./accuracy exp double 0x1p-3 -1   the result and its error for these arguments, in order
 //
-// It prints: function, type, inputs, the largest error in units in the last place, the arguments it is at, the share of
-// results that is correctly rounded; for float functions the number of results that, of all float16 and bfloat16 or all
-// pairs of them, and rounded once more, are not the correctly rounded ones (of three arguments, of a sample); and
-// nanoseconds for an element, as compiled.
+// It prints the function, the type, the number of inputs, the largest error in units in the last place, its arguments,
+// and the share of correctly rounded results. For float functions it also counts, for float16 and for bfloat16, the
+// results that are not correctly rounded after they are rounded to that type: of all its numbers, of all pairs, or with
+// three arguments of a sample. The last number is nanoseconds for an element.
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -64,7 +64,7 @@ struct Block {
   int correct[kBlock], undecided[kBlock];
 };
 
-// One block of arguments, that are there already.
+// A block of arguments that are given.
 template <class T>
 void measure(const Function<T>& function, Loop<T> loop, int64_t n, Block<T>& block, Found<T>& found) {
   const T* const x[] = {block.x[0], block.x[1], block.x[2]};
@@ -93,8 +93,8 @@ void measure(const Function<T>& function, Loop<T> loop, int64_t n, Block<T>& blo
   }
 }
 
-// What is found in `total` arguments by `look`, which takes a block, the number of its first argument, how many it has,
-// and what is found so far.
+// Calls `look` for all blocks of `total` arguments, and returns what it found. `look` takes a block, the number of its
+// first argument, their count, and what was found so far.
 template <class T, class Look>
 Found<T> look_at_all(uint64_t total, int threads, const Look& look) {
   std::vector<Found<T>> found(threads);
@@ -127,7 +127,7 @@ Found<T> measure_all(const Function<T>& function, Loop<T> loop, const Options& o
   });
 }
 
-// The 16-bit types, as std::numeric_limits has the others.
+// The limits of the 16-bit types, as std::numeric_limits has them for others.
 struct Float16 {
   static constexpr int digits = 11, min_exponent = -13, max_exponent = 16;
 };
@@ -135,7 +135,7 @@ struct Bfloat16 {
   static constexpr int digits = 8, min_exponent = -125, max_exponent = 128;
 };
 
-// The nearest number of such a type.
+// The nearest number of a 16-bit type.
 template <class Limits, class W>
 W rounded(W x) {
   const W scale = one_over_unit<Limits>(x), near = reference::rint(x * scale) / scale;
@@ -143,8 +143,8 @@ W rounded(W x) {
   return near >= beyond ? W(INFINITY) : near <= -beyond ? W(-INFINITY) : near;
 }
 
-// How many results are not, rounded to a 16-bit type once more, the correctly rounded ones: of all numbers of the type,
-// all pairs of them, or of three arguments a sample.
+// Counts the results that are not correctly rounded after they are rounded to a 16-bit type: of all its numbers, of all
+// pairs, or with three arguments of a sample.
 template <class Limits>
 uint64_t differences(const Function<float>& function, Loop<float> loop, const Options& options) {
   constexpr int kFraction = Limits::digits - 1, kExponents = (1 << (15 - kFraction)) - 1;

@@ -1,6 +1,6 @@
-// The functions, each in the plain loop of the engine's kernels (elementwise/cpu/kernels.h), for one instruction set:
-// ELEMENTWISE_ISA names it, and the build passes the matching -march. With cuda/host.h before it, as a kernel for CUDA
-// sees them.
+// The functions in a plain loop, as in elementwise/cpu/kernels.h, for one instruction set: ELEMENTWISE_ISA names it,
+// and the build passes the matching -march. Compiled with elementwise/tests/host.h, it has the functions of CUDA
+// kernels.
 #include "elementwise/math.h"
 #include "functions.h"
 

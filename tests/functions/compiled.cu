@@ -1,4 +1,4 @@
-// Every function in a kernel for CUDA, float and double: `nox -s cuda` compiles it. There is no device to run it here.
+// Every function in a CUDA kernel, for float and double. `nox -s cuda` compiles it; nothing runs it.
 #include "elementwise/math.h"
 #include "functions.h"
 

@@ -1,12 +1,15 @@
-// The functions of elementwise/math.h on a sample and on special arguments.
+// Tests the functions of elementwise/math.h with a sample and with special arguments.
 //
-//   functions bits DIGESTS   the bits of the instruction set that MULADD_NB_SIMD names, or the best, are those recorded
-//   functions cuda DIGESTS   the same for CUDA's, compiled for the host
-//   functions record         prints what belongs into DIGESTS: after a change of a function, where `values` passes
-//   functions values         the errors are within bounds, and special arguments have the results of C23's annex F
+//   functions bits DIGESTS   compares the bits with the recorded ones; MULADD_NB_SIMD names the instruction set
+//   functions cuda DIGESTS   the same for the functions of CUDA kernels, compiled for the host
+//   functions record         prints new digests, for digests.txt, after you changed a function and `values` passes
+//   functions values         checks errors against their bounds, and special arguments against annex F of C23
 //
-// A name after these, `functions values tanh`, tests that function alone: meson test -C BUILD --test-args=tanh
-// 'functions*' Status 77, "skipped", where the instruction set cannot run.
+// A name at the end, as in `functions values tanh`, tests only that function. With Meson:
+//
+//   meson test -C BUILD --test-args=tanh 'functions*'
+//
+// If the instruction set cannot run here, the status is 77, "skipped".
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -56,7 +59,7 @@ int sum_over_functions(const Each& each) {
   return sum;
 }
 
-// The arguments of a function: the special ones in all combinations, and some at random.
+// The arguments of a function: special ones in all combinations, and random ones.
 template <class T>
 struct Arguments {
   std::vector<T> x[3];
@@ -65,7 +68,7 @@ struct Arguments {
   explicit Arguments(const Function<T>& function) {
     const std::vector<T> all = special_arguments<T>();
     const size_t n = all.size(), one = 1;
-    const size_t step = function.arguments == 3 ? 11 : 1; // of three arguments, not all
+    const size_t step = function.arguments == 3 ? 11 : 1; // with three arguments, not all combinations
     for (size_t i = 0; i < n; i += step)
       for (size_t j = 0; j < (function.arguments > 1 ? n : one); j += step)
         for (size_t k = 0; k < (function.arguments > 2 ? n : one); k += step) add(all[i], all[j], all[k]);
@@ -92,7 +95,7 @@ struct Arguments {
 template <class T>
 constexpr const char* kType = std::is_same_v<T, float> ? "float" : "double";
 
-// FNV-1a. Any NaN is as good as another.
+// FNV-1a. All NaNs count as the same.
 template <class T>
 std::string digest(const std::vector<T>& results) {
   uint64_t value = 0xcbf29ce484222325;
@@ -120,9 +123,9 @@ int wrong_bits(const Loops* loops, const std::map<std::string, std::string>* rec
   });
 }
 
-// Where the exact value is infinite, zero, NaN or otherwise a number of T, so is the result, and the even one of two
-// floats where it is the middle between them; in a hundred bits nothing else looks like one. Else the sign is right,
-// and the error within bounds.
+// Whether a result is right. If the exact value is infinite, zero, NaN or a number of T, the result must equal it; if
+// it is the middle between two floats, the result must be the even one. (The reference has a hundred bits, so that it
+// cannot look like one of these by chance.) Otherwise the sign must be right, and the error within bounds.
 template <class T>
 bool right(const Function<T>& function, const T* x, T result, bool special, double* error) {
   if (special) {
@@ -136,7 +139,8 @@ bool right(const Function<T>& function, const T* x, T result, bool special, doub
   wider_t<T> exact;
   function.wider(1, arguments, &exact);
   *error = error_in_ulps(result, exact);
-  if (*error > function.bound) *error = error_in_ulps(result, function.quad(x)); // a half is the bound of some
+  if (*error > function.bound)
+    *error = error_in_ulps(result, function.quad(x)); // with more bits, because some bounds are exactly 0.5
   return *error <= function.bound;
 }
 

@@ -1,5 +1,5 @@
-// The functions of elementwise/math.h that the tests try, each with its number of arguments, the error that it may have
-// in units in the last place (float, double), and the range in which its results are neither constant nor trivial.
+// The list of functions of elementwise/math.h for the tests: number of arguments, allowed error in units in the last
+// place (float, double), and the range in which results are neither constant nor trivial.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ namespace functions {
 template <class T>
 using Loop = void (*)(int64_t n, const T* const* x, T* result);
 
-// As compiled.cpp makes them, once for each instruction set, in the order of the list.
+// The loops that compiled.cpp defines, once for each instruction set, in the order of the list.
 struct Loops {
   Loop<float> of_float;
   Loop<double> of_double;

@@ -1,4 +1,4 @@
-// Which arguments the partial derivatives of a functor read, as elementwise/python/reads.h finds it.
+// Tests elementwise/python/reads.h, which finds the arguments that the partial derivatives of a functor read.
 #include "elementwise/python/reads.h"
 
 #include <cstdio>
@@ -8,7 +8,7 @@ namespace {
 
 using namespace elementwise;
 
-// A functor of a lambda that takes the same.
+// A functor that calls a lambda with the same arguments.
 #define FUNCTOR(Name, result, ...)    \
   struct Name {                       \
     template <class C>                \
@@ -22,7 +22,7 @@ FUNCTOR(MulAdd, return elementwise::fma(x, y, z), C x, C y, C z)
 FUNCTOR(SiluMul, return x * elementwise::sigmoid(x) * y, C x, C y)
 FUNCTOR(Negated, return y - x, C x, C y)
 FUNCTOR(Root, return elementwise::sqrt(x) / y, C x, C y)
-// Of a branch, what it compares and what either side reads; but not where the derivative is the same on both.
+// With a branch: what the condition compares, and what both sides read; nothing if both have the same constant.
 FUNCTOR(Leaky, return x > 0 ? x : y * x, C x, C y)
 FUNCTOR(Shifted, return x + elementwise::max(y, C(0)), C x, C y)
 FUNCTOR(Sides, return x > z ? y : 2 * y, C x, C y, C z)
@@ -30,7 +30,7 @@ FUNCTOR(Chosen, return flag ? x * y : x + y, C x, C y, bool flag)
 FUNCTOR(Given, return bias ? x * *bias : x, C x, Optional<C> bias)
 FUNCTOR(Clipped, return elementwise::clamp(x, -y, y), C x, C y)
 FUNCTOR(Halved, while (x > 1) x = x / 2; return x * y, C x, C y)
-// Of several results, what the derivative of any of them reads; no such derivative is a constant.
+// With several results: what the derivative of any of them reads. Such a derivative is never a constant.
 struct Several {
   template <class C>
   Results<C, bool, C> operator()(C x, C y, C z) const {
@@ -43,7 +43,7 @@ struct Sloped {
     return {y > 0 ? x : 2 * x, {x}};
   }
 };
-// What no one can follow reads everything.
+// Functors that cannot be traced read everything.
 FUNCTOR(Counted, return n > 1 ? x * y : x, C x, C y, int64_t n)
 FUNCTOR(Whole, return static_cast<int64_t>(x) * y, C x, C y)
 FUNCTOR(Masked, return x * static_cast<C>(y), C x, int8_t y)

@@ -1,6 +1,6 @@
-// The same functions by the C library in a wider type, whose error is far below what is measured; and the error of a
-// result in units in the last place. A few references are too near the middle between two numbers to tell which of the
-// two is the correctly rounded one: those are computed again with 113 bits.
+// Reference values: the C library's functions in a wider type, whose error is far below the measured one; and the error
+// of a result in units in the last place. A few references are too close to the middle between two numbers to tell
+// which is nearer: these are computed again with 113 bits.
 #pragma once
 
 #include <math.h>
@@ -16,7 +16,7 @@ namespace functions {
 
 #if LDBL_MANT_DIG == 113
 using Quad = long double;
-#define REFERENCE_QUAD(...) // long double has its overload already
+#define REFERENCE_QUAD(...) // long double has an overload already
 #else
 __extension__ typedef __float128 Quad;
 #define REFERENCE_QUAD(W, alias, function, parameters, arguments)                     \
@@ -88,7 +88,7 @@ template <class W>
 W rsqrt(W x) {
   return 1 / sqrt(x);
 }
-// IEEE 754-2019, minimum and maximum: a NaN where one of them is, and -0 is less than +0.
+// IEEE 754-2019, minimum and maximum: NaN if an argument is, and -0 is less than +0.
 template <class W>
 W min(W x, W y) {
   if (x != x || y != y) return x + y;
@@ -105,7 +105,7 @@ W clamp(W x, W least, W most) {
 
 } // namespace reference
 
-// What is known of a function for T, and its references, of n elements and of one.
+// A function for T: its bound and range, and its references for n elements and for one.
 template <class T>
 struct Function {
   const char* name;
@@ -147,13 +147,13 @@ constexpr int kCount = 0
 #undef FUNCTION
     ;
 
-// The same bits, with one NaN for all of them.
+// Whether two numbers have the same bits, or both are NaN.
 template <class T>
 bool same(T a, T b) {
   return (bits(a) == bits(b)) | ((a != a) & (b != b)); // without a branch
 }
 
-// Whether the nearest number of T is not known, because the exact value is known to about `uncertain` of it only.
+// Whether the nearest number of T cannot be told, because the reference has a relative error of about `uncertain`.
 constexpr double kUncertain(float) {
   return 0x1p-50;
 }
@@ -177,10 +177,10 @@ W power_of_two(int n, W) {
   return W(power_of_two(half, 0.0)) * power_of_two(n - half, 0.0);
 }
 
-// One over the unit in the last place that numbers with these limits have near x: 2^(p - 1 - e) where
-// 2^e <= |x| < 2^(e + 1), within the exponents of the normal ones.
+// The inverse of the unit in the last place near x, for numbers with these limits: 2^(p - 1 - e) where
+// 2^e <= |x| < 2^(e + 1), limited to the exponents of normal numbers.
 template <class Limits>
-double one_over_unit(double x) { // no branch and no call: of all floats
+double one_over_unit(double x) { // no branch and no call, because it runs for all floats
   const double least = power_of_two(Limits::min_exponent - 1, x), most = power_of_two(Limits::max_exponent - 1, x);
   double power = number<double>(bits(x) & uint64_t{0x7ff} << 52);
   power = power < least ? least : power;
@@ -199,8 +199,9 @@ W one_over_unit(W x) {
   return power_of_two(Limits::digits - 1 - e, x);
 }
 
-// The error of a result in units in the last place of the exact value; of a subnormal one, that is the least number.
-// Infinity counts as the power of two after the largest number, on either side. A NaN is no error where NaN is right.
+// The error of a result in units in the last place of the exact value; for a subnormal value the unit is the least
+// number. Infinity counts as the power of two after the largest number, on both sides. If NaN is right, NaN has no
+// error.
 template <class T, class W>
 double error_in_ulps(T result, W exact) {
   using Limits = std::numeric_limits<T>;

@@ -1,5 +1,5 @@
-// The rules by which functions of dual numbers are differentiated: what each makes, to the second order, against
-// differences of its values, and at the kinks that docs/ship/derivatives.md has a table of.
+// Tests the derivatives of functions of dual numbers: compares them, up to the second order, with differences of
+// values, and checks the kinks in the table of docs/ship/derivatives.md.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -102,7 +102,7 @@ int main() {
   check("fma", [](auto x, auto y) { return elementwise::fma(x, y, x * y); }, -3, 3, -3, 3);
   check("the operators", [](auto x, auto y) { return 2 - x / (1 + y * y) + (x - 3) * y * 0.5; }, -3, 3, -3, 3);
 
-  // What std:: says of a dual number, and what it becomes as an integer.
+  // Functions of std:: for a dual number, and its conversion to an integer.
   check("clamped", [](auto x) { return elementwise::max(x, std::numeric_limits<decltype(x)>::lowest()); }, -3, 3);
   check("by a condition", [](auto x) { return std::isfinite(x) && std::signbit(x) ? x * x : x; }, -3, 3);
   check("by a table", [](auto x) { return x * static_cast<int64_t>(x < 0 ? -x : x); }, 1.25, 1.75);
@@ -130,5 +130,5 @@ int main() {
     at(FUNCTION(tanh), x, 0);
   }
   at("silu", [](auto x) { return x * elementwise::sigmoid(x); }, -800, 0);
-  at("a product", [](auto x, auto y) { return x * y; }, kInfinity, 0, 0, kInfinity); // 0 is not multiplied
+  at("a product", [](auto x, auto y) { return x * y; }, kInfinity, 0, 0, kInfinity); // a derivative of 0 stays 0
 }

@@ -1,4 +1,5 @@
-// Arguments: at random from a seed, the same on every machine and for any number of threads, and the special ones.
+// The arguments of the tests: random ones from a seed, the same on every machine and for any number of threads, and
+// special ones.
 #pragma once
 
 #include <cmath>
@@ -23,7 +24,7 @@ struct Random { // splitmix64
   }
 };
 
-// Any significand and sign, and an exponent of from to to.
+// A random number with any significand and sign, and an exponent between `from` and `to`.
 template <class T>
 T random_of_exponents(Random& random, int from, int to) {
   constexpr int kMantissa = std::numeric_limits<T>::digits - 1, kBits = 8 * sizeof(T);
@@ -35,8 +36,8 @@ T random_of_exponents(Random& random, int from, int to) {
       (static_cast<bits_t<T>>(z) & ((bits_t<T>{1} << kMantissa) - 1)));
 }
 
-// One of four kinds in turn: any bits; between the function's bounds; near to zero or large; near to where functions
-// have a zero, a pole or an end: 1, -1 and the multiples of pi / 2.
+// A random number of one of four kinds in turn: any bits; in the function's range; close to zero or large; close to a
+// point where functions have a zero, a pole or an end: 1, -1 and the multiples of pi / 2.
 template <class T>
 T random_argument(Random& random, const Function<T>& function, int kind) {
   switch (kind) {
@@ -50,14 +51,14 @@ T random_argument(Random& random, const Function<T>& function, int kind) {
       const uint64_t z = random.bits();
       if (z & 1) return (z & 2 ? T(1) : T(-1)) + random_of_exponents<T>(random, 1 - std::numeric_limits<T>::digits, -1);
       const double turns = std::floor(random.uniform(0, static_cast<double>(uint64_t{1} << (z >> 8) % 50)));
-      const T near = static_cast<T>(turns * 1.5707963267948966); // near enough for the largest cancellation
+      const T near = static_cast<T>(turns * 1.5707963267948966); // close enough for the largest cancellation
       return number<T>(bits(near) + static_cast<bits_t<T>>((z >> 32) % 9) - (near > 4 ? 4 : 0));
     }
   }
 }
 
-// The arguments of a call, for the number `i` of a sample. Those of two are in a third of the sample as they come, in
-// a third of like exponents, and for pow in a third so that the result is neither zero nor infinite.
+// The arguments of call number `i` of a sample. With two arguments, a third of the calls has independent ones, a third
+// has similar exponents, and for pow a third has results that are neither zero nor infinite.
 template <class T>
 void random_arguments(uint64_t seed, uint64_t i, const Function<T>& function, T* x) {
   Random random{seed * 0x9e3779b97f4a7c15 + i * 0xd1342543de82ef95};
@@ -79,13 +80,13 @@ void random_arguments(uint64_t seed, uint64_t i, const Function<T>& function, T*
   }
 }
 
-// Zeros, infinities, NaN, subnormals, the largest; integers and halves; 257 and 4097, whose cube and square are the
-// middle between two floats; and what lies beside where functions begin, end or overflow.
+// Zeros, infinities, NaN, subnormals, the largest number; integers and halves; 257 and 4097, whose cube and square are
+// the middle between two floats; and numbers beside those at which functions begin, end or overflow.
 template <class T>
 std::vector<T> special_arguments() {
   using Limits = std::numeric_limits<T>;
   std::vector<T> some = {0, Limits::infinity(), Limits::quiet_NaN()};
-  const auto add = [&](T x) { // with its neighbours
+  const auto add = [&](T x) { // adds its neighbours, too
     some.insert(some.end(), {std::nextafter(x, T(0)), x, std::nextafter(x, Limits::infinity())});
   };
   for (const T x : {Limits::denorm_min(), Limits::min(), Limits::max(), Limits::epsilon(), T(1), T(2), T(0.5)}) add(x);
@@ -93,7 +94,7 @@ std::vector<T> special_arguments() {
        {T(1.5), T(2.5), T(3), T(4), T(5), T(8), T(10), T(16), T(27), T(64), T(100), T(125), T(257), T(1000), T(4097)})
     some.push_back(x);
   for (const int digits : {Limits::digits - 2, Limits::digits - 1, Limits::digits, Limits::digits + 1}) {
-    add(std::ldexp(T(1), digits)); // from where on there are no fractions, and no odd integers
+    add(std::ldexp(T(1), digits)); // from here on there are no fractions, and then no odd integers
     add(std::ldexp(T(1), -digits / 2));
   }
   const T ln2 = T(0.6931471805599453), pi = T(3.141592653589793);

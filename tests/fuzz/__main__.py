@@ -1,7 +1,8 @@
-"""Throws at the operators what nobody would think of: python tests/fuzz [TARGET...] [--seconds N] [--seed S].
+"""Tries random calls of the operators: python tests/fuzz [TARGET...] [--seconds N] [--seed S].
 
-The cases are Hypothesis's, which finds the shortest one that fails, and prints it with the command that runs it alone.
-A process that dies instead prints no case: the last line says the round, which `--verbose` runs naming each case first.
+Hypothesis makes the cases, finds the shortest one that fails, and prints it with the command that runs it alone. If the
+process crashes, no case is printed. The last line has the number of the round; `--verbose` prints each case of a round
+before it runs.
 """
 
 import argparse
@@ -23,7 +24,7 @@ sys.path.insert(1, str(Path(__file__).parent.parent))  # tests, after this folde
 from record import record
 
 HERE = Path(__file__).parent
-# A target is a file, with one test in it, and how many cases of it take about 4 seconds: then another has its turn.
+# A target is a file with one test, and the number of its cases that take about 4 seconds. Then the next target runs.
 TARGETS = {
     "layouts": ("right_in_any_layout", 300),
     "broadcasts": ("right_where_it_broadcasts", 500),
@@ -107,7 +108,7 @@ def use_settings(verbose):
         verbosity=hypothesis.Verbosity.verbose if verbose else hypothesis.Verbosity.normal,
     )
     hypothesis.settings.load_profile("fuzz")
-    engine.MAX_SHRINKING_SECONDS = 60  # of 300: the others have their turn, too
+    engine.MAX_SHRINKING_SECONDS = 60  # by default 300; the other targets have to run, too
 
 
 def failed(target, test):

@@ -1,4 +1,4 @@
-"""Any shapes that broadcast, also to a result larger than each of them, or empty: ATen's values, shape and strides."""
+"""Random shapes that broadcast give ATen's values, shape and strides; the result may be larger than each, or empty."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ BROADCASTING = [call for call in CALLS if call.form.broadcasts and not call.writ
 
 @st.composite
 def shapes(draw):
-    """Return a shape for each of three tensors: parts of one whole, of which each dimension may be 1 or missing."""
+    """Return shapes for three tensors that broadcast: each dimension of one shape may be 1 or missing."""
     whole = draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 70]), max_size=4))
     return [
         [size if draw(st.booleans()) else 1 for size in whole][draw(st.integers(0, len(whole))) :] for _ in range(3)

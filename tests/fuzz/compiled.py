@@ -1,6 +1,6 @@
-"""Programs of views, writes and gradients, compiled and exported: the values, memory and gradients of eager mode.
+"""Random programs of views, writes and gradients, compiled and exported, give the values and gradients of eager mode.
 
-What eager mode refuses, the compiler may make right with a copy; what it gives, a compiled program must give too.
+They also leave the same memory. A compiled program may accept a call that eager mode refuses, because it copies.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ COUNTS = Counter()
 
 @dataclass
 class Write:
-    """An operator of writers.py: one that updates, or a kernel of its own. It writes to ``out``, and to some inputs."""
+    """An operator of writers.py: element-wise, or a kernel of one's own. It writes to ``out`` and some inputs."""
 
     kind: str  # raw or public
     name: str
@@ -61,7 +61,7 @@ VIEWS = {
 
 @dataclass
 class Statement:
-    """An operator on views of the two inputs, or on earlier results; what is returned is a result, too."""
+    """An operator on views of the two inputs or of earlier results. What it returns is a result, too."""
 
     call: Call | Write
     inputs: list[tuple[str, int]]  # a view, and of what
@@ -72,7 +72,7 @@ class Statement:
 @dataclass
 class Program:
     statements: list[Statement]
-    offsets: list[int]  # of the two inputs in their memory, which is the same for a shared one
+    offsets: list[int]  # where the two inputs begin in their memory, which they may share
     shared: bool
 
     def run(self, y, z, c):
@@ -117,7 +117,7 @@ def programs(draw, of):
 )
 def right_when_compiled(program, how, dynamic, dtype):
     def after(function, c, region):
-        """What a function returns for the inputs of the program, the gradients, and the memory it leaves."""
+        """Return the result of a function for the program's inputs, the gradients, and the memory that it leaves."""
         memories, inputs = program.inputs(dtype)
         differentiates = not any(statement.call.writes for statement in program.statements)
         if differentiates and how != "export":
@@ -128,7 +128,7 @@ def right_when_compiled(program, how, dynamic, dtype):
             gradients = torch.autograd.grad(loss, inputs, materialize_grads=True) if result.requires_grad else []
         return [result.detach(), *gradients, *memories]
 
-    if how == "export":  # fails in torch, of inputs that share memory, which are written: of ATen's operators too
+    if how == "export":  # torch fails if written inputs share memory, also for ATen's operators
         program.shared = False
     torch._dynamo.reset()
     try:
@@ -150,14 +150,14 @@ def right_when_compiled(program, how, dynamic, dtype):
     else:
         compiled = torch.compile(program.run, fullgraph=True, backend=how, dynamic=dynamic or None)
         try:
-            # A backward pass is computed in the dtype of the forward one, whichever region it runs in.
+            # A backward pass computes in the dtype of its forward pass, in any region.
             got = [after(compiled, c, torch.autocast("cpu")) for c in (0.25, -1.5)]
         except torch._dynamo.exc.Unsupported as error:
-            assert "non-contiguous `out=`" in str(error), error  # of ATen's out variants, too
+            assert "non-contiguous `out=`" in str(error), error  # as for ATen's out variants
             COUNTS["Dynamo refuses"] += 1
             return
     for one, other in zip(got, expected, strict=True):
-        # To the last bit, but for gradients, which Inductor adds up in another order.
+        # To the last bit, except for gradients, which Inductor adds in another order.
         torch.testing.assert_close(one[:1] + one[-2:], other[:1] + other[-2:], rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(one, other)
     COUNTS[f"right by {how}"] += 1

@@ -1,4 +1,4 @@
-"""Any layout, overlap, offset, alignment and storage of the operands: exact arithmetic, or the refusal that is due."""
+"""Operands with random layouts, overlaps, offsets, alignments and storages give exact results, or the right error."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ KINDS = ("plain", "plain", "misaligned", "lazy clone", "original of a lazy clone
 
 @dataclass
 class Memory:
-    """What views are taken of; `cut` elements of its storage are taken away, which no view may need."""
+    """The memory of the views. Its storage is shortened by `cut` elements; views that need these must be refused."""
 
     kind: str
     cut: int
@@ -31,7 +31,7 @@ class View:
     strides: tuple[int, ...]
 
     def indices(self, shape):
-        """The elements of its memory that it has, in order."""
+        """The indices of its elements in the memory, in order."""
         reached = [self.offset]
         for size, stride in zip(shape, self.strides, strict=True):
             reached = [x + stride * i for x in reached for i in range(size)]
@@ -81,7 +81,7 @@ def cases(draw):
 
 
 def due_refusals(case, sizes):
-    """What the sentence of a refusal that is due has in it."""
+    """Return a part of each error message that the call may raise; an empty list if it is right."""
     names = case.call.names + ["out"] * case.call.writes
     elements = [view.indices(case.shape) for view in case.views]
     due = []
@@ -99,7 +99,7 @@ def due_refusals(case, sizes):
 
 
 def memory_of(kind, values):
-    """The values in memory of their own, and what else holds on to it."""
+    """The memory with its values, and other objects that share it."""
     if kind == "misaligned":
         raw = bytearray(values.numel() * values.element_size() + 1)
         memory = torch.frombuffer(raw, dtype=values.dtype, offset=1)

@@ -1,7 +1,7 @@
-"""Transforms up to four deep, each inside of any modes, of an expression with modes inside: what ATen gives.
+"""Up to four nested transforms of random expressions, with random modes around and inside, give ATen's results.
 
-Among the modes are those that only listen, and for the backward pass, with its recomputations, there are others. Any of
-the two inputs require grad, the backward pass runs twice, and one of them may be written to before it.
+Some modes only observe. The backward pass, with its recomputations, may have other modes. Any of the two inputs may
+require grad, the backward pass runs twice, and an input may be written to before it.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ def itself(call):
 
 
 def aten(call):
-    """The same in ATen; under autocast ours compute in its dtype, float64 excepted, and ATen's mul does not."""
+    """Return the same in ATen. Under autocast ours compute in its dtype, except float64, and ATen's mul does not."""
 
     def function(*x, c):
         if call.form.tensor_numbers:
-            torch.tensor(c)  # which torch itself refuses in some nestings
+            torch.tensor(c)  # torch refuses this in some nestings
         if not torch.is_autocast_enabled("cpu") or x[0].dtype == torch.float64:
             return call.expected(*x, c=c)
         dtype = torch.get_autocast_dtype("cpu")
-        return call.expected(*(y.to(dtype).float() for y in x), c=c).to(dtype)  # rounded once, as ours are
+        return call.expected(*(y.to(dtype).float() for y in x), c=c).to(dtype)  # rounded once, as our results
 
     return function
 
@@ -58,7 +58,7 @@ LISTENERS = ["dispatch mode", "function mode", "profiler of another thread"]
 
 @contextlib.contextmanager
 def profiler_of_another_thread():
-    """What this thread sees of it; a real one takes a hundred times as long to start."""
+    """The state that a profiler sets in this thread. Starting a real one takes a hundred times as long."""
     before, profiler._is_profiler_enabled = profiler._is_profiler_enabled, True
     try:
         yield
@@ -115,8 +115,9 @@ TRANSFORMS = {
     "checkpoint": lambda g: lambda a, b: checkpoint(g, a, b, use_reentrant=False),
 }
 FORWARD = ("jvp", "jvp of a", "value of jvp", "jacfwd", "linearize", "dual numbers")
-# What torch refuses of ours and not of ATen where a derivative is taken: docs/reliability.md. Beside what, and in which
-# function: batching rules, which expand what is not batched, and a backward pass of value and tangent together.
+# Derivatives that torch refuses for ours and not for ATen (docs/reliability.md): under which transform or mode, the
+# message, and the function that raises it. The causes are batching rules, which expand inputs without a batch, and
+# backward passes of value and tangent together.
 REFUSED = [
     ("inference_mode", "Cannot set version_counter for inference tensor", "rule"),
     ("functionalize", "!this_view_meta->has_fw_view() INTERNAL ASSERT FAILED", "rule"),
@@ -126,7 +127,7 @@ REFUSED = [
 
 @dataclass
 class Expression:
-    """An operator, or a function of torch, of leaves or other expressions, in modes."""
+    """A call of an operator or of a function of torch, on leaves or other expressions, in some modes."""
 
     function: Call | str
     arguments: list[Any]
@@ -181,7 +182,7 @@ def expressions(depth):
 )
 def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, needs, written):
     if any(level.transform == "linearize" for level in levels[:-1]):
-        hypothesis.reject()  # torch's derivative of linearize is memory that was never written: docs/reliability.md
+        hypothesis.reject()  # torch's derivative of linearize may be uninitialised memory: docs/reliability.md
     used = {mode for modes in all_modes(expression, levels, modes) for mode in modes}
     used |= {level.transform for level in levels}
 
@@ -206,8 +207,8 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
 
     try:
         expected = run(aten)
-        # Of sin(1000), or of a fourth derivative in bfloat16, few bits are right: as many as ATen has right. What is
-        # right, float64 tells, which autocast leaves alone.
+        # In sin(1000), or a fourth derivative in bfloat16, few bits are right, and we must have as many as ATen.
+        # float64, which autocast does not cast, tells which are right.
         exact = expected if dtype == torch.float64 else run(aten, torch.float64)
     except Exception:
         COUNTS["ATen raises, too"] += 1
@@ -221,8 +222,9 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         COUNTS["torch refuses"] += 1
         return
     computed = torch.bfloat16 if "autocast" in used and dtype != torch.float64 else dtype
-    bits = 2**-6 if computed != dtype else 1e-4  # two of the last bits of bfloat16
-    # Where ATen runs it. Of tangents of tangents the two may save different tensors that do not matter.
+    bits = 2**-6 if computed != dtype else 1e-4  # two units in the last place of bfloat16
+    # Ours must run each backward pass that ATen runs. For tangents of tangents they may save different tensors, so
+    # that only one of them is refused.
     in_forward_mode = sum(level.transform in FORWARD for level in levels)
     assert len(got) >= len(expected) or in_forward_mode > 1, "a backward pass is refused"
     for i, (ours, atens, right) in enumerate(zip(got, expected, exact, strict=False)):
@@ -230,11 +232,13 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         assert ours.shape == atens.shape, f"the shape is {ours.shape}"
         error = largest(atens - right)
         if not torch.allclose(ours, atens, bits, bits + 8 * error, equal_nan=True):
-            # Where large terms cancel, ATen may be right by chance: what the last bit of an input changes is no error.
+            # If large terms cancel, ATen may be right by chance. A change that the last bit of an input causes is no
+            # error.
             error = max(error, largest(run(aten, torch.float64, 1 + torch.finfo(computed).eps)[i] - right))
         torch.testing.assert_close(ours, atens, equal_nan=True, rtol=bits, atol=bits + 8 * error)
     result, expected = got[0], expected[0]
-    # Of what does not depend on `a`, one of the two records a gradient of zeros in places; but not where nothing is.
+    # For results that do not depend on `a`, only one of the two may record a gradient of zeros, but not if nothing is
+    # recorded.
     records = expected.requires_grad or under(modes, torch.is_grad_enabled)
     assert not result.requires_grad or records, "requires grad"
     assert result.is_inference() == expected.is_inference(), f"is_inference() is {result.is_inference()}"
@@ -242,7 +246,7 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
 
 
 def gradients_of(loss, wanted):
-    """Return the gradients. Those of a second backward pass, or after a write, may be refused: with an empty list."""
+    """Return the gradients. A refused backward pass, the second one or one after a write, gives an empty list."""
     try:
         return torch.autograd.grad(loss, wanted, materialize_grads=True, allow_unused=True)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Arguments of which some are wrong: one sentence, the same of fake tensors, and nothing written."""
+"""Calls with wrong arguments raise one error, the same for fake tensors, and write nothing."""
 
 import re
 from collections import Counter
@@ -53,7 +53,7 @@ def refused_in_one_sentence(call, wrong, mode):
     places = len(call.names) + call.writes
     wrong = {place: kind for place, kind in wrong.items() if place < places}
     if call.writes and call.is_public and wrong.get(places - 1) == "None":
-        del wrong[places - 1]  # is asking for a new tensor
+        del wrong[places - 1]  # without it, a new tensor is returned
 
     def tensors():
         return [WRONG[wrong[place]]() if place in wrong else torch.ones(2, 3) for place in range(places)]
@@ -69,7 +69,7 @@ def refused_in_one_sentence(call, wrong, mode):
     except (RuntimeError, TypeError) as error:
         sentence = str(error).splitlines()[0]
     else:
-        # What can be right: an input that is read in place, a scalar of Python's for c, a cast of autocast.
+        # Not always wrong: an input that is read in place, a Python number for c, a dtype that autocast casts.
         possible = {"expanded", "float64", "a number", "one element", "a scalar"}
         cast = {"complex", "int32", "bool", "float8", "uint16"} if mode is MODES[-1] else set()
         if call.form.broadcasts:
@@ -90,7 +90,7 @@ def refused_in_one_sentence(call, wrong, mode):
     assert all((y == 1).all() for place, y in enumerate(x) if place not in wrong), "something was written"
     COUNTS["refused"] += 1
 
-    # An `out` that is None is found first where Python is asked first.
+    # If Python makes the checks, it reports an `out` of None first.
     if (
         of_ours
         and wrong.get(places - 1) != "None"

@@ -1,4 +1,4 @@
-"""Every kind of tensor in every place: the values, type, gradient and count of writes that ATen has, or a sentence."""
+"""Every kind of tensor in every place gives the values, type, gradient and version of ATen's result, or an error."""
 
 import contextlib
 from collections import Counter
@@ -18,7 +18,7 @@ class Plain(torch.Tensor):
 
 
 class Reluctant(torch.Tensor):
-    """A subclass that takes operators apart in Python, without a wrapper."""
+    """A subclass without a wrapper that handles operators in Python."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -26,14 +26,14 @@ class Reluctant(torch.Tensor):
 
 
 def zero_gradient(x):
-    """What autograd hands out as the gradient by a tensor that a tangent does not depend on."""
+    """The zero tensor that autograd returns as gradient of a tensor on which a tangent does not depend."""
     x, b = x.detach().requires_grad_(), x.detach()
     tangent = torch.func.jvp(lambda x: x * b, (x,), (torch.ones_like(x),))[1]
     return torch.autograd.grad(tangent.sum(), x)[0]
 
 
 OFFSETS = torch.tensor([0, 2, 3])
-# Each made of three numbers.
+# Each function makes a tensor of three numbers.
 KINDS = {
     "plain": lambda x: x.clone(),
     "slice": lambda x: torch.cat([x, x])[3:],
@@ -58,7 +58,7 @@ KINDS = {
     "complex": lambda x: torch.complex(x, x),
     "conjugated": lambda x: torch.complex(x, x).conj(),
 }
-if hasattr(torch.Tensor, "refine_names"):  # which a torch of today has not
+if hasattr(torch.Tensor, "refine_names"):  # newer torch has no named tensors
     KINDS["named"] = lambda x: x.refine_names("N")
 PLAIN = {"plain", "slice", "parameter", "expanded"}
 ZERO = {kind for kind in KINDS if "zero" in kind}
@@ -68,7 +68,7 @@ REFUSED = {
     "complex",
     "conjugated",
     "named",
-}  # here, and not by ATen; so are promotion and broadcasting
+}  # ours refuse these, and ATen does not; the same holds for promotion and broadcasting
 
 
 @given(
@@ -90,12 +90,12 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
     count = len(call.names)
     kinds = kinds[:count] + kinds[MOST:] * call.writes
     if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
-        in_place = False  # TwoTensor calls an operator twice, so it writes twice into what is less wrapped
-        # Of a wrapper and a zero tensor, ATen's product is no wrapper, since torch 2.15.
+        in_place = False  # TwoTensor calls an operator twice, so it writes twice into a tensor that is wrapped less
+        # Since torch 2.15, ATen's product of a wrapper and a zero tensor is not a wrapper.
         kinds = ["plain" if kind in ZERO else kind for kind in kinds]
 
     def run(function):
-        """What there is to see afterwards; a refusal is an exception."""
+        """Return everything that a call changes. A refused call raises an exception."""
         generator = torch.Generator().manual_seed(0)
         x = [KINDS[kind](torch.randn(3, generator=generator)) for kind in kinds]
         if requires_grad:
@@ -124,7 +124,7 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
     seen = []
 
     def kernel(*args, out=None):
-        """A kernel of the program, which says that it was called."""
+        """A kernel that the program registers. It records that it was called."""
         seen.append(call)
         names, tensors = [*call.form.inputs], [x for x in args if isinstance(x, torch.Tensor)]
         result = call.expected(*tensors[: len(names)])

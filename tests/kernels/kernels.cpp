@@ -1,7 +1,7 @@
-// The CPU kernels alone: each result against exact arithmetic, in every layout, whole and in parts, and nothing
-// written beside it. Prints a digest of the bits of each case, which is the same on every machine. The kernels are
-// those that MULADD_NB_SIMD names, or the best; status 77, "skipped", where they cannot run. With cuda/host.h before
-// it, they are the CUDA kernels.
+// Tests the CPU kernels alone: compares results with exact arithmetic, in every layout, as a whole and in parts, and
+// checks that nothing is written beside them. It prints a digest of the bits of each case, which is the same on every
+// machine. MULADD_NB_SIMD names the instruction set; by default it is the best. If it cannot run here, the status is
+// 77, "skipped". Compiled with elementwise/tests/host.h, this tests the CUDA kernels.
 #include <cfloat>
 #include <cmath>
 #include <cstdio>
@@ -19,18 +19,18 @@ namespace {
 
 using namespace elementwise;
 
-// ---- The four formats: where the bits of a number are.
+// ---- The bits of a number in the four formats.
 
 template <class T>
 struct Format {
   static constexpr int bits = 8 * sizeof(T);
-  static constexpr int digits = // of the significand, with the one that is not stored
+  static constexpr int digits = // of the significand, including the one that is not stored
       std::is_same_v<T, double>    ? 53
       : std::is_same_v<T, float>   ? 24
       : std::is_same_v<T, float16> ? 11
                                    : 8;
   static constexpr uint64_t fraction = (uint64_t{1} << (digits - 1)) - 1;
-  static constexpr int exponents = 1 << (bits - digits); // the last is that of infinity and NaN
+  static constexpr int exponents = 1 << (bits - digits); // the last one is for infinity and NaN
   static constexpr int bias = exponents / 2 - 1;
 };
 
@@ -54,7 +54,7 @@ double decode(T x) {
   return bits >> (F::bits - 1) ? -magnitude : magnitude;
 }
 
-// ---- Exact arithmetic. Neither uses fma, nor the conversions of the kernels.
+// ---- Exact arithmetic, without fma and without the conversions of the kernels.
 
 template <class C>
 struct Wider { // holds a product of two C exactly, and has more than two digits to spare
@@ -99,7 +99,8 @@ double nearest(double x) {
   return std::ilogb(rounded) > F::bias ? std::copysign(INFINITY, x) : rounded;
 }
 
-// An operator by its place in the list, and its exact result; x has three numbers, the last a parameter or an element.
+// An operator by its index in the list, and its exact result. x has three numbers; the last is a parameter or an
+// element.
 template <class C>
 struct Case {
   const char* name;
@@ -113,12 +114,12 @@ std::vector<Case<C>> cases() {
   return {
       {"muladd", 0, 2, [](const C* x) { return fused<C>(x[0], x[1], x[2]); }},
       {"muladd3", 1, 3, [](const C* x) { return fused<C>(x[0], x[1], x[2]); }},
-      {"mul", 2, 2, [](const C* x) { return fused<C>(x[0], x[1], -0.0); }}, // leaves a zero its sign
+      {"mul", 2, 2, [](const C* x) { return fused<C>(x[0], x[1], -0.0); }}, // adding -0.0 keeps the sign of a zero
       {"add", 3, 2, [](const C* x) { return fused<C>(x[0], 1, x[1]); }},
   };
 }
 
-// ---- Numbers: near one mostly, so that sums cancel; and of every kind that there is.
+// ---- Numbers: mostly close to one, so that sums cancel; and all other kinds.
 
 uint64_t random_bits() { // splitmix64, from the same seed on every machine
   static uint64_t state = 0;
@@ -160,12 +161,12 @@ T random_number() {
   return number;
 }
 
-// ---- Layouts: sizes and strides, the outermost dimension first; `offset` elements before the first.
+// ---- Layouts: sizes and strides, the outermost dimension first. There are `offset` elements before the first one.
 
 struct Layout {
   const char* name;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides[3]; // of the output and the first inputs; a third one is laid out as the first
+  std::vector<int64_t> strides[3]; // of the output and the first two inputs; a third input has those of the first
   int64_t offset = 0;
 };
 
@@ -205,7 +206,7 @@ struct Memory {
   Memory(const Layout& layout, const std::vector<int64_t>& strides, bool filled) : strides(strides.data()) {
     int64_t last = layout.offset;
     for (size_t d = 0; d < strides.size(); d++) last += strides[d] * (layout.sizes[d] - 1);
-    elements.resize(last + 1); // to the last byte, so that a sanitizer sees what is beside it
+    elements.resize(last + 1); // of exact size, so that a sanitizer sees overruns
     std::memset(elements.data(), 0x5a, elements.size() * sizeof(T));
     for (int64_t i = layout.offset; i <= last && filled; i++) elements[i] = random_number<T>();
   }
@@ -253,7 +254,7 @@ void run(
     for (int k = 1; k <= op.inputs; k++) x[k - 1] = static_cast<C>(decode(operands[k].elements[at(k)]));
     const T result = operands[0].elements[at(0)];
     const double want = nearest<T>(op.exact(x)), got = decode(result);
-    const bool both_nan = want != want && got != got; // which NaN is not promised
+    const bool both_nan = want != want && got != got; // any NaN is right
     if (!both_nan && bits_of(want) != bits_of(got)) {
       if (passed)
         std::fprintf(

@@ -1,5 +1,5 @@
-// Operands of several dtypes and several results, on the CPU or on CUDA's kernels, against a plain loop over the
-// elements: the same bytes in all memory of the results, in many layouts, whole and in parts.
+// Tests kernels with operands of several dtypes and with several results, on the CPU or as CUDA kernels. It compares
+// all memory of the results with that of a plain loop over the elements, in many layouts, as a whole and in parts.
 #include "mixed.h"
 
 #include <array>
@@ -31,7 +31,7 @@ struct Layout {
   int64_t offset[kMaxOperands];
 };
 
-// Each operand adjacent, with gaps in rows or between them, transposed, or, of an input, expanded.
+// Each operand is contiguous, has gaps in rows or between them, or is transposed; an input may also be expanded.
 Layout random_layout(const int64_t size[2], int operands, int results) {
   Layout layout{{size[0], size[1]}, {}, {}};
   const bool all_adjacent = random_bits() % 4 == 0;
@@ -67,7 +67,7 @@ void plain_store(const Results<C...>& results, V* to, Rest*... rest) {
   if constexpr (sizeof...(Rest) > 0) plain_store(results.rest, rest...);
 }
 
-// A scale of 0.7, and the arguments that a derivative is by: every choice of the first two, from one case to the next.
+// A scale of 0.7, and the indices that a derivative is by: each case has the next pair of the first two arguments.
 template <class F, Kind... kKind>
 std::array<Number, 4> numbers_of(Kernel<F, kKind...>) {
   std::array<Number, 4> numbers{};
@@ -138,7 +138,7 @@ void run(
 #endif
   cases++;
   for (int k = 0; k < kResults; k++) {
-    if (memory[k] == expected[k] || failures++) continue; // the first is enough to find the cause
+    if (memory[k] == expected[k] || failures++) continue; // reports only the first failure
     std::fprintf(
         stderr, "operator %zu, dtype %d, result %d: other bytes, %d x %d\n", place, kOrdinal<T>, k,
         static_cast<int>(layout.size[0]), static_cast<int>(layout.size[1]));

@@ -1,4 +1,4 @@
-// Operators whose operands differ in dtype, that have several results, and tensors that may be absent; and derivatives.
+// Operators with operands of several dtypes, several results, optional tensors, and derivatives, for mixed.cpp.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// How a call goes over its elements, by value: the dimensions that are left of it (strided.h), whether operands are
-// moved and in what tiles, and the boxes in which they are walked over (tiles.h). The numbers were worked out by hand.
+// Tests how a call is planned: its dimensions after they are merged (strided.h), which operands are moved, the tiles
+// and the boxes (tiles.h). The expected numbers were worked out by hand.
 #include <array>
 #include <cstdio>
 #include <map>
@@ -22,7 +22,7 @@ void expect(const std::string& what, const std::string& got, const std::string& 
   passed = false;
 }
 
-// Sizes, and the strides of each operand, as a tensor has them: the outermost first.
+// Sizes, and the strides of each operand, the outermost dimension first, as in a tensor.
 struct Layout {
   Row sizes;
   std::vector<Row> strides;
@@ -40,7 +40,7 @@ std::string join(const int64_t* numbers, int count, const char* between = " ") {
   return text;
 }
 
-// Each dimension, the innermost first: its size, and the strides of the operands.
+// Each dimension, the innermost first, with its size and the strides of the operands.
 std::string show(const Plan& plan) {
   std::string text;
   for (int d = 0; d < plan.dims; d++)
@@ -48,12 +48,13 @@ std::string show(const Plan& plan) {
   return text;
 }
 
-// So many results, and elements of so many bytes.
+// A computer with a number of results, and elements of a number of bytes.
 Computer computer(int results, const int* bytes) {
   return {{}, [](const Rows&, const Number*) {}, results, bytes};
 }
 
-// Which operands are moved and how, the extent of a tile, how many there are, all tiles, and all bytes.
+// Which operands are moved and how, the extent of a tile, the number of tiles in two dimensions and in all, and the
+// bytes.
 std::string show(const Tiles& tiles, int operands) {
   const char* const moves[] = {"nothing", "pieces", "tiles"};
   std::string text = std::string(moves[static_cast<int>(tiles.moves)]) + " ";
@@ -137,9 +138,9 @@ const struct {
 };
 // clang-format on
 
-using Places = std::map<int64_t, Row>; // of an element in each operand, by that in the output
+using Places = std::map<int64_t, Row>; // the place of an element in each operand, by its place in the output
 
-// By the definition of strides.
+// Computes them by the definition of strides.
 Places all_places(const Layout& layout) {
   Places places;
   for (int64_t i = 0; i < layout.plan().numel(); i++) {
@@ -152,7 +153,7 @@ Places all_places(const Layout& layout) {
   return places;
 }
 
-// Whether the two parts of the tiles visit each element once.
+// Whether the two parts of the tiles together visit each element once.
 bool covers(const Plan& plan, const Tiles& tiles, const Places& want, int64_t cut) {
   Places visited;
   size_t visits = 0;
@@ -177,7 +178,7 @@ void can_stream() {
   const Layout layout{{2, 64}, {{64, 1}, {80, 1}, {80, 1}}};
   const int bytes[] = {4, 4, 4};
   const Tiles tiles(layout.plan(), computer(1, bytes));
-  // The addresses of the first two operands, and how many of them are results.
+  // The addresses of the first two operands, and the number of results.
   for (const auto& [first, second, results, want] :
        {std::array{64, 68, 1, 1}, {66, 64, 1, 0}, {64, 66, 1, 1}, {64, 66, 2, 0}, {64, 68, 2, 1}, {64, 64, 1, 0}}) {
     void* const data[] = {at(first), at(second), nullptr};
@@ -189,7 +190,7 @@ void can_stream() {
 
 } // namespace
 
-// A computer that has nothing for short rows is given none: each operand is packed, or is one row already.
+// A computer without short_rows gets no short rows: each operand is packed, or is one row already.
 void packs_short_rows() {
   const int bytes[] = {4, 4, 4};
   const Computer packing{{}, nullptr, 1, bytes};
@@ -224,7 +225,7 @@ int main() {
     void* const aligned[] = {at(0), at(64), at(128)};
     expect(name, tiles.can_stream(computer(1, bytes), aligned, 3) ? "streams" : "not", streams ? "streams" : "not");
     expect(name, show(plan, tiles, walk.begin, walk.end), walk.boxes);
-    if (plan.numel() > 60'000) continue; // which would take long
+    if (plan.numel() > 60'000) continue; // would take long
     const Places places = all_places(layout);
     for (int64_t cut = 0; cut <= tiles.total; cut += 1 + tiles.total / 8)
       if (!covers(plan, tiles, places, cut)) expect(name, std::to_string(cut) + " cuts it", "each element once");

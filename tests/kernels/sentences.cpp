@@ -1,4 +1,5 @@
-// What a user reads where a launch fails: the driver's version, the CUDA of the kernels, and the cure.
+// Tests the error messages of a failed launch: they have the driver's version, the version of CUDA that compiled the
+// kernels, and the cure.
 #include <cstdio>
 
 #include "elementwise/cuda/error.h"
@@ -26,7 +27,7 @@ int main() {
           "too old for kernels compiled with CUDA 13.0: update it to r580 or newer, or compile the package with an "
           "older nvcc");
   expect(
-      explain({35, "too old", 12090, 11080, 0}, ""), // where the system does not show the driver's own version
+      explain({35, "too old", 12090, 11080, 0}, ""), // the system does not show the driver's version
       failed +
           "too old; the driver (up to CUDA 11.8) is too old for kernels compiled with CUDA 12.9: update it to r525 "
           "or newer, or compile the package with an older nvcc");

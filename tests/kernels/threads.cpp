@@ -1,5 +1,5 @@
-// The CPU kernels handed out to several threads by launch.h, from several callers at once: for ThreadSanitizer, which
-// sees where two threads touch one element of an output, or one initialises what another reads.
+// Runs the CPU kernels with launch.h on several threads, from several callers at once. ThreadSanitizer then sees if two
+// threads write one element, or if one initialises what another reads.
 #include <cmath>
 #include <cstdio>
 #include <thread>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace elementwise;
 
-// Shares the work out as torch::stable::parallel_for does.
+// Distributes the work as torch::stable::parallel_for does.
 void parallel_for(int64_t end, int64_t grain, const auto& body) {
   constexpr int64_t kThreads = 4;
   const int64_t part = std::max((end + kThreads - 1) / kThreads, std::max<int64_t>(grain, 1));
@@ -31,7 +31,7 @@ const Layout kLayouts[] = {
     {{200'000}, {{1}, {1}, {1}}},
     {{600, 300}, {{1, 600}, {300, 1}, {1, 600}}},
     {{600, 300}, {{301, 1}, {0, 1}, {1, 600}}},
-    {{40'000, 3}, {{4, 1}, {3, 1}, {1, 0}}}, // neighbours share cache lines, and no element
+    {{40'000, 3}, {{4, 1}, {3, 1}, {1, 0}}}, // neighbouring threads share cache lines, but no element
     {{50, 40, 60}, {{2400, 60, 1}, {1, 50, 2000}, {2400, 60, 1}}},
 };
 

@@ -1,4 +1,4 @@
-// What nvcc must not fuse: a product and a sum, each rounded. tools/audit_cuda.py compiles it as the build compiles the
+// A product and a sum, each rounded, which nvcc must not fuse. tools/audit_cuda.py compiles it with the flags of the
 // operators.
 #include "elementwise/elementwise.h"
 

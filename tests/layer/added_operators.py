@@ -1,4 +1,4 @@
-"""The operators that test_layer.py adds in a copy of the tree: what the layer makes of their few lines."""
+"""Tests of the operators that test_layer.py adds to a copy of the tree, in a few lines each."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ ALPHA, BETA = 0.5, -3.0
 FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
 
-# Each with the same in ATen. `blend` has three tensors and, between them, two numbers.
+# Each with the same in ATen. `blend` has three tensors, and two numbers between them.
 OURS = {
     "blend": lambda x, y, w: ops.blend(x, ALPHA, y, w, BETA),
     "bent": lambda x, y, w: ops.bent(x),
@@ -107,7 +107,7 @@ def test_an_integer_operator_refuses_other_dtypes():
         ops.popcount(torch.zeros(3))
 
 
-# Operators that have tensors of a dtype of their own, or such a result: arguments, and the same in ATen.
+# Operators with tensors or a result of a dtype of their own: arguments, and the same in ATen.
 def quantized(x, scale):
     return (x * scale).round().clamp(-128, 127).to(torch.int8)
 
@@ -139,7 +139,7 @@ def test_a_dtype_of_its_own(name, dtype, of_x):
     op = getattr(ops, name)
     result, like = op(*args), SAME[name](*args)
     assert result.dtype == like.dtype
-    # 16 bits are computed with in float32, and rounded once: of a quantized element some are the next one.
+    # 16-bit dtypes are computed in float32 and rounded once, so some quantized elements differ by one.
     torch.testing.assert_close(result.double(), expected.double(), rtol=torch.finfo(dtype).eps, atol=1e-6)
     first = next(filter(torch.is_tensor, args))
     assert result.stride() == torch.empty_like(first).stride()
@@ -465,7 +465,7 @@ def test_autocast(name, target):
     x, y, w = tensors(3, 4, dtype=torch.float32)
     with torch.autocast("cpu", target):
         result = OURS[name](x, y.to(target), w)
-    # The table says "cast" of blend and "float32" of bent.
+    # The table has "cast" for blend and "float32" for bent.
     inner = target if name == "blend" else torch.float32
     assert result.dtype == inner
     assert torch.equal(result, OURS[name](*(t.to(inner) for t in (x, y.to(target), w))))
@@ -564,7 +564,7 @@ def test_an_int_has_all_its_bits():
         assert torch.equal(torch.compile(ops.shift, fullgraph=True)(x, n), x + n)
 
 
-# ---- Defaults, and numbers that are given by name alone
+# ---- Defaults, and keyword-only numbers
 
 
 @public(FORMS)
@@ -659,11 +659,11 @@ def count_(x, hits, limit):
 def stepped(p, m, v, gradient, lr, *, beta1=0.5, beta2=0.75, eps=0.125):
     m = beta1 * m + (1 - beta1) * gradient
     v = beta2 * v + (1 - beta2) * gradient * gradient
-    root = v.double().sqrt().to(v.dtype)  # where torch takes MKL's, its own of float32 is not correctly rounded
+    root = v.double().sqrt().to(v.dtype)  # torch's float32 sqrt is not correctly rounded if it is MKL's
     return p - lr * m / (root + eps), m, v
 
 
-# The operators with their public functions, tensors of a shape for each, and what becomes of those that it writes to.
+# The operators with their public functions, tensors of a shape for each, and the new values of the written tensors.
 UPDATES = {
     "adam_": (
         (ops.adam_, adam_),
@@ -717,7 +717,7 @@ def test_updates(functions, make, numbers, options, becomes, of_x):
 
 
 def test_updates_of_many_elements():
-    """Of several threads, and past the cache."""
+    """With several threads, and past the cache."""
     args = UPDATES["adam_"][1](3_000_001)
     check_updates(lambda *args: adam_(*args, 0.5, beta1=0.25), args, UPDATES["adam_"][-1])
 

@@ -1,7 +1,7 @@
-"""Calls of every operator with random shapes, layouts, dtypes and tensors that are absent.
+"""Calls of every operator with random shapes, layouts, dtypes and absent tensors.
 
-A call gives the bits that the same call gives of contiguous tensors of one shape, and on the meta device a result of
-the same shape, strides and dtype; where something is wrong with it, both end in the same sentence.
+A call returns the bits that it returns for contiguous tensors of one shape. On the meta device it returns a result with
+the same shape, strides and dtype. If an argument is wrong, both raise the same error.
 """
 
 import os
@@ -12,7 +12,7 @@ import torch
 
 from muladd_nb._operators import FORMS
 
-CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # of each operator
+CALLS = int(os.environ.get("MULADD_NB_CALLS", "60"))  # for each operator
 FORMS = [form for form in FORMS if not form.tensor_numbers]
 
 
@@ -29,7 +29,7 @@ class Calls:
         return torch.randint(2 if dtype == torch.bool else 5, shape).to(dtype)
 
     def laid_out(self, x, *, written=False):
-        """Return a tensor of these elements in any order of its dimensions, with gaps, or with some repeated."""
+        """Return a tensor of these elements in memory of any order, with gaps, or with repeated elements."""
         order = self.choose.sample(range(x.dim()), x.dim())
         strides, step = [0] * x.dim(), 1
         for d in order:
@@ -47,12 +47,12 @@ class Calls:
         return y
 
     def broadcast(self, shape):
-        """Return a shape that is broadcast to this one."""
+        """Return a shape that broadcasts to this one."""
         kept = shape[self.choose.choice([0, 0, self.choose.randint(0, len(shape))]) :]
         return tuple(1 if self.choose.random() < 0.2 else size for size in kept)
 
     def arguments(self):
-        """Return the arguments of a call, of which with some luck one is wrong, and what it writes to."""
+        """Return the arguments of a call, of which one may be wrong, and the tensors that it writes to."""
         form, dtype = self.form, self.choose.choice(self.form.dtypes)
         shape = tuple(self.choose.choice([1, 2, 3, 7, 65]) for _ in range(self.choose.randint(0, 4)))
         wrong = self.choose.choice([*form.inputs, *[None] * 6])
@@ -74,7 +74,7 @@ class Calls:
 
 
 def run(form, args, out):
-    """Return the results of a call, or what it has written, as a list."""
+    """Return the results of a call, or the tensors that it has written, as a list."""
     given = args if out is None else [*args, out]
     names = [x.name for x in form.op._schema.arguments if x.kwarg_only]
     by_place = len(given) - len(names)

@@ -1,4 +1,4 @@
-"""Tensors that may be absent: each operator with every choice of those that are there."""
+"""Optional tensors: each operator with every subset of them."""
 
 import itertools
 
@@ -140,7 +140,7 @@ def test_derivatives(there):
         yield jvp(gradient, given, tangents)
         yield jacrev(f, each)(*given)
         yield jacfwd(f, each)(*given)
-        for place in each:  # of one alone
+        for place in each:  # the gradient of one tensor
             leaves = [x.clone().requires_grad_(i == place) for i, x in enumerate(given)]
             yield torch.autograd.grad(f(*leaves).sum(), leaves[place])
 

@@ -1,7 +1,7 @@
-"""See that the tests of a project see the mistakes of the table, each by a few tests that name the operator.
+"""Check that a project's tests notice each mistake of the table: a few tests must fail, and name the operator.
 
-A project with an operator of each kind is written and built once. A mistake in Python is copied over what was
-installed, one in C++ is compiled again, and one in CUDA goes through the test that runs CUDA kernels on the host.
+A project with an operator of each kind is written and built once. A mistake in Python is copied over the installed
+file, one in C++ is compiled, and one in CUDA is tested by the test that runs CUDA kernels on the host.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from table import TABLE
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ten import write_project
 
-MOST = 8  # tests that one mistake may fail
+MOST = 8  # so many tests may fail for one mistake
 ON_HOST = "CUDA kernels of one's own on the host"
 
 
 class Project:
-    """The project, its build and what is installed of it."""
+    """The project, its build folder and its installed files."""
 
     def __init__(self, folder: Path) -> None:
         self.sources, self.build, self.site = write_project(folder), folder / "build", folder / "site"

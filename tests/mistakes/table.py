@@ -1,26 +1,26 @@
-"""Mistakes that an author makes: the operator, the file, what stands there, and what stands there by mistake."""
+"""Mistakes that an author may make: the operator, the file, the right text, and the wrong text."""
 
 TABLE = [
-    # The first nine are those that the tests of a project once did not see.
-    # The gradient of x is wrong where the other tensor needs none.
+    # The tests of a project once did not notice the first nine.
+    # The gradient of x is wrong if the other tensor needs none.
     ("rms_norm", "python/my_ops/_rms_norm.py", "    if needs[0]:\n", "    if needs[0] and not needs[1]:\n        of_x = factor * grad\n    elif needs[0]:\n"),
-    # The derivative is wrong where a bool is not the one of the first call.
+    # The derivative is wrong if a bool differs from that of the first call.
     ("running_sum", "python/my_ops/_running_sum.py", "OP(grad, dim, not reverse)", "OP(grad, dim, False)"),
-    # The derivative is wrong where an int is not the one of the first call.
+    # The derivative is wrong if an int differs from that of the first call.
     ("running_sum", "python/my_ops/_running_sum.py", "OP(grad, dim, not", "OP(grad, 0, not"),
-    # The batching rule leaves a dimension as it is that the batch is put in front of.
+    # The batching rule does not count the batch dimension.
     ("running_sum", "python/my_ops/_running_sum.py", "dim + 1 if dim >= 0 else dim", "dim"),
     # C++ counts a dimension from the wrong end.
     ("running_sum", "src/running_sum.cpp", "if (dim < 0) dim += dims;", "dim = dim < 0 ? dim + dims : dims - 1 - dim;"),
-    # The last row of many is forgotten.
+    # The last of many rows is missing.
     ("row_logsumexp", "src/row_logsumexp.cpp", "out.numel(), kernel", "out.numel() - (out.numel() > 100), kernel"),
     # A CUDA kernel stops after its first step.
     ("row_logsumexp", "src/row_logsumexp.cu", "i < n; i += step)", "i < n; i += n)"),
-    # Every block does what the first has to do.
+    # Every block repeats the first block's work.
     ("rms_norm", "src/rms_norm.cu", "int64_t{blockIdx.x} * blockDim.x + threadIdx.x", "threadIdx.x"),
     # stylegan3's activation: its derivative does not know that it clamps.
     ("bias_act", "python/my_ops/_operators.py", "one * slope) * inside", "one * slope)"),
-    # The derivative of another function, and a formula with another argument of the same value in the first call.
+    # A wrong derivative, and a formula with another argument that has the same value in the first call.
     ("softclip", "python/my_ops/_operators.py", 'limit)": Elementwise()', 'limit)": Elementwise(derivative={"save": lambda needs, inputs, results: inputs[:2], "vjp": lambda needs, saved, grad: (grad / (1 + saved[0].abs() / saved[1]), None), "jvp": lambda saved, tangent, _: tangent / (1 + saved[0].abs() / saved[1])})'),
     ("blend", "python/my_ops/_operators.py", "formula=lambda x, y, z, p, q: p", "formula=lambda x, y, z, p, q: q"),
     # The two modes differ.
@@ -29,24 +29,24 @@ TABLE = [
     ("running_sum", "python/my_ops/_running_sum.py", "return x.new_empty(x.shape)", "return torch.empty_like(x)"),
     ("take_rows", "python/my_ops/_take_rows.py", "x.new_empty((index.shape[0], x.shape[1]))", "x.new_empty(x.shape)"),
     ("quantize", "python/my_ops/_quantize.py", "x.new_empty(x.shape, dtype=torch.int8)", "x.new_empty(x.shape)"),
-    # The kernel takes every tensor for a contiguous one.
+    # The kernel treats every tensor as contiguous.
     ("running_sum", "src/running_sum.cpp", "  x = elementwise::contiguous(x);\n", ""),
-    # It checks one of its tensors, and not the other.
+    # It checks only one of its tensors.
     ("rms_norm", "src/rms_norm.cpp", '  elementwise::check_beside(kOperator, {"x", x}, {"weight", weight}, elementwise::FloatingPoint{});\n', ""),
-    # It adds in 16 bits.
+    # It sums in a 16-bit dtype.
     ("rms_norm", "src/rms_norm.h", "squares += static_cast<C>(row[j]) * static_cast<C>(row[j]);", "squares = static_cast<C>(static_cast<T>(squares + static_cast<C>(row[j]) * static_cast<C>(row[j])));"),
-    # A bound belongs to the other side.
+    # At a bound, the other branch is taken.
     ("bias_act", "python/my_ops/_operators.py", "y.abs() <= clamp", "y.abs() < clamp"),
     # Infinities.
     ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "largest"),
-    # Rows that an index names twice.
+    # An index selects a row twice.
     ("take_rows", "python/my_ops/_take_rows.py", ".index_add(0, index, grad)", ".index_copy(0, index, grad)"),
-    # A derivative in float32, whatever the dtype.
+    # The derivative is float32 for every dtype.
     ("rms_norm", "python/my_ops/_rms_norm.py", "torch.promote_types(x.dtype, torch.float32)", "torch.float32"),
-    # A derivative that is itself a constant.
+    # The derivative is a constant.
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(grad[:, None] * _softmax(*saved),)", "(grad[:, None] * _softmax(*saved).detach(),)"),
     # The batches of two tensors are mixed up.
     ("take_rows", "python/my_ops/_take_rows.py", "torch.arange(info.batch_size, device=index.device)[:, None] * x.shape[1]", "0"),
-    # A functor forgets that a number may be negative. It comes last, because all functors are compiled again.
+    # A functor ignores that a number may be negative. It comes last, because all functors are compiled again.
     ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the operators promise: ``_layer/operator.py`` says what there is to promise of an element-wise one."""
+"""The table of the operators. ``Elementwise`` in ``_layer/operator.py`` describes an entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._layer import Elementwise, register
 
 
 def clamped(x: Tensor, limit: Tensor) -> Tensor:
-    # Its derivative at a bound is 1, as it was of torch.clamp until torch 2.15.
+    # Its derivative at a bound is 1, as that of torch.clamp before torch 2.15.
     return torch.where(x.abs() > limit, x.detach().clamp(-limit, limit), x)
 
 

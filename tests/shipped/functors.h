@@ -1,5 +1,5 @@
-// The element-wise operators that projects ship, by what their sources compute. Halves of a tensor that are computed
-// with each other are two tensors here, which may be views of one.
+// Element-wise operators that projects ship, computed as in their sources. Where a project computes with two halves of
+// a tensor, an operator here has two tensors, which may be views of one.
 #pragma once
 
 #include <cmath>
@@ -92,7 +92,8 @@ struct GeluQuick {
 
 // ---- vllm: quantized to 8 bits. A tensor of float8_e4m3fn is passed as its bits, x.view(torch.uint8).
 
-ELEMENTWISE_INLINE uint8_t to_float8(float x) { // to nearest, ties to even; saturates; one NaN, whose sign says nothing
+ELEMENTWISE_INLINE uint8_t
+to_float8(float x) { // rounds to nearest even, and saturates; there is only one NaN, whose sign does not matter
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
   const uint32_t sign = bits >> 24 & 0x80;

@@ -1,4 +1,4 @@
-// A program that prints the names of the out variants, one a line: meson.build asks it what there is to select from.
+// A program that prints the names of the out variants, one on each line. meson.build runs it to know which there are.
 #pragma once
 
 #include <iostream>

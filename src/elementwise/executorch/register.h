@@ -1,6 +1,6 @@
-// The operators for the runtime of ExecuTorch: the contract, the plan and the kernels are those for torch. Memory and
-// threads are the runtime's. It does not know exceptions: a kernel reports its failure to the context, and the
-// error message to the log.
+// Registers the operators with the runtime of ExecuTorch. Checks, plan and kernels are the same as for torch; memory
+// and threads are the runtime's. The runtime does not catch exceptions, so a kernel that fails sets an error in the
+// context, and writes the message to the log.
 #pragma once
 
 #include <executorch/runtime/core/event_tracer_hooks.h>
@@ -21,8 +21,9 @@ namespace elementwise::executorch {
 namespace runtime = ::executorch::runtime;
 using ::executorch::aten::Tensor;
 
-// Sizes and strides as everything here counts them, in 64 bits. A tensor of ExecuTorch need not have strides:
-// its memory is dense, in the order of its dim order. A program with more dimensions than the limit does not load.
+// An ExecuTorch tensor as an Operand, with 64-bit sizes and strides. The strides are computed, because the tensor may
+// have none: its memory is dense, in the order of its dim order. ExecuTorch does not load programs with more dimensions
+// than its limit.
 struct TensorArgument {
   TensorArgument(std::string_view name, const Tensor& tensor) : operand{name} {
     operand.dim = tensor.dim();
@@ -49,7 +50,7 @@ struct TensorArgument {
   Operand operand;
 };
 
-// The arguments on `stack` are those of the schema, then `out`.
+// Runs one call. `stack` has the arguments of the schema, and then `out`.
 inline void check_and_launch(const Description* of_kernels, runtime::EValue** stack) {
   const Signature& signature = of_kernels->signature;
   const contract::Caller caller{signature, Form::out};
@@ -78,8 +79,8 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   Tensor& out = stack[signature.count]->toTensor();
   const contract::Inputs checked(caller, op, {operands, op.count});
   const Operand& first = operands[op.first];
-  // The memory plan has room for the largest shape; this call's may be a smaller one. An out that cannot
-  // take it keeps its own, and the check says so.
+  // ExecuTorch plans memory for the largest shape of `out`; in this call it may be smaller. If `out` cannot be resized,
+  // it keeps its shape, and check_out raises the error.
   (void)runtime::resize_tensor(out, ::executorch::aten::ArrayRef<int64_t>(first.sizes, first.dim));
   const TensorArgument out_argument("out", out);
   const Operand& result = out_argument.operand;
@@ -121,7 +122,7 @@ runtime::Error register_operators() {
   for_each_form(Operators{}, [&]<class Op, unsigned form>() {
     if constexpr (form == Form::out) {
       static const std::string name =
-          std::string(kLibrary) + "::" + Op::signature.qualified(form); // the runtime's, too
+          std::string(kLibrary) + "::" + Op::signature.qualified(form); // static, because the runtime refers to it
       if (selected.find("," + name + ",") != selected.npos) kernels.emplace_back(name.c_str(), kernel<Operators, Op>);
     }
   });

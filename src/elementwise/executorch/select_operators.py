@@ -1,8 +1,8 @@
-"""Find ExecuTorch and select the operators, for the meson.build beside this.
+"""Find ExecuTorch and select the operators, for the meson.build in this folder.
 
-The arguments are the name of the project and its folder, its out variants, and what to select. Prints, one a line: the
-version and the folder of ExecuTorch, and the selected operators, with commas between them. A problem is one line on
-stderr that says what to do, and exit status 1.
+The arguments are the name and the folder of the project, its out variants, and which of them to select. It prints three
+lines: the version of ExecuTorch, its folder, and the selected operators, separated by commas. If there is a problem, it
+prints a line on stderr that says what to do, and exits with 1.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def find(project: str, pinned: str) -> pathlib.Path:
 
 
 def select(ours: list[str], operators: list[str], model: str) -> list[str]:
-    """Return the out variants that are named, or that the model uses; without either, all."""
+    """Return the out variants that are named or that the model uses; all, if neither is given."""
     for name in operators:
         if name not in ours:
             sys.exit(f"executorch_operators: {name} is none of the operators {', '.join(ours)}.")
@@ -59,7 +59,7 @@ def used_by(model: str) -> set[str]:
         sys.exit(f"executorch_model: there is no file {model}; give its absolute path.")
     with tempfile.TemporaryDirectory() as temporary:
         output = pathlib.Path(temporary, "selected_operators.yaml")
-        run = subprocess.run(  # a process of its own, which a file that is no program ends
+        run = subprocess.run(  # in its own process, which crashes if the file is not a program
             [sys.executable, "-m", "executorch.codegen.tools.gen_oplist", "--output_path", str(output)]
             + ["--model_file_path", model],
             capture_output=True,

@@ -1,13 +1,13 @@
-// A device on the host: what the source of a CUDA kernel needs where the host compiler takes it in place of nvcc. A
-// launch is a loop over the blocks and their threads, one after the other, so a kernel may not wait for other threads.
+// Lets the host compiler compile CUDA kernels, for their test. A launch is a loop over the blocks and their threads,
+// one after the other, so a kernel must not wait for other threads.
 #pragma once
 
 #define ELEMENTWISE_CUDA_ON_HOST
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-// CUDA's own headers have paths for the host, and there __global__ and its like say nothing. Without them there is
-// enough here for a kernel of one's own.
+// CUDA's headers can be compiled for the host, where __global__ and similar words are empty. Without these headers, the
+// declarations below are enough for a kernel of one's own.
 #if __has_include(<cuda_fp16.h>)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -32,7 +32,7 @@ inline dim3 gridDim, blockDim;
 
 namespace elementwise::cuda {
 
-// What a test changes: how many blocks a grid can hold, and whether all of them run or the first and the last two.
+// A test changes these: how many blocks a grid can hold, and whether only the first and the last two blocks run.
 inline int64_t most_blocks = std::numeric_limits<int>::max();
 inline bool ends_alone = false;
 
@@ -40,7 +40,7 @@ template <class... Parameters>
 Error start(
     void (*kernel)(Parameters...), int64_t blocks, int threads, void*,
     const std::type_identity_t<Parameters>&... arguments) {
-  const char* const most = std::getenv("ELEMENTWISE_MOST_BLOCKS"); // what a test in Python changes
+  const char* const most = std::getenv("ELEMENTWISE_MOST_BLOCKS"); // a test in Python sets it
   gridDim.x = static_cast<unsigned>(std::min(blocks, most ? std::atol(most) : most_blocks));
   blockDim.x = threads;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
@@ -50,7 +50,7 @@ Error start(
   return {};
 }
 
-// For kernels that are not element-wise: every tensor is on this device.
+// For kernels that are not element-wise: treats every tensor as one of this device.
 template <class Tensor>
 bool runs(const Tensor&) {
   return true;

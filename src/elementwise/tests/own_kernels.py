@@ -1,4 +1,4 @@
-"""CUDA kernels of one's own, compiled by the host compiler, against the CPU's, on everything that the tests try."""
+"""Compare a project's own CUDA kernels, compiled for the host, with its CPU kernels, on the samples of its tests."""
 
 import importlib
 import os
@@ -11,17 +11,17 @@ package, library = sys.argv[1:]
 try:
     importlib.import_module(package)
 except ImportError as error:
-    sys.exit(f"{package} must be installed, whose kernels for the CPU these are compared with: {error}")
+    sys.exit(f"install {package} first, because this test compares with its CPU kernels: {error}")
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests"))
 
 from operators import OPERATORS  # noqa: E402
 
 torch.ops.load_library(library)
-torch.use_deterministic_algorithms(True, warn_only=True)  # which fills new memory with NaN
+torch.use_deterministic_algorithms(True, warn_only=True)  # fills new memory with NaN
 tried = other_bits = 0
 for case in OPERATORS:
     for what, args in () if case.is_elementwise else case.samples("cpu"):
-        for blocks in ("1", "1000000"):  # of which a kernel has to take its next step, and has not
+        for blocks in ("1", "1000000"):  # a kernel must loop over the grid, or has enough blocks
             os.environ["ELEMENTWISE_MOST_BLOCKS"] = blocks
             result = case.call(*args, function=getattr(getattr(torch.ops, f"{package}_on_host"), case.name))
             expected = case.call(*args)

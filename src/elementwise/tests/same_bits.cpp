@@ -1,5 +1,5 @@
-// The CUDA kernels, compiled by the host compiler, against the CPU kernels: the same bits from each operator in each
-// dtype, and nothing written beside the result. It knows no operator, and goes with the kernels into any project.
+// Compares the CUDA kernels, compiled by the host compiler, with the CPU kernels: they must return the same bits for
+// each operator and dtype, and write nothing beside the result. The test works for any list of operators.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -31,8 +31,8 @@ int64_t random_below(int64_t n) {
   return static_cast<int64_t>(random_bits() % n);
 }
 
-// Half of the floating-point numbers have any bits, and the exponents of the others are near that of one. Integers are
-// small and not zero: what an operator makes of others may not be defined.
+// Half of the floating-point numbers have random bits; the others have exponents close to that of 1. Integers are small
+// and not zero, because operators may be undefined for others.
 template <class T>
 T random_number() {
   if constexpr (std::is_same_v<T, bool>) {
@@ -53,7 +53,7 @@ T random_number() {
   }
 }
 
-// Which of several NaNs comes out is not promised.
+// NaNs count as the same, because which NaN a kernel returns is not specified.
 template <class T>
 bool same(T x, T y) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -65,7 +65,7 @@ bool same(T x, T y) {
   return std::memcmp(&x, &y, sizeof(x)) == 0;
 }
 
-// What is done with the elements of an operand.
+// How to fill and to compare elements of a type.
 struct Elements {
   int64_t bytes;
   void (*fill)(char* first, int64_t n, int64_t step);
@@ -86,7 +86,7 @@ constexpr Elements kElements = {
     },
 };
 
-// Sizes and strides, the outermost dimension first; those of the results come before those of the inputs.
+// Sizes, and the strides of each operand, the outermost dimension first; results come before inputs.
 struct Layout {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides[kMaxOperands];
@@ -98,7 +98,7 @@ struct Layout {
   }
 };
 
-// Runs a kernel in T on both: on memory of the CPU's, and on a copy, `other`, that is CUDA's.
+// Runs both kernels for the type T: the CPU's on `memory`, and CUDA's on the copy `other`.
 template <
     class Kernel, class T, class R = typename Kernel::template Results<T>,
     class X = typename Kernel::template Inputs<T>>
@@ -142,7 +142,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
 
   void expect(bool equal, const char* what, const Layout& layout) const {
     cases++;
-    if (equal || failures++) return; // the first is enough to find the cause
+    if (equal || failures++) return; // reports only the first failure
     std::fprintf(
         stderr, "%s, %s, dtype %d, %d operands: CUDA gives other bits, shape", signature.declaration.data(), what,
         kOrdinal<T>, kOperands);
@@ -154,10 +154,10 @@ struct On<Kernel, T, List<R...>, List<X...>> {
     std::fprintf(stderr, "\n");
   }
 
-  // Each operand begins some elements past where an allocator would put it.
+  // Compares one call. Each operand begins `offset` elements after the start of its memory.
   void compare(const char* what, const Layout& layout, const int* offset, bool in_place) const {
     const Plan plan = plan_of(layout);
-    std::unique_ptr<char[]> memory[kOperands], other[kOperands]; // to the last byte: a sanitizer sees what is beside it
+    std::unique_ptr<char[]> memory[kOperands], other[kOperands]; // of exact size, so that a sanitizer sees overruns
     void *data[kOperands], *other_data[kOperands];
     for (int k = 0; k < kOperands; k++) {
       const int64_t n = layout.extent(k) + offset[k], bytes = n * elements[k].bytes;
@@ -187,7 +187,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
     return layout;
   }
 
-  // Sizes around those of a vector, of a block and of several; all pointers aligned, or one of them not.
+  // Sizes around a vector, a block and several blocks; all pointers are aligned, or one is not.
   void adjacent_elements() const {
     std::vector<int64_t> sizes;
     for (int64_t n = 1; n <= 40; n++) sizes.push_back(n);
@@ -202,7 +202,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
       }
   }
 
-  // Dimensions in any order, with gaps between their elements, or expanded; in grids that are smaller than the work.
+  // Dimensions in random order, with gaps or expanded; grids that are smaller than the work.
   void random_layouts() const {
     for (int i = 0; i < 1000; i++) {
       Layout layout;
@@ -229,7 +229,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
     elementwise::cuda::most_blocks = std::numeric_limits<int>::max();
   }
 
-  // Memory that is reserved: only what is touched is there.
+  // Reserved memory: only pages that are touched take space.
   struct Reserved {
     explicit Reserved(int64_t size) : bytes(size) {
       data = static_cast<char*>(
@@ -244,9 +244,9 @@ struct On<Kernel, T, List<R...>, List<X...>> {
     char* data;
   };
 
-  // The last elements of a layout: its last row, or the end of that.
+  // Compares only the last elements of a layout: its last row, or the end of that.
   void compare_the_end(const char* what, const Layout& layout) const {
-    constexpr int64_t kMost = 257; // the last two blocks compute as many
+    constexpr int64_t kMost = 257; // at most the elements of the last two blocks
     const int64_t n = std::min(kMost, layout.sizes.empty() ? 1 : layout.sizes.back());
     Layout end{{n}, {}};
     std::vector<std::unique_ptr<Reserved>> memory;
@@ -277,7 +277,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   }
 
   void past_32_bits() const {
-    constexpr int64_t kLimit = int64_t{1} << 31; // an offset from here on has 64 bits: it would wrap at twice that
+    constexpr int64_t kLimit = int64_t{1} << 31; // from here on, offsets do not fit into an int
     constexpr int64_t kWidest = std::max({sizeof(R)..., sizeof(X)...});
     compare_the_end("2^31 vectors", adjacent({(kLimit + 513) * 16 / kWidest + 1}));
     for (const int64_t columns : {3, 1000, 1024, 65537})
@@ -297,7 +297,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
 
 template <class... Operator>
 void run_all(List<Operator...>, bool large) {
-  size_t place = 0; // of a kernel
+  size_t place = 0; // the index of a kernel
   [[maybe_unused]] const auto of_kernel = [&]<class Kernel>(const Signature& signature, Kernel) {
     const auto in_one = [&]<class T>(T) {
       const On<Kernel, T> on(signature, place);
@@ -316,7 +316,7 @@ void run_all(List<Operator...>, bool large) {
 
 } // namespace
 
-int main(int argc, char**) { // any argument: no large memory
+int main(int argc, char**) { // with any argument, the test uses no large memory
   run_all(ELEMENTWISE_LIBRARY::Operators{}, argc == 1);
   std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
   return failures > 0;

@@ -1,9 +1,9 @@
-"""Can the libraries in wheels for macOS be loaded there, wherever they are installed? Needs the package lief.
+"""Check that the libraries in wheels for macOS can be loaded there, wherever they are installed. Needs lief.
 
-Without options it reads load commands. With --torch, a folder of torch's libraries for macOS, and --system, a stub of
-libSystem such as ziglang brings, every symbol that is looked up when a library is loaded must exist: in each such
-torch, in CPython's limited API (the package abi3info), in libSystem, or in libc++. Apple's linker made torch, so what
-torch takes from libc++ is there. Prints what is wrong, and then exits with 1.
+Without options it checks the load commands. With --torch, a folder of torch's macOS libraries, and --system, a stub of
+libSystem such as that of ziglang, it also checks that every symbol which is looked up at load time exists: in each
+such torch, in CPython's limited API (the package abi3info), in libSystem, or in libc++. Symbols that torch's libraries
+take from libc++ exist there, because Apple's linker linked them. It prints what is wrong, and then exits with 1.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any
 
 import lief
 
-lief.logging.disable()  # of what it cannot read in torch's libraries, which is not symbols
+lief.logging.disable()  # it warns of parts of torch's libraries that it cannot read, which have no symbols
 
 LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
-# libc++ has had these from the first, and torch does not take them: std::bad_cast, and find(char, size_t) of a string.
+# libc++ has always had these, but torch does not use them: std::bad_cast, and find(char, size_t) of a string.
 ALSO_LIBCXX = {
     "__ZNKSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEE4findEcm",
     "__ZNSt8bad_castC1Ev",
     "__ZNSt8bad_castD1Ev",
     "__ZTISt8bad_cast",
 }
-WHEREVER_IT_IS = 254  # in place of a library: any that is loaded
+WHEREVER_IT_IS = 254  # in place of a library's number: any loaded library
 LIMITED_API = (3, 10)
-# A path of the machine that built it. Apple's own libraries are in /usr/lib and /System.
+# A path of the machine that built the library. Apple's own libraries are in /usr/lib and /System.
 PATH = re.compile(rb"/(?:Users|home|root|private|tmp|opt|work|build|usr/(?!lib/))[\w./+-]*")
 
 
 @functools.cache
 def read(path: pathlib.Path) -> Any:
-    """Return a library, of which symbols and load commands are read."""
+    """Return a library with its symbols and load commands."""
     config = lief.MachO.ParserConfig()
     config.parse_dyld_exports = config.parse_dyld_bindings = config.parse_dyld_rebases = False
     found = lief.MachO.parse(str(path), config)
@@ -47,13 +47,13 @@ def read(path: pathlib.Path) -> Any:
 
 
 def loaded(library: Any) -> list[str]:
-    """Return the libraries that are loaded with it; symbols number them from 1."""
+    """Return the libraries that it loads. Symbols refer to them by number, from 1."""
     return [x.name for x in library.libraries if x.command != lief.MachO.LoadCommand.TYPE.ID_DYLIB]
 
 
 @functools.cache
 def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
-    """Return the symbols that it exports, and those that it looks up, each with the number of the library."""
+    """Return the symbols that it exports, and those that it looks up, with the number of their library."""
     exported, looked_up = set(), set()
     for x in library.symbols:
         if not x.raw_type & 0x01 or x.raw_type & 0xE0:  # local, or of a debugger
@@ -66,7 +66,7 @@ def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
 
 
 def from_libcxx(torch: pathlib.Path) -> set[str]:
-    """Return what torch's libraries take from libc++."""
+    """Return the symbols that torch's libraries take from libc++."""
     names = {*ALSO_LIBCXX}
     for path in torch.glob("lib*.dylib"):
         library = read(path)
@@ -86,7 +86,7 @@ def limited_api() -> set[str]:
 
 
 def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
-    """Yield what is wrong with the load commands of a library, where the wheel's name says the system ``oldest``."""
+    """Yield what is wrong with the load commands of a library. ``oldest`` is the macOS in the wheel's name."""
     library = read(path)
     if library.header.cpu_type != lief.MachO.Header.CPU_TYPE.ARM64:
         yield f"it is for {library.header.cpu_type}, not for arm64"
@@ -106,7 +106,8 @@ def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
     for found in sorted({*PATH.findall(path.read_bytes())}):
         yield f"it has a path of the machine that built it, {found.decode()}"
     for name in symbols(library)[0]:
-        # Templates of the standard library are visible in whatever instantiates them, here torch's headers.
+        # Templates of the standard library are visible in the library that instantiates them, here through torch's
+        # headers.
         if not name.endswith("_registered") and not re.match(
             "_PyInit__C$|___dso_handle$|__mh_|__Z(T.|T[hv].*|GV|Z|)(N|NK|)St", name
         ):
@@ -114,7 +115,7 @@ def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
 
 
 def missing(path: pathlib.Path, torch: pathlib.Path, system: set[str], libcxx: set[str]) -> Iterator[str]:
-    """Yield the symbols that a library looks up, and that are not there."""
+    """Yield the symbols that a library looks up and that do not exist."""
     library = read(path)
     known = {LIBSYSTEM: system, LIBCXX: libcxx, TORCH: symbols(read(torch / "libtorch_cpu.dylib"))[0]}
     libraries = loaded(library)

@@ -1,8 +1,9 @@
-"""Print what to compile against, one a line, for meson.build: torch and nanobind, as pyproject.toml asks for them.
+"""Find torch and nanobind, for meson.build. pyproject.toml says which versions are needed.
 
-That is the version of torch, its folders of headers and of libraries, the headers of nanobind, and the oldest torch
-that the binary is to run on, as its version and as the headers take it. The arguments are the name of the project, its
-folder, and how the name of a library ends. A problem is one line on stderr that says what to do, and exit status 1.
+It prints six lines: the version of torch, the folders of its headers and of its libraries, the headers of nanobind,
+and the oldest torch that the binary shall run on, as a version and as the value of TORCH_TARGET_VERSION. The arguments
+are the name of the project, its folder, and the suffix of a library. If something is missing, it prints a line on
+stderr that says what to do, and exits with 1.
 """
 
 import importlib.metadata
@@ -15,7 +16,7 @@ name, root, library_suffix = sys.argv[1:]
 
 
 def oldest(package: str) -> str:
-    """Return the oldest version of a package that the project runs with."""
+    """Return the oldest version of a package that pyproject.toml allows."""
     found = set(re.findall(rf'"{package}>=([\d.]+)', (pathlib.Path(root) / "pyproject.toml").read_text()))
     if len(found) != 1:
         sys.exit(f'pyproject.toml must name one oldest {package}, as "{package}>=3.0", got {sorted(found)}.')
@@ -23,12 +24,12 @@ def oldest(package: str) -> str:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as it is compared, and as torch's headers take it."""
+    """Return the major and the minor number of a version."""
     return (*map(int, re.findall(r"\d+", version)), 0)[:2]
 
 
 def find(package: str) -> tuple[str, pathlib.Path]:
-    """Return the version and folder of an installed package, which is not imported: torch takes seconds."""
+    """Return the version and the folder of an installed package. It is not imported, because torch takes seconds."""
     requirement = f"{package}>={oldest(package)}"
     advice = f"run 'pip install \"{requirement}\"' with {sys.executable} and configure again"
     spec = importlib.util.find_spec(package)
@@ -41,7 +42,7 @@ def find(package: str) -> tuple[str, pathlib.Path]:
 
 
 def require(path: pathlib.Path, package: str) -> pathlib.Path:
-    """Return `path`, if it is there."""
+    """Return `path` if it exists."""
     if not path.exists():
         sys.exit(f"{name} needs {path} to build, which this {package} lacks: reinstall {package}.")
     return path
