@@ -152,6 +152,31 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert sentence in printed
 
 
+@pytest.mark.parametrize(
+    ("included", "call", "header"),
+    [
+        ("math/basic.h", "elementwise::tanh(x)", "math.h"),
+        ("math/basic.h", "elementwise::pow(x, x)", "math.h"),
+        ("own_kernel/element.h", "elementwise::row_sum(1, [](C y) { return elementwise::exp(y); }, &x)", "rows.h"),
+    ],
+)
+def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included, call, header):
+    """With that header it compiles."""
+    source = tmp_path / "functor.cpp"
+    include = f"#include \"elementwise/{included}\"\n"
+    text = f"template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
+    errors = []
+    for more in ("", f'#include "{header}"\n'):
+        source.write_text(include + more + text)
+        inside = [f"-I{ROOT}/src", f"-I{ROOT}/src/elementwise", f"-I{ROOT}/src/elementwise/own_kernel"]
+        done = subprocess.run([*command, *inside, source], capture_output=True, text=True, check=False)
+        errors.append([line for line in done.stderr.splitlines() if "error: " in line])
+    (error,), none = errors
+    assert not none
+    assert "for elementwise::" in error and f'{header}"' in error.replace("\\", "")
+
+
 def printed(folder, right, wrong, target, *options):
     """Return what is printed, and the errors in it, where the functor has something wrong in place of what is right."""
     assert main(["new", "my_ops", SOFTCLIP]) == 0
