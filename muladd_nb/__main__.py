@@ -117,14 +117,13 @@ def _write_project(arguments: argparse.Namespace) -> int:
 
         if arguments.command == "remove":
             return _remove_operators(arguments.names)
-        print("\n".join(_new.understood(arguments.schemas, kernel=arguments.kernel)), flush=True)
         if arguments.command == "add":
-            _new.add(arguments.schemas, Path(), kernel=arguments.kernel)
+            _new.add(arguments.schemas, Path(), kernel=arguments.kernel, tell=print)
             package = _new.package_of(Path())
             print(f"Added. {_new.to_edit(arguments.schemas, package, kernel=arguments.kernel)}")
             print("and test it: pip install '.[test]' && pytest")
             return 0
-        folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel)
+        folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel, tell=print)
     except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2

@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import _copies, _kernel, _operator, _remove, _update
@@ -22,9 +22,17 @@ from ._write import format_written, replace, write
 _START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts from where no schema is given
 
 
-def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool = False) -> Path:
+def create(
+    package: str,
+    schemas: Sequence[str],
+    parent: Path,
+    *,
+    kernel: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
+    ``tell`` is told first what each is taken for.
     Raise ``ValueError``, and write nothing, if a name or a schema cannot be used, or the folder exists already.
     """
     check_name("package", package)
@@ -36,6 +44,7 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
     _add(files, schemas or [_START], package, kernel=kernel)
+    _tell(tell, schemas, kernel=kernel)
     own = [*files]
     files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
@@ -49,9 +58,12 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     return folder
 
 
-def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
+def add(
+    schemas: Sequence[str], folder: Path, *, kernel: bool = False, tell: Callable[[str], None] | None = None
+) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
+    ``tell`` is told first what each is taken for.
     Raise ``ValueError``, and write nothing, if that is no project of this layer, or a schema cannot be used.
     """
     if not schemas:
@@ -68,6 +80,7 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
             raise ValueError(f"{name} exists already, and is not overwritten")
+    _tell(tell, schemas, kernel=kernel)
     replace(folder, changed, formatted=True)
 
 
@@ -93,27 +106,26 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     return sorted(x for x in own if word.search((folder / x).read_text("utf-8", "replace")))
 
 
-def _own_files(folder: Path, package: str) -> dict[str, str]:
-    """Return the files of a project that are its author's and have a place for operators, by their names."""
-    names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
-    return {name: (folder / name).read_text("utf-8") for name in names if (folder / name).is_file()}
-
-
-def understood(schemas: Sequence[str], *, kernel: bool = False) -> list[str]:
-    """Return what the operators to write are taken for, a line for each."""
-    lines = []
+def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool) -> None:
+    """Tell what each operator is taken for."""
+    if tell is None:
+        return
     for schema in [read_schema(text, kernel=kernel) for text in schemas or [_START]]:
         read = ", ".join(x.name for x in schema.arguments if x.is_tensor)
-        if kernel:
-            what = f"a kernel of your own, which may read any element of {read}"
-        else:
-            to = ", ".join(x.name for x in schema.written) or ("out" if not schema.results else "each result")
+        what = f"a kernel of your own, which may read any element of {read}"
+        if not kernel:
+            to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
             what = (
                 f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
                 f"needs others, of its row for one, 'muladd-nb remove {schema.name}' and add it with --kernel"
             )
-        lines.append(f"{schema.name} is {what}.")
-    return lines
+        tell(f"{schema.name} is {what}.")
+
+
+def _own_files(folder: Path, package: str) -> dict[str, str]:
+    """Return the files of a project that are its author's and have a place for operators, by their names."""
+    names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
+    return {name: (folder / name).read_text("utf-8") for name in names if (folder / name).is_file()}
 
 
 def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False) -> str:
