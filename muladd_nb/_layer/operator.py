@@ -101,7 +101,7 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
+    shape. ``choices`` has the values of the ints and bools for each of which there is a kernel. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
     are made of the functor: the partial derivatives times the gradients, by the arguments that they are by, an empty
     name where a call says it, and by several names all gradients in one pass; by none the operator itself, and by one
     empty name the operator's result and its tangent. Of these ``by`` has the arguments, ``reads`` those that it reads
@@ -118,6 +118,7 @@ class Form:
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
+    choices: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     by: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     constant: float | None = None
@@ -281,6 +282,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             of_results=_own(x["of_results"]),
             of_inputs=_own(x["of_inputs"]),
             broadcasts=x["broadcasts"],
+            choices=x["choices"],
             by=tuple(x["by"]),
             reads=tuple(x["reads"]),
             constant=x["constant"],

@@ -154,6 +154,16 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
   }
 };
 
+// Derivatives of a higher order are called seldom: their kernels are not compiled for each value of a OneOf.
+template <class P, class C>
+struct AtRunTime {
+  using type = With<P, C>;
+};
+template <auto... values, class C>
+struct AtRunTime<OneOf<values...>, C> {
+  using type = typename OneOf<values...>::Value;
+};
+
 // The functor of those of a higher order, which takes the places of the arguments that they are by, too.
 template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
@@ -164,11 +174,11 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
 
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(
-      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
+      typename AtRunTime<P, C>::type... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
       std::enable_if_t<(level < order), int64_t>... by) const {
     return partial<F>(
         List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, static_cast<With<P, C>>(arguments)...);
   }
 };
 

@@ -56,8 +56,9 @@ void define_module(nanobind::module_& m) {
   });
   // Every form of every operator: its declaration, which form it is, its name in the dispatcher, the dtypes of C, and
   // those that its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts;
-  // and of a derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the
-  // arguments that it reads beside the gradient, and what it is if that is a constant.
+  // the values of the numbers for each of which there is a kernel; and of a derivative the declaration of what it is
+  // of, by which arguments, an empty name where a call says it, the arguments that it reads beside the gradient, and
+  // what it is if that is a constant.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;
@@ -90,6 +91,19 @@ void define_module(nanobind::module_& m) {
       record["of_results"] = names(Op::Kernel::OfResults::own);
       record["of_inputs"] = names(Op::Kernel::OfInputs::own);
       record["broadcasts"] = described.broadcasts;
+      nanobind::dict choices;
+      for (int i = 0; i < Op::signature.count; i++) {
+        const Argument& argument = Op::signature.arguments[i];
+        nanobind::list values;
+        for (size_t k = 0; k < Op::choices[i].size; k++) {
+          const int64_t value = Op::choices[i].values[k];
+          values.append(
+              argument.kind == Kind::boolean ? nanobind::object(nanobind::bool_(value)) : nanobind::int_(value));
+        }
+        if (Op::choices[i].values)
+          choices[nanobind::str(argument.name.data(), argument.name.size())] = nanobind::tuple(values);
+      }
+      record["choices"] = choices;
       record["of"] = of;
       record["by"] = by;
       record["reads"] = read;
