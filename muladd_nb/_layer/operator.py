@@ -101,7 +101,8 @@ class Form:
 
     ``dtypes`` are those that its tensors share; ``of_results`` and ``of_inputs`` have the dtype of each result and
     tensor that has one of its own, and None for the others. ``broadcasts`` says that the tensors need not have one
-    shape. ``choices`` has the values of the ints and bools for each of which there is a kernel. ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
+    shape. ``choices`` has the values of each int and bool that has few, for each of which there is a kernel.
+    ``functional`` is the operator that returns new tensors, where it exists. ``family`` has the operators that
     are made of the functor: the partial derivatives times the gradients, by the arguments that they are by, an empty
     name where a call says it, and by several names all gradients in one pass; by none the operator itself, and by one
     empty name the operator's result and its tangent. Of these ``by`` has the arguments, ``reads`` those that it reads
