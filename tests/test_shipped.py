@@ -124,14 +124,14 @@ CHOICES = """
 import itertools, torch, shipped_ops
 x, bias = torch.randn(2, 3, 4), torch.randn(3, 1)
 for act, where in itertools.product((0, 10, -1, 2**40), ("cpu", "meta")):
-    given = x.to(where), bias.to(where), act
+    given = x.clone().to(where), bias.to(where), act
     for call in (
         lambda: shipped_ops.bias_act(*given),
         lambda: torch.ops.shipped_ops.bias_act(*given),
         lambda: shipped_ops.bias_act(*given, out=torch.empty_like(given[0])),
         lambda: torch.func.vmap(shipped_ops.bias_act, (0, None, None))(*given),
         lambda: torch.compile(shipped_ops.bias_act, backend="eager")(*given),
-        lambda: shipped_ops.bias_act(x.to(where).requires_grad_(), *given[1:]),
+        lambda: shipped_ops.bias_act(given[0].clone().requires_grad_(), *given[1:]),
     ):
         try:
             call()
