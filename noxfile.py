@@ -360,7 +360,7 @@ def fuzz(session: nox.Session) -> None:
     session.run("python", "tests/fuzz", *(session.posargs or ["--rounds", "1", "--seed", "1"]))
 
 
-@nox.session
+@nox.session(tags=["gate"])
 def mistakes(session: nox.Session) -> None:
     """Plant mistakes in the operators of a generated project, or those after --; its tests must see each."""
     session.install(*PROJECT["build-system"]["requires"], ".[test]")

@@ -42,7 +42,7 @@ OPERATORS: dict[str, tuple[str, Function, Callable[[int], list[tuple[int, ...]]]
 def edit(project: Path) -> None:
     """Write the expression of each operator into its functor."""
     functors = project / "src/functors.h"
-    text = functors.read_text().replace("elementwise/math/basic.h", "elementwise/math.h")
+    text = functors.read_text()
     for returned in ("x * limit", "x * y", "x", "x * b"):
         expression = next(e for e, *_ in OPERATORS.values() if e not in text)
         text = text.replace(f"return {returned};", f"return {expression};", 1)

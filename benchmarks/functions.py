@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, tuple[str, Eager]] = {
 def edit(project: Path) -> None:
     """Write the expression of each operator into its functor."""
     functors = project / "src/functors.h"
-    text = functors.read_text().replace("elementwise/math/basic.h", "elementwise/math.h")
+    text = functors.read_text()
     for expression, _ in FUNCTIONS.values():
         text = text.replace("return x;", f"return {expression};", 1)
     functors.write_text(text)

@@ -70,6 +70,9 @@ def _run(argv: Sequence[str] | None) -> int:
     what = "add an operator for each schema to the project in this folder"
     add = commands.add_parser("add", help=what, description=what)
     add.add_argument("schemas", nargs="*", metavar="schema", help=like)
+    what = "remove an operator from the project in this folder, with everything that was written for it"
+    remove = commands.add_parser("remove", help=what, description=what)
+    remove.add_argument("names", nargs="+", metavar="name", help="of the operator, such as softclip")
     what = "renew the copied files of the project in this folder, the layer and its tests; your own files stay"
     update = commands.add_parser("update", help=what, description=what)
     update.add_argument("--dry-run", action="store_true", help="only print what would change")
@@ -99,7 +102,7 @@ def _run(argv: Sequence[str] | None) -> int:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command == "port" and arguments.verbose:
         chosen.error("--verbose is for info, check and bench")
-    if arguments.command in ("new", "add", "update"):
+    if arguments.command in ("new", "add", "remove", "update"):
         for option in ("json", "verbose"):
             if getattr(arguments, option):
                 chosen.error(f"--{option} is for info, check and bench")
@@ -116,18 +119,28 @@ def _write_project(arguments: argparse.Namespace) -> int:
             return _update_project(arguments)
         from . import build_info  # noqa: F401 (torch parses the schemas; if it is missing, this says what to do)
 
+        if arguments.command == "remove":
+            return _remove_operators(arguments.names)
         if arguments.command == "add":
-            _new.add(arguments.schemas, Path(), kernel=arguments.kernel)
+            _new.add(arguments.schemas, Path(), kernel=arguments.kernel, tell=print)
             package = _new.package_of(Path())
             print(f"Added. {_new.to_edit(arguments.schemas, package, kernel=arguments.kernel)}")
             print("and test it: pip install '.[test]' && pytest")
             return 0
-        folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel)
+        folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel, tell=print)
     except (ImportError, ValueError) as error:  # torch is missing, or a schema is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, kernel=arguments.kernel)}")
     print(f"and test it: cd {folder} && pip install '.[test]' && pytest")
+    return 0
+
+
+def _remove_operators(names: Sequence[str]) -> int:
+    left = _new.remove(names, Path())
+    print(f"Removed: {', '.join(names)}.")
+    if left:
+        print(f"Still named in {', '.join(left)}")
     return 0
 
 

@@ -152,6 +152,31 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert sentence in printed
 
 
+@pytest.mark.parametrize(
+    ("included", "call", "header"),
+    [
+        ("math/basic.h", "elementwise::tanh(x)", "math.h"),
+        ("math/basic.h", "elementwise::pow(x, x)", "math.h"),
+        ("own_kernel/element.h", "elementwise::row_sum(1, [](C y) { return elementwise::exp(y); }, &x)", "rows.h"),
+    ],
+)
+def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included, call, header):
+    """With that header it compiles."""
+    source = tmp_path / "functor.cpp"
+    include = f'#include "elementwise/{included}"\n'
+    text = f"template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
+    errors = []
+    for more in ("", f'#include "{header}"\n'):
+        source.write_text(include + more + text)
+        inside = [f"-I{ROOT}/src", f"-I{ROOT}/src/elementwise", f"-I{ROOT}/src/elementwise/own_kernel"]
+        done = subprocess.run([*command, *inside, source], capture_output=True, text=True, check=False)
+        errors.append([line for line in done.stderr.splitlines() if "error: " in line])
+    (error,), none = errors
+    assert not none
+    assert "for elementwise::" in error and f'{header}"' in error.replace("\\", "")
+
+
 def printed(folder, right, wrong, target, *options):
     """Compile the functor with a mistake; return the output, and the errors in it."""
     assert main(["new", "my_ops", SOFTCLIP]) == 0
@@ -488,6 +513,11 @@ SCHEMAS = {
     "f(Tensor[] x) -> Tensor": "x is a list; pass its elements one by one, or use --kernel, which takes lists",
     "f(Tensor x, double c) -> Tensor": "got double; write float",
     "f(Tensor x, Scalar c) -> Tensor": "got Scalar; write float",
+    "f(Tensor x, Scalar? c=None) -> Tensor": "got Scalar?; write float",
+    "f(Tensor x, double c=1.0) -> Tensor": "c is of the type double; write float",
+    "f(Tensor x, double? c) -> Tensor": "got double?; write float",
+    "f(Tensor x, ScalarType d) -> Tensor": "got ScalarType, or use --kernel",
+    "my-op(Tensor x) -> Tensor": "like 'my_op', got 'my-op'",
     "f(Tensor x, ScalarType? dtype) -> Tensor": "got ScalarType?, or use --kernel",
     "f(Tensor x) -> Tensor[]": "results must be tensors",
     "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
@@ -565,6 +595,75 @@ def test_add_refuses_what_it_would_overwrite(folder, capsys, monkeypatch):
     assert "tests/operators.py is missing" in refused(["add", OTHERS[0]], capsys)
     Path("tests/operators.py").write_bytes(before["tests/operators.py"])
     assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+
+
+REMOVED = {
+    "a row": [SOFTCLIP],
+    "several": [OTHERS[0], PAIR, AFFINE, FADE, OTHERS[2]],
+    "a write to what is called output": ["rmsnorm(Tensor! output, Tensor input, Tensor weight, float eps) -> ()"],
+    "kernels": ["--kernel", *EVERY_ARGUMENT],
+    "kernels of a schema each": ["--kernel", KERNEL, *RMS_NORM],
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [([BLEND], "\n"), (["--kernel", "keep(Tensor[] x, str how) -> Tensor"], "\r\n")],
+    ids=["beside a row", "beside a kernel, CRLF"],
+)
+@pytest.mark.parametrize("schemas", REMOVED.values(), ids=REMOVED)
+def test_what_is_removed_was_never_added(folder, capsys, monkeypatch, schemas, first, end):
+    """Byte for byte, in whichever order, and with what the author has made of it."""
+    assert main(["new", "zoo_ops", *first]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    for path in (Path("python/zoo_ops/ops.py"), Path("src/functors.h"), Path("meson.build"), Path("README.md")):
+        path.write_bytes(path.read_bytes().replace(b"\n", end.encode()))
+    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    assert main(["add", *schemas]) == 0
+    assert {name: path.read_bytes() for name, path in files(Path()).items()} != before
+    operators = Path("tests/operators.py")
+    operators.write_text("tolerance={},\n        reference=".join(operators.read_text().rsplit("reference=", 1)))
+    names = [schema.partition("(")[0] for schema in schemas if schema != "--kernel"]
+    for removed in ([names[-1]], names[:-1]):
+        assert not removed or main(["remove", *removed]) == 0
+    assert "Still named" not in capsys.readouterr().out
+    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+
+
+def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_there(folder, capsys, monkeypatch):
+    assert main(["new", "zoo_ops", SOFTCLIP, OTHERS[0]]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    operators = Path("src/operators.h")
+    operators.write_text(operators.read_text().replace("Popcount", "Softclip"))
+    assert (
+        refused(["remove", "clip"], capsys) == "there is no operator clip in this project; there are popcount, softclip"
+    )
+    tests = Path("tests/test_more.py")
+    tests.write_text("import zoo_ops\n\nzoo_ops.softclip\n")
+    assert main(["remove", "softclip"]) == 0
+    assert "Still named in tests/test_more.py" in capsys.readouterr().out
+    assert "struct Softclip" in Path("src/functors.h").read_text()
+    assert "softclip" not in operators.read_text()
+    assert main(["remove", "popcount"]) == 0
+    assert "struct Softclip" not in Path("src/functors.h").read_text()
+    assert "no operator popcount in this project; there are none" in refused(["remove", "popcount"], capsys)
+
+
+def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatch):
+    assert main(["new", "zoo_ops"]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    capsys.readouterr()
+    assert main(["add", "rmsnorm(Tensor! output, Tensor input, Tensor weight, float epsilon) -> ()"]) == 0
+    understood, *rest = capsys.readouterr().out.splitlines()
+    assert understood.startswith(
+        "rmsnorm is element-wise: an element of output is computed from the elements of output, input"
+    )
+    assert "'muladd-nb remove rmsnorm' and add it with --kernel" in understood
+    assert rest[0].startswith("Added.")
+    assert main(["add", "--kernel", KERNEL]) == 0
+    assert capsys.readouterr().out.startswith(
+        "row_logsumexp is a kernel of your own, which may read any element of x.\n"
+    )
 
 
 def test_add_knows_an_operator_by_its_row_alone(folder, capsys, monkeypatch):

@@ -70,8 +70,16 @@ def refuse_none(op: str, tensors: Iterable[tuple[str, Any]]) -> None:
             raise RuntimeError(f"{op}: {argument} must be a tensor, got None")
 
 
-def check_numbers(form: Form, args: tuple[Any, ...]) -> None:
-    """Raise ``RuntimeError`` unless numbers that are passed as tensors are float64, without dimensions, on the CPU."""
+def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NOTHING) -> None:
+    """Raise ``RuntimeError`` unless each number is allowed: one of its choices, or a float64 tensor without dimensions.
+
+    Such a tensor must be on the CPU.
+    """
+    given = dict(zip(form.kinds, args, strict=False)) | dict(kwargs) if form.choices else {}
+    for number, values in form.choices.items():
+        if number in given and (value := given[number]) not in values:
+            of = f"{', '.join(map(str, values[:-1]))} or {values[-1]}" if len(values) > 1 else str(values[0])
+            raise RuntimeError(f"{form.name}: {number} must be {of}, got {value}")
     for number, place in form.numbers.items() if form.tensor_numbers else ():
         c = args[place]
         if c is None:

@@ -18,7 +18,7 @@ def register(form: Form) -> None:
     def fake(*args: Any, **kwargs: Any) -> Any:
         lowering.register_waiting()
         unsupported.check(form, args, kwargs)
-        contract.check_numbers(form, args)
+        contract.check_numbers(form, args, kwargs)
         targets = form.targets(args, kwargs)
         shape = contract.check(form, args, targets)
         if form.kind == "functional":

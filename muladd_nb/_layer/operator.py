@@ -115,6 +115,8 @@ class Form:
         The dtype of each result and each tensor that has one of its own; None for those of type C.
     broadcasts
         Whether tensors are broadcast.
+    choices
+        The values of each int or bool that has few; there is a kernel for each.
     family
         The operator and its derivatives, which are made from one functor, by the arguments that a derivative is by:
         ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` all gradients in one pass, ``("", "")``
@@ -136,6 +138,7 @@ class Form:
     of_results: tuple[torch.dtype | None, ...] = (None,)
     of_inputs: tuple[torch.dtype | None, ...] = ()
     broadcasts: bool = False
+    choices: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     by: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     constant: float | None = None
@@ -303,6 +306,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             of_results=_own(x["of_results"]),
             of_inputs=_own(x["of_inputs"]),
             broadcasts=x["broadcasts"],
+            choices=x["choices"],
             by=tuple(x["by"]),
             reads=tuple(x["reads"]),
             constant=x["constant"],

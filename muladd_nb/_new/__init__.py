@@ -1,4 +1,4 @@
-"""``muladd-nb new``, ``add`` and ``update``: a project of one's own, one more operator in it, and its layer renewed.
+"""``muladd-nb new``, ``add``, ``remove`` and ``update``: a project of one's own, its operators, and its layer renewed.
 
 A project is the files of the folder ``project``, which are its author's, with what :mod:`._operator` writes for each
 schema; and the copies of :mod:`._copies`, which are not to be edited.
@@ -10,10 +10,10 @@ import datetime as dt
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import _copies, _kernel, _operator, _update
+from . import _copies, _kernel, _operator, _remove, _update
 from ._copies import RESOURCES, copies, read, renamed
 from ._schema import check_name
 from ._schema import read as read_schema
@@ -22,9 +22,17 @@ from ._write import format_written, replace, write
 _START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts from where no schema is given
 
 
-def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool = False) -> Path:
+def create(
+    package: str,
+    schemas: Sequence[str],
+    parent: Path,
+    *,
+    kernel: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
+    ``tell`` is told first what each is taken for.
     Raise ``ValueError``, and write nothing, if a name or a schema cannot be used, or the folder exists already.
     """
     check_name("package", package)
@@ -36,6 +44,7 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
     _add(files, schemas or [_START], package, kernel=kernel)
+    _tell(tell, schemas, kernel=kernel)
     own = [*files]
     files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
@@ -49,20 +58,19 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     return folder
 
 
-def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
+def add(
+    schemas: Sequence[str], folder: Path, *, kernel: bool = False, tell: Callable[[str], None] | None = None
+) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
+    ``tell`` is told first what each is taken for.
     Raise ``ValueError``, and write nothing, if that is no project of this layer, or a schema cannot be used.
     """
     if not schemas:
         raise ValueError("there must be a schema, like 'softclip(Tensor x, float limit) -> Tensor'")
     package = package_of(folder)
     _update.check_is_of_now(package, folder)
-    before = {}
-    for name, _ in read(RESOURCES / "project"):
-        path = folder / renamed(name, package)
-        if path.is_file():
-            before[renamed(name, package)] = path.read_text("utf-8")
+    before = _own_files(folder, package)
     files = dict(before)
     try:
         _add(files, schemas, package, kernel=kernel)
@@ -72,7 +80,52 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
             raise ValueError(f"{name} exists already, and is not overwritten")
+    _tell(tell, schemas, kernel=kernel)
     replace(folder, changed, formatted=True)
+
+
+def remove(names: Sequence[str], folder: Path) -> list[str]:
+    """Remove operators from the project in ``folder``, and return the files that still name one of them.
+
+    Raise ``ValueError``, and write nothing, if that is no project of this layer, or there is no such operator.
+    """
+    package = package_of(folder)
+    before = _own_files(folder, package)
+    files, gone = dict(before), set()
+    try:
+        for name in names:
+            gone |= _remove.remove(files, name, package)
+    except (KeyError, SyntaxError) as error:
+        raise ValueError(f"{error.args[0]}: cannot be read, so nothing is removed") from None
+    changed: dict[str, str | None] = {name: text for name, text in files.items() if before[name] != text}
+    changed |= dict.fromkeys(name for name in gone if os.path.lexists(folder / name))
+    replace(folder, changed, formatted=True)
+    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
+    sources = [x for inside in ("src", "python", "tests") for x in (folder / inside).rglob("*.*")]
+    own = {str(x.relative_to(folder)) for x in sources if x.suffix in (".h", ".cpp", ".cu", ".py")} - {*copies(package)}
+    return sorted(x for x in own if word.search((folder / x).read_text("utf-8", "replace")))
+
+
+def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool) -> None:
+    """Tell what each operator is taken for."""
+    if tell is None:
+        return
+    for schema in [read_schema(text, kernel=kernel) for text in schemas or [_START]]:
+        read = ", ".join(x.name for x in schema.arguments if x.is_tensor)
+        what = f"a kernel of your own, which may read any element of {read}"
+        if not kernel:
+            to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
+            what = (
+                f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
+                f"needs others, of its row for one, 'muladd-nb remove {schema.name}' and add it with --kernel"
+            )
+        tell(f"{schema.name} is {what}.")
+
+
+def _own_files(folder: Path, package: str) -> dict[str, str]:
+    """Return the files of a project that are its author's and have a place for operators, by their names."""
+    names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
+    return {name: (folder / name).read_text("utf-8") for name in names if (folder / name).is_file()}
 
 
 def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False) -> str:

@@ -68,17 +68,13 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
     add_case(files, schema, package, f"        reference=lambda {names}: {value},")
     path = "tests/operators.py"
-    text = files[path]
     wanted = {"Case", "product", *(["times"] if changed else [])}
-    text = re.sub(
+    files[path] = re.sub(
         r"^from cases import (.*)$",
         lambda m: "from cases import " + ", ".join(sorted(wanted | set(m[1].split(", ")))),
-        text,
+        files[path],
         count=1,
         flags=re.MULTILINE,
     )
-    if "torch." in text and "import torch\n" not in text:
-        text = re.sub(rf"^import {package}\n", lambda m: "import torch\n\n" + m[0], text, count=1, flags=re.MULTILINE)
-    files[path] = text
     called = ", ".join(x.name for x in schema.arguments)
     add_line(files, f"{package}.{schema.name}({called})", _does(schema).replace("``", "`"))

@@ -51,7 +51,7 @@ def add(files: Files, schema: Schema, package: str) -> None:
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
     """Raise ``ValueError`` if there is an operator or a functor already that has a name of this one."""
     names = {schema.name, f"{schema.name}_out" if schema.results or schema.written else schema.operator}
-    rows = _in_table(files, package)
+    rows = in_table(files, package)
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
     there = {*rows, *(f"{row}_out" for row in rows), *public}
     if taken := sorted(names & there):
@@ -62,7 +62,7 @@ def refuse_another(files: Files, schema: Schema, package: str) -> None:
             raise ValueError(f"{path} has a functor {functor} already, which would be that of {schema.name}")
 
 
-def _in_table(files: Files, package: str) -> list[str]:
+def in_table(files: Files, package: str) -> list[str]:
     """Return the names of the element-wise operators that a project has."""
     from ._torch_names import parse_schema
 

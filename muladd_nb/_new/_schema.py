@@ -138,6 +138,11 @@ def read(text: str, *, kernel: bool) -> Schema:
         raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
     from . import _torch_names
 
+    if named := re.match(r"\s*([\w-]*-[\w-]*)\s*\(", text):
+        check_identifier("operator", named[1])
+    typed = re.search(rf"[(,]\s*({'|'.join(_CALLED)})\?? (\w+)\s*=", text)  # torch's parser knows no default of these
+    if typed and typed[1] != "Scalar":
+        raise ValueError(f"{text!r}: {typed[2]} is of the type {typed[1]}; write {_CALLED[typed[1]]}")
     try:
         parsed = _torch_names.parse_schema(text)
     except RuntimeError as error:
@@ -242,7 +247,7 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
 
 
 def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
-    name, type_ = argument.name, _TYPES.get(str(argument.type), str(argument.type))
+    name, type_ = argument.name, _TYPES.get(str(argument.real_type), str(argument.real_type))
     if "List" in type_:
         raise refuse(f"{name} is a list; pass its elements one by one, or use --kernel, which takes lists")
     if argument.real_type.kind().startswith("Sym"):
@@ -251,10 +256,12 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
     if type_ == "Tensor?" and argument.alias_info is not None:
         raise refuse(f"{name} is written to and must be there: leave the ? out, or use --kernel")
     if type_ not in allowed:
-        written = re.sub(r"Optional\[(.*)\]", r"\1?", str(argument.real_type)).replace("number", "Scalar")
+        base = re.sub(r"Optional\[(.*)\]", r"\1", type_)
+        written = (base + "?" * (base != type_)).replace("number", "Scalar")
         near = get_close_matches(type_, allowed, 1)
-        advice = f"; is it {near[0]}?" if near else ", or use --kernel, which takes others too"
-        advice = f"; write {_CALLED[type_]}" if type_ in _CALLED else advice
+        advice = f"; is it {near[0]}?" if near else ""
+        advice = ", or use --kernel, which takes others too" if base in _PASSED else advice
+        advice = f"; write {_CALLED[base]}" if base in _CALLED else advice
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {written}{advice}")
     has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
     if type_.startswith("Tensor") and (has_default or argument.kwarg_only):

@@ -42,7 +42,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     constexpr size_t place = [&] { // among the elements, or the numbers
       // Not is_tensor(), which is for the host alone.
       const auto is_number = [](Kind kind) {
-        return kind == Kind::real || kind == Kind::integer || kind == Kind::boolean;
+        return kind == Kind::real || kind == Kind::integer || kind == Kind::boolean || kind >= Kind::chosen;
       };
       size_t before[2] = {};
       for (size_t i = 0; i != I; i++) before[is_number(kinds[i])] += kinds[i] != Kind::absent;
@@ -55,6 +55,11 @@ struct Bound<C, Kernel<F, kKind...>> {
       return Optional<std::remove_const_t<decltype(x)>>{true, x};
     } else if constexpr (kinds[I] == Kind::absent) {
       return Optional<parameters::With<parameters::At<I, Arguments>, C>>{};
+    } else if constexpr (kinds[I] >= Kind::chosen) {
+      using Choice = parameters::At<I, Arguments>;
+      constexpr auto value = static_cast<typename Choice::Value>(
+          Choice::kValues[static_cast<int>(kinds[I]) - static_cast<int>(Kind::chosen)]);
+      return Choice(value);
     } else if constexpr (kinds[I] == Kind::real) {
       return reals[place];
     } else if constexpr (kinds[I] == Kind::integer) {

@@ -148,6 +148,22 @@ inline void check_number(const Caller& op, const Operand& c) {
         ", on ", device_name(c));
 }
 
+// Returns the place of a number among those that it may be. The caller has converted a bool to 0 or 1.
+inline size_t check_choice(const Caller& op, const Argument& argument, const Choices& choices, int64_t number) {
+  const std::span<const int64_t> values(choices.values, choices.size);
+  const auto found = std::find(values.begin(), values.end(), number);
+  if (found == values.end()) {
+    const auto text = [&](int64_t value) {
+      return argument.kind == Kind::boolean ? (value ? "True" : "False") : std::to_string(value);
+    };
+    std::string all;
+    for (size_t i = 0; i < values.size(); i++)
+      all += (i == 0 ? "" : i + 1 < values.size() ? ", " : " or ") + text(values[i]);
+    fail(op, argument.name, " must be ", all, ", got ", text(number));
+  }
+  return found - values.begin();
+}
+
 // A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do, or have no memory.
 inline void check_in_storage(const Caller& op, const Operand& x) {
   const int64_t extent = x.extent();

@@ -156,6 +156,16 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
   }
 };
 
+// Derivatives of a higher order are called seldom: their kernels are not compiled for each value of a OneOf.
+template <class P, class C>
+struct AtRunTime {
+  using type = With<P, C>;
+};
+template <auto... values, class C>
+struct AtRunTime<OneOf<values...>, C> {
+  using type = typename OneOf<values...>::Value;
+};
+
 // The functor of a derivative of higher order. Its last arguments are the indices of the arguments that it is by.
 template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
@@ -166,11 +176,11 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
 
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(
-      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
+      typename AtRunTime<P, C>::type... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
       std::enable_if_t<(level < order), int64_t>... by) const {
     return partial<F>(
         List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
-        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
+        OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, static_cast<With<P, C>>(arguments)...);
   }
 };
 

@@ -50,6 +50,8 @@ struct Dual {
   ELEMENTWISE_INLINE constexpr Dual(C value, C derivative) : value(value), derivative(derivative) {}
   template <class N, std::enable_if_t<std::is_arithmetic_v<N>, int> = 0>
   ELEMENTWISE_INLINE constexpr Dual(N constant) : value(static_cast<C>(constant)), derivative(0) {}
+  template <auto... values>
+  ELEMENTWISE_INLINE constexpr Dual(OneOf<values...> constant) : Dual(constant.value) {}
 
   // The conversion to an integer drops the derivative.
   template <class N, std::enable_if_t<std::is_integral_v<N>, int> = 0>

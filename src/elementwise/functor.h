@@ -29,6 +29,12 @@
 //
 // The loop is compiled once with the tensor and once without, so that where it is absent it costs nothing.
 //
+// An `int` or `bool` that has few values is an elementwise::OneOf of them. The loop is compiled once for each, in which
+// it is a constant: `switch (act)` costs nothing, and only the chosen case is computed. A call with another value is an
+// error.
+//
+//   ELEMENTWISE_FUNCTION C operator()(C x, elementwise::OneOf<0, 1, 2> act) const
+//
 // One tensor at least is C and always there, and the type of the result is written out. A number that the type of the
 // result does not hold is undefined in C++: round and clamp it first. It throws nothing, which a device cannot: NaN is
 // what it returns where there is no value.
@@ -134,6 +140,22 @@ struct Optional {
   }
   ELEMENTWISE_INLINE T value_or(T other) const {
     return is_given ? value : other;
+  }
+};
+
+// An argument that has one of these values: an `int` of the schema, or a `bool` if they are bool.
+template <auto first, auto... rest>
+struct OneOf {
+  using Value = std::conditional_t<std::is_same_v<decltype(first), bool>, bool, int64_t>;
+  static_assert(
+      (std::is_integral_v<decltype(first)> && ... && std::is_same_v<decltype(first), decltype(rest)>),
+      "OneOf has integers, or true and false");
+  static constexpr int64_t kValues[] = {first, rest...};
+  Value value;
+
+  ELEMENTWISE_INLINE constexpr explicit OneOf(Value value) : value(value) {}
+  ELEMENTWISE_INLINE constexpr operator Value() const {
+    return value;
   }
 };
 

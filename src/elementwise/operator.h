@@ -17,6 +17,7 @@ constexpr int kMaxInputs = 9;    // 8 of a row, and a gradient; or fewer, and on
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
 constexpr int kMaxOptional = 3; // the kernel is compiled for each choice of those that are there
+constexpr size_t kMaxKernels = 256;
 
 // The schemas made of the declaration "f(Tensor x, float c)", or "f.tag(Tensor x, float c)":
 enum Form : unsigned {
@@ -40,7 +41,19 @@ constexpr unsigned same_shape = 32;
 // And: its derivatives are computed by kernels that are made of its functor (derivatives.h).
 constexpr unsigned differentiable = 128;
 
-enum class Kind { tensor, real, integer, boolean, optional, absent }; // an optional tensor that a call is without
+enum class Kind {
+  tensor,
+  real,
+  integer,
+  boolean,
+  optional,
+  absent, // an optional tensor that a call is without
+  chosen, // the first value of a OneOf, and so on
+};
+
+constexpr Kind chosen(size_t place) {
+  return static_cast<Kind>(static_cast<size_t>(Kind::chosen) + place);
+}
 
 constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool", "Tensor?"}; // in a schema
 
@@ -181,6 +194,7 @@ struct Literal {
 // would be of its dtype.
 template <Kind kind, class P>
 constexpr bool kTakes = is_tensor(kind)         ? parameters::is_optional<P> == (kind != Kind::tensor)
+                        : kind >= Kind::chosen  ? parameters::is_one_of<P>
                         : kind == Kind::real    ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
                         : kind == Kind::integer ? std::is_same_v<P, int64_t>
                                                 : std::is_same_v<P, bool>;
@@ -200,7 +214,8 @@ struct Kernel {
   static_assert(
       !Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{}),
       "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
-      "elementwise::Optional<C> for each Tensor?, an int64_t for each int, a bool for each bool");
+      "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
+      "elementwise::OneOf<true, false> for each bool");
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
       typename Parameters::Arguments{}))>;
@@ -226,6 +241,27 @@ struct Kernel {
   using Inputs = typename OfInputs::template type<T>;
 };
 
+// What a OneOf may be; no values of another argument.
+struct Choices {
+  const int64_t* values = nullptr;
+  size_t size = 0;
+
+  // How many choices there are of an argument: an optional tensor is there, or not.
+  constexpr size_t count(Kind kind) const {
+    return values ? size : kind == Kind::optional ? 2 : 1;
+  }
+};
+template <class P>
+constexpr Choices choices_of() {
+  if constexpr (parameters::is_one_of<P>) return {P::kValues, parameters::kChoices<P>};
+  return {};
+}
+// + 1: an array of no elements is ill-formed.
+template <class... P>
+constexpr auto choices_of(List<P...>) {
+  return std::array<Choices, sizeof...(P) + 1>{choices_of<P>()...};
+}
+
 // An operator as the list of all has it.
 template <Literal declaration, class F, unsigned kForms>
 struct Operator {
@@ -239,13 +275,23 @@ struct Operator {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
   }
 
-  // Its kernels: bit k of a place is that the k-th of the optional tensors is absent.
-  static constexpr size_t kKernels = size_t{1} << signature.optional;
+  // What each OneOf may be, by the places of the arguments.
+  static constexpr auto choices = choices_of(typename parameters::Of<F, signature.count>::Arguments{});
+
+  // Its kernels: their places count the choices of the arguments, those of the first fastest.
+  static constexpr size_t kKernels = [] {
+    size_t kernels = 1;
+    for (int i = 0; i < signature.count; i++) kernels *= choices[i].count(signature.arguments[i].kind);
+    return kernels;
+  }();
+  static_assert(kKernels <= kMaxKernels, "a kernel would be compiled more than 256 times: give a OneOf fewer values");
 
   static constexpr Kind kind_of(int argument, size_t place) {
     const Kind kind = signature.arguments[argument].kind;
-    for (int i = 0; i < argument; i++) place >>= signature.arguments[i].kind == Kind::optional;
-    return kind == Kind::optional && place & 1 ? Kind::absent : kind;
+    for (int i = 0; i < argument; i++) place /= choices[i].count(signature.arguments[i].kind);
+    place %= choices[argument].count(kind);
+    if (choices[argument].values) return chosen(place);
+    return place ? Kind::absent : kind;
   }
   template <size_t place, size_t... I>
   static elementwise::Kernel<F, kind_of(I, place)...> kernel_of(std::index_sequence<I...>);
@@ -281,7 +327,8 @@ struct Description {
   size_t count;                    // of the inputs
   size_t first;                    // of them, that is of C and always there
   bool broadcasts;
-  const int* like; // the input to whose shape each result is summed, or null
+  const int* like;        // the input to whose shape each result is summed, or null
+  const Choices* choices; // of each argument
 };
 
 template <class Operators, class Op, class Kernels = typename Op::Kernels>
@@ -298,7 +345,7 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     size_t index = place();
     return std::array{Description{
         Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
-        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like}...};
+        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like, Op::choices.data()}...};
   }();
 };
 

@@ -27,6 +27,17 @@ struct ElementOf<Optional<P>> {
 template <class P>
 constexpr bool is_optional = !std::is_same_v<typename ElementOf<P>::type, P>;
 
+template <class P>
+constexpr bool is_one_of = false;
+template <auto... values>
+constexpr bool is_one_of<OneOf<values...>> = true;
+
+// The number of values that an argument has, for each of which there is a kernel; otherwise 1.
+template <class P>
+constexpr size_t kChoices = 1;
+template <auto... values>
+constexpr size_t kChoices<OneOf<values...>> = sizeof...(values);
+
 template <class P, class T>
 using With = std::conditional_t<std::is_same_v<typename ElementOf<P>::type, AnyC>, T, typename ElementOf<P>::type>;
 

@@ -35,19 +35,20 @@ class Call {
   template <unsigned form>
   Call(const Description* of_kernels, std::integral_constant<unsigned, form>, const StableIValue* stack)
       : signature_(of_kernels->signature), caller_{signature_, form} {
-    size_t absent = 0;
-    for (int i = 0, input = 0, number = 0, optional = 0; i < signature_.count; i++) {
+    size_t kernel = 0, choices = 1;
+    for (int i = 0, input = 0, number = 0; i < signature_.count; i++) {
       const Argument& argument = signature_.arguments[i];
+      const Choices& of = of_kernels->choices[i];
+      size_t choice = 0;
       if (argument.is_tensor()) {
         const bool is_optional = argument.kind == Kind::optional;
         const Tensor x = is_optional ? optional_tensor(stack[i]) : Tensor(stack[i]);
         if (is_optional && !x.get()) {
-          absent |= size_t{1} << optional;
+          choice = 1;
         } else {
           arguments_[input] = &argument;
           tensors_[kResults + input++] = x;
         }
-        optional += is_optional;
       } else if (argument.kind == Kind::integer) {
         numbers_[number++].integer = torch::stable::detail::to<int64_t>(stack[i]);
       } else if (argument.kind == Kind::boolean) {
@@ -57,8 +58,11 @@ class Call {
       } else {
         numbers_[number++].real = torch::stable::detail::to<double>(stack[i]);
       }
+      if (of.values) choice = contract::check_choice(caller_, argument, of, numbers_[number - 1].integer);
+      kernel += choices * choice;
+      choices *= of.count(argument.kind);
     }
-    op_ = of_kernels + absent;
+    op_ = of_kernels + kernel;
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
   }
 
@@ -225,7 +229,7 @@ class Call {
 
   const Signature& signature_;
   const contract::Caller caller_;
-  const Description* op_; // with those of its optional tensors that are there
+  const Description* op_; // with those of its optional tensors that are there, and the numbers that choose a kernel
   Number numbers_[kMaxArguments];
   const Argument* arguments_[kInputs]; // the inputs
   Tensor tensors_[kOperands];          // what is written to, then the inputs

@@ -47,6 +47,10 @@ TABLE = [
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(grad[:, None] * _softmax(*saved),)", "(grad[:, None] * _softmax(*saved).detach(),)"),
     # The batches of two tensors are mixed up.
     ("take_rows", "python/my_ops/_take_rows.py", "torch.arange(info.batch_size, device=index.device)[:, None] * x.shape[1]", "0"),
+    # Exponentials overflow, though the result does not.
+    ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "0 * largest"),
+    # An index is not checked before it is used.
+    ("take_rows", "src/take_rows.cpp", "rows[i] < 0 || rows[i] >= x.size(0)", "rows[i] < 0"),
     # A functor ignores that a number may be negative. It comes last, because all functors are compiled again.
     ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip

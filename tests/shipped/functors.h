@@ -247,7 +247,8 @@ ELEMENTWISE_INLINE C activated(C x, int64_t act, C alpha) {
 
 struct BiasAct {
   template <class C>
-  ELEMENTWISE_FUNCTION C operator()(C x, Optional<C> b, int64_t act, C alpha, C gain, C clamp) const {
+  ELEMENTWISE_FUNCTION C
+  operator()(C x, Optional<C> b, OneOf<1, 2, 3, 4, 5, 6, 7, 8, 9> act, C alpha, C gain, C clamp) const {
     const C y = activated(x + b.value_or(0), act, alpha) * gain;
     return clamp >= C(0) ? elementwise::clamp(y, -clamp, clamp) : y;
   }

@@ -57,14 +57,15 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   Number numbers[kMaxArguments];
   std::optional<TensorArgument> arguments[kMaxInputs];
   Operand operands[kMaxInputs];
-  int inputs = 0, optional = 0;
-  size_t absent = 0;
+  int inputs = 0;
+  size_t kernel = 0, choices = 1;
   for (int i = 0, number = 0; i < signature.count; i++) {
     const Argument& argument = signature.arguments[i];
+    const Choices& of = of_kernels->choices[i];
+    size_t choice = 0;
     if (argument.kind == Kind::optional && stack[i]->isNone()) {
-      absent |= size_t{1} << optional++;
+      choice = 1;
     } else if (argument.is_tensor()) {
-      optional += argument.kind == Kind::optional;
       operands[inputs] = arguments[inputs].emplace(argument.name, stack[i]->toTensor()).operand;
       inputs++;
     } else if (argument.kind == Kind::integer) {
@@ -74,8 +75,11 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
     } else {
       numbers[number++].real = stack[i]->toDouble();
     }
+    if (of.values) choice = contract::check_choice(caller, argument, of, numbers[number - 1].integer);
+    kernel += choices * choice;
+    choices *= of.count(argument.kind);
   }
-  const Description& op = of_kernels[absent];
+  const Description& op = of_kernels[kernel];
   Tensor& out = stack[signature.count]->toTensor();
   const contract::Inputs checked(caller, op, {operands, op.count});
   const Operand& first = operands[op.first];

@@ -169,4 +169,22 @@ ELEMENTWISE_MATH Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& 
   return {fma(x.value, y.value, z.value), scaled(x.derivative, y.value) + scaled(y.derivative, x.value) + z.derivative};
 }
 
+// ---- What elementwise/math.h has beside these. Its own overloads fit better; where it is not included, or the
+// arguments are of two types, one of these is chosen, and the compiler says what to do.
+
+#define ELEMENTWISE_IN_MATH_H(function)                                               \
+  template <class First, class... Rest>                                               \
+  ELEMENTWISE_MATH First function(const First& first, const Rest&...) {               \
+    static_assert(                                                                    \
+        sizeof(First) == 0, "for elementwise::" #function                             \
+                            ", #include \"elementwise/math.h\", and give it what it " \
+                            "takes, float or double, all of one type");               \
+    return first;                                                                     \
+  }
+ELEMENTWISE_EACH_UNARY_OF_MATH_H(ELEMENTWISE_IN_MATH_H)
+ELEMENTWISE_IN_MATH_H(hypot)
+ELEMENTWISE_IN_MATH_H(atan2)
+ELEMENTWISE_IN_MATH_H(pow)
+#undef ELEMENTWISE_IN_MATH_H
+
 } // namespace elementwise::inline ELEMENTWISE_TARGET

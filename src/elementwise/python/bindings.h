@@ -60,6 +60,7 @@ void define_module(nanobind::module_& m) {
   //   dtypes                  the dtypes that C may have
   //   of_results, of_inputs   the dtypes of results and tensors; empty strings for C
   //   broadcasts              whether tensors are broadcast
+  //   choices                 the values of each number for each of which there is a kernel
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
   //   by                      the arguments that it is by; empty strings if their indices are passed in the call
@@ -97,6 +98,19 @@ void define_module(nanobind::module_& m) {
       record["of_results"] = names(Op::Kernel::OfResults::own);
       record["of_inputs"] = names(Op::Kernel::OfInputs::own);
       record["broadcasts"] = described.broadcasts;
+      nanobind::dict choices;
+      for (int i = 0; i < Op::signature.count; i++) {
+        const Argument& argument = Op::signature.arguments[i];
+        nanobind::list values;
+        for (size_t k = 0; k < Op::choices[i].size; k++) {
+          const int64_t value = Op::choices[i].values[k];
+          values.append(
+              argument.kind == Kind::boolean ? nanobind::object(nanobind::bool_(value)) : nanobind::int_(value));
+        }
+        if (Op::choices[i].values)
+          choices[nanobind::str(argument.name.data(), argument.name.size())] = nanobind::tuple(values);
+      }
+      record["choices"] = choices;
       record["of"] = of;
       record["by"] = by;
       record["reads"] = read;

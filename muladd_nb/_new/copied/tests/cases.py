@@ -39,8 +39,9 @@ class Case:
     arguments
         Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
         makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
-        or of others; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
-        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``; an optional tensor is
+        or of others, and where ``low`` is 0 no element is negative, nor any extreme; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
+        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``, and a kernel must refuse others;
+        an optional tensor is
         ``either(tensor(), None)``. A list has as many tensors in every call. A tensor to which the functor gives a
         dtype of its own becomes one of that.
     reference
@@ -55,9 +56,13 @@ class Case:
         of one that writes or takes a list.
     results
         The dtype of each result; by default it is what the functor says, or that of the first tensor, or of the
-        reference where that returns integers.
+        reference where that returns integers. A function of the arguments returns them where they follow a rule:
+        ``lambda x, y: [torch.float32 if x.dtype.itemsize == 2 else x.dtype]``.
     tolerance
         Of the values, relative and absolute, for a dtype; by default that of ``torch.testing.assert_close``.
+    invalid
+        The elements of an index that a kernel must refuse, by an error message, before it writes anything: by default of
+        each ``tensor(low, high)`` of integers what is just out of these bounds, and -100. ``{"index": ()}`` refuses none.
     extremes
         The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
         bounds of ``tensor``, and the same elements in all tensors.
@@ -68,9 +73,10 @@ class Case:
     reference: Callable[..., Any] | None = None
     shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
     differentiable: Sequence[str] | None = None
-    results: Sequence[torch.dtype] = ()
+    results: Sequence[torch.dtype] | Callable[..., Sequence[torch.dtype]] = ()
     tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
     extremes: Sequence[float] = EXTREMES
+    invalid: Mapping[str, Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
         self.name = self.function.__name__
@@ -156,12 +162,16 @@ class Case:
         shape: tuple[int, ...] | None = None,
         choice: dict[int, int] | None = None,
         extremes: Sequence[float] = (),
+        mean: float = 0,
     ) -> list[Any]:
         """Return arguments with tensors of a shape, by default the first, and of random elements or of extremes."""
-        return self._sample(_Either(choice or {}), dtype, device, self.shapes[0] if shape is None else shape, extremes)
+        shape = self.shapes[0] if shape is None else shape
+        return self._sample(_Either(choice or {}), dtype, device, shape, extremes, mean)
 
-    def _sample(self, either: _Either, dtype: torch.dtype, device: str, shape: Any, extremes: Sequence[float]) -> Any:
-        args = list(self.arguments(_Tensor(dtype, device, shape, extremes), either))
+    def _sample(
+        self, either: _Either, dtype: torch.dtype, device: str, shape: Any, extremes: Sequence[float], mean: float = 0
+    ) -> Any:
+        args = list(self.arguments(_Tensor(dtype, device, shape, extremes, mean), either))
         if extremes and any(isinstance(x, float) for x in args):
             more = [sign * x for x in args if isinstance(x, float) for sign in (1, -1)]
             args = list(self.arguments(_Tensor(dtype, device, shape, [*extremes, *more]), _Either(either.choice)))
@@ -218,12 +228,19 @@ class Case:
         """Return what the reference computes in float64, if that is what it computes in, rounded to the dtype."""
         first = args[self.first].dtype
         wide = self.reference(*(x.double() if is_float(x) else x for x in args))
-        dtypes = iter(self.results or self.own_results(args))
+        dtypes = iter((self.results(*args) if callable(self.results) else self.results) or self.own_results(args))
 
         def rounded(x: Tensor) -> Tensor:
             return x.to(next(dtypes, first if x.is_floating_point() else x.dtype))
 
         return each(rounded, wide)
+
+    def invalid_indices(self, args: Sequence[Any]) -> dict[str, Sequence[int]]:
+        """Return the elements that each index must not have, by its name."""
+        if self.invalid is not None or not self.kernel:
+            return dict(self.invalid or {})
+        bounds = {name: getattr(x, "bounds", None) for name, x in zip(self.names, args, strict=True) if is_tensor(x)}
+        return {name: (x[0] - 1, x[1], -100) for name, x in bounds.items() if x}
 
     def check(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
@@ -240,18 +257,29 @@ class Case:
 class _Tensor:
     """Makes the tensors of one call."""
 
-    def __init__(self, dtype: torch.dtype, device: str, shape: tuple[int, ...], extremes: Sequence[float]) -> None:
-        self.dtype, self.device, self.shape, self.extremes = dtype, device, shape, extremes
+    def __init__(
+        self, dtype: torch.dtype, device: str, shape: tuple[int, ...], extremes: Sequence[float], mean: float = 0
+    ) -> None:
+        self.dtype, self.device, self.shape, self.extremes, self.mean = dtype, device, shape, extremes, mean
 
     def __call__(
         self, low: float = -2, high: float = 2, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None
     ) -> Tensor:
         shape, dtype = tuple(self.shape if shape is None else shape), dtype or self.dtype
-        if not self.extremes:
-            return torch.empty(shape, dtype=torch.float64, device=self.device).uniform_(low, high).to(dtype)
-        values = [*self.extremes, low, high] if dtype.is_floating_point else [low, high - 1]
-        chosen = torch.randint(len(values), shape, device=self.device)
-        return torch.tensor(values, dtype=torch.float64, device=self.device)[chosen].to(dtype)
+        if self.extremes:
+            values = [x for x in self.extremes if low < 0 or x > 0 or (low == 0 and str(x) == "0.0")]
+            values = [x for x in values if high > 0 or x <= 0]
+            values = [*values, low, high] if dtype.is_floating_point else [low, high - 1]
+            chosen = torch.randint(len(values), shape, device=self.device)
+            made = torch.tensor(values, dtype=torch.float64, device=self.device)[chosen]
+        else:
+            made = torch.empty(shape, dtype=torch.float64, device=self.device).uniform_(low, high)
+            if (low, high) == (-2, 2) and dtype.is_floating_point:
+                made = made + self.mean
+        made = made.to(dtype)
+        if (low, high) != (-2, 2) and not dtype.is_floating_point and dtype != torch.bool:
+            made.bounds = (int(low), int(high))
+        return made
 
 
 class _Either:

@@ -58,6 +58,51 @@ def test_values(case, device):
             case.check(result, case.expected(*given), f"the result of {what}, {layout}")
 
 
+# Of a value whose operands are a thousand times as large. Of integers the last digit.
+FAR_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-3, torch.float64: 1e-7}
+
+
+@pytest.mark.parametrize(
+    "far",
+    [{"mean": 1000.0}, {"extremes": (1000.0, 100.0, 1.0, -1.0, -100.0, -1000.0)}],
+    ids=["a large common mean", "100 and 1000"],
+)
+def test_values_far_from_zero(case, device, far):
+    """Where a variance may be lost to rounding, and exponentials overflow, but the result does not."""
+    dtypes = [dtype for dtype in case.dtypes if dtype.is_floating_point]
+    for dtype, choice, shape in itertools.product(dtypes, case.choices, case.shapes[:-1]):
+        args = case.sample(dtype, device, shape, choice, **far)
+        for ours, theirs in zip(as_tuple(case.call(*args)), as_tuple(case.expected(*args)), strict=True):
+            part = FAR_TOLERANCE.get(theirs.dtype, 0)
+            where = theirs.isfinite()
+            ours, theirs = (torch.where(where, x.double(), 0) for x in (ours, theirs))
+            close = max(part * max(theirs.abs().flatten().tolist(), default=0), part or 1)
+            given = [f"{name}={x}" for name, x in zip(case.names, args, strict=True) if not is_tensor(x)]
+            what = ", ".join([f"a result of {far}, shape {list(shape)} and {str(dtype)[6:]}", *given])
+            case.close(ours, theirs, what, rtol=part, atol=close)
+
+
+def test_invalid_indices(case, device):
+    """Are refused before anything is written: on CUDA a kernel may not look."""
+    args = case.sample(case.dtypes[-1], "cpu")
+    for name, values in case.invalid_indices(args).items():
+        for value in values:
+            given = [x.clone() if is_tensor(x) else x for x in args]
+            index = given[case.names.index(name)]
+            assert index.numel(), f"{case.name}: {name} is empty in the first of its shapes"
+            index.view(-1)[-1] = value
+            before = [x.clone() if is_tensor(x) else x for x in given]
+            by_place, by_keyword = case.given(given)
+            try:
+                case.function(*by_place, **by_keyword)
+            except (RuntimeError, IndexError) as error:
+                assert case.name in str(error), str(error)
+            else:
+                pytest.fail(f"{case.name}: {name} may have {value}; where that is right, its Case says invalid=...")
+            written = [case.names[i] for i, x in enumerate(given) if is_tensor(x) and not x.equal(before[i])]
+            assert not written, f"{case.name}: {written} are written to before {name} is refused"
+
+
 def test_threads_share_the_work(case, device):
     """Also where there is one processor."""
     args, threads = case.sample(case.dtypes[-1], device, case.shapes[-1]), torch.get_num_threads()
@@ -227,6 +272,9 @@ def test_bad_arguments_are_named(case, device, data):
         bad += [(place, torch.cat([x, x]), shapes)] * alike
     missing = [place for place in (first, *others) if case.names[place] in required]
     bad += [(place, None, f"{names[place]} must be a tensor, got None") for place in missing]
+    for name, values in case.forms[0].choices.items():
+        more = not values[0] if isinstance(values[0], bool) else max(values) + 1
+        bad += [(case.names.index(name), more, f"{name} must be .*{values[-1]}, got {more}")] * (more not in values)
     for place, x, message in bad:
         refuses(case, message, case.call, *args[:place], x, *args[place + 1 :], out=out)
     for place in missing if others else ():  # the public function asks for None itself, the operator too
@@ -514,10 +562,20 @@ def compare(case, actual, expected, what, by_argument):
         case.close(actual, expected, what, rtol=1e-6, atol=1e-8)
 
 
+def two_that_differ(case, device, choice):
+    """Return arguments of two calls, whose tensors of integers differ if they can."""
+    for _ in range(20):
+        pair = [case.sample(case.dtypes[-1], device, choice=choice) for _ in range(2)]
+        both = [(x, y) for x, y in zip(*pair, strict=True) if is_tensor(x) and not is_float(x)]
+        if not any(x.equal(y) for x, y in both):
+            break
+    return pair
+
+
 def test_vmap(case, device):
     """Over any dimension of any of the tensors."""
     for choice in case.choices:
-        pair = [case.sample(case.dtypes[-1], device, choice=choice) for _ in range(2)]
+        pair = two_that_differ(case, device, choice)
         places = [place for place, x in enumerate(pair[0]) if is_tensor(x)]
         for batched in subsets(places):
             if case.writes and places[0] not in batched:

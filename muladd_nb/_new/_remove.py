@@ -1,0 +1,143 @@
+"""``muladd-nb remove``: take an operator out of each file that ``muladd-nb add`` writes it into.
+
+What the author has made of it goes with it. Other operators, and what they use, stay.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+
+from ._operator import Files, in_table
+
+
+def remove(files: Files, name: str, package: str) -> set[str]:
+    """Remove an operator from the files of a project, and return those that go with it.
+
+    Raise ``ValueError`` if there is no operator of this name.
+    """
+    python = f"python/{package}"
+    operator, stem = name.removesuffix("_out"), name.strip("_")
+    rows, kernels = in_table(files, package), _items(files[f"{python}/_operators.py"], "KERNELS")
+    own = {operator, name, f"{operator}_out"} if operator in rows or name in rows else {name}
+    gone: set[str] = set()
+    if own & {*rows}:
+        _remove_row(files, own)
+        _drop(files, f"{python}/_operators.py", "TABLE", lambda key: _called(key) in own)
+    elif stem in map(_value, kernels):
+        gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
+        _drop(files, f"{python}/_operators.py", "KERNELS", lambda item: _value(item) == stem)
+        for ending in ("cpp", "cu"):
+            files["meson.build"] = files["meson.build"].replace(f"\n  'src/{stem}.{ending}',", "")
+        files["meson.build"] = files["meson.build"].replace("files(\n)", "files()")
+    else:
+        there = ", ".join(sorted({*rows, *map(_value, kernels)})) or "none"
+        raise ValueError(f"there is no operator {name} in this project; there are {there}")
+    _drop(files, f"{python}/ops.py", "__all__", lambda item: _value(item) in own)
+    _remove_functions(files, f"{python}/ops.py", own)
+    _drop(files, "tests/operators.py", "OPERATORS", lambda case: _tests(case, package, own))
+    _remove_imports(files, "tests/operators.py", {"product", "times"})
+    _remove_imports(files, f"{python}/ops.py", {"torch", "Sequence"})
+    if "README.md" in files:
+        line = rf"^\| `{package}\.(?:{'|'.join(own)})\(.*\n"
+        files["README.md"] = re.sub(line, "", files["README.md"], flags=re.MULTILINE)
+    return gone
+
+
+def _remove_row(files: Files, own: set[str]) -> None:
+    """Remove an operator from the list of C++, and its functor if no other one has it."""
+    path = "src/operators.h"
+    names = "|".join(map(re.escape, own))
+    row = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)\s*,[^>]*>(,?)'
+    functors = set()
+    while found := re.search(row, files[path]):
+        comma = found[1] if found[3] else ""  # the last has none after it
+        files[path] = files[path][: found.start()] + comma + files[path][found.end() :]
+        functors.add(found[2])
+    if not functors:
+        raise ValueError(f"{path} is not as it was written: there is no operator {' or '.join(sorted(own))} to remove")
+    for functor in functors:
+        for header in [x for x in files if x.startswith("src/") and not re.search(rf"\b{functor}\b", files[path])]:
+            # With the comment above it, as far as the line that closes it.
+            struct = rf"^(?://.*\n)*struct {functor}\b.*\{{\n(?:.*\n)*?\}};.*\n\n?"
+            files[header] = re.sub(struct, "", files[header], count=1, flags=re.MULTILINE)
+
+
+def _remove_functions(files: Files, path: str, own: set[str]) -> None:
+    lines = files[path].splitlines(keepends=True)
+    for node in reversed(ast.parse(files[path]).body):
+        if isinstance(node, ast.FunctionDef) and node.name in own:
+            begin = min([node.lineno, *(x.lineno for x in node.decorator_list)]) - 1
+            while begin and lines[begin - 1].startswith("#"):
+                begin -= 1
+            while begin and not lines[begin - 1].strip():
+                begin -= 1
+            del lines[begin : node.end_lineno]
+    files[path] = "".join(lines)
+
+
+def _remove_imports(files: Files, path: str, names: set[str]) -> None:
+    """Remove what `add` has imported and nothing uses any more."""
+    text = files[path]
+    used = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
+    for name in names - used:
+        text = re.sub(rf"^import {name}\n", "", text, count=1, flags=re.MULTILINE)
+        text = re.sub(rf"^from collections.abc import {name}\n\n", "", text, count=1, flags=re.MULTILINE)
+        text = re.sub(rf"^(from cases import .*), {name}\b", r"\1", text, count=1, flags=re.MULTILINE)
+    files[path] = text
+
+
+def _tests(case: ast.expr, package: str, own: set[str]) -> bool:
+    if not isinstance(case, ast.Call):
+        return False
+    given = [*case.args[:1], *(x.value for x in case.keywords if x.arg == "function")]
+    return any(ast.unparse(x) in {f"{package}.{name}" for name in own} for x in given)
+
+
+def _value(item: ast.expr) -> str:
+    return str(item.value) if isinstance(item, ast.Constant) else ""
+
+
+def _called(declaration: ast.expr) -> str:
+    return re.split(r"[.(]", _value(declaration))[0]
+
+
+def _container(text: str, name: str) -> ast.List | ast.Dict | None:
+    for node in ast.parse(text).body:
+        targets: Sequence[ast.expr] = getattr(node, "targets", [getattr(node, "target", None)])
+        value = getattr(node, "value", None)
+        if isinstance(value, (ast.List, ast.Dict)) and any(isinstance(x, ast.Name) and x.id == name for x in targets):
+            return value
+    return None
+
+
+def _items(text: str, name: str) -> list[ast.expr]:
+    found = _container(text, name)
+    return found.elts if isinstance(found, ast.List) else []
+
+
+def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]) -> None:
+    """Drop the items of a list, or the entries of a dict by their keys, which begin on lines of their own."""
+    found = _container(files[path], name)
+    if found is None:
+        raise ValueError(f"{path} is not as it was written: there is no {name}")
+    pairs = list(zip(found.keys, found.values, strict=True)) if isinstance(found, ast.Dict) else []
+    pairs = pairs or [(x, x) for x in getattr(found, "elts", [])]
+    lines = [line.encode() for line in files[path].splitlines(keepends=True)]
+    for first, last in reversed(pairs):
+        if first is None or not is_own(first):
+            continue
+        begin, end = first.lineno - 1, (last.end_lineno or last.lineno) - 1
+        before, after = lines[begin][: first.col_offset], lines[end][last.end_col_offset :]
+        after = re.sub(rb"^\s*,[ \t]*(#.*)?", b"", after)
+        if not before.strip() and not after.strip():
+            while begin and lines[begin - 1].lstrip().startswith(b"#"):  # what the author says of it
+                begin -= 1
+            del lines[begin : end + 1]
+        else:
+            alone = before if after[:1] not in b"]}" else re.sub(rb",\s*$", b"", before)
+            lines[begin : end + 1] = [alone + after]
+    text = b"".join(lines).decode()
+    empty = rf"^({name}\b.* = [\[{{])\s*([\]}}])"
+    files[path] = re.sub(empty, r"\1\2", text, count=1, flags=re.MULTILINE)
