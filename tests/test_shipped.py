@@ -109,7 +109,7 @@ def test_a_kernel_takes_what_people_ship():
 
 
 def test_a_row_takes_half_of_what_people_ship():
-    """The others have lists, strings, dtypes or symbolic sizes, write to optional tensors, or return what they write."""
+    """Others have lists, strings, dtypes or symbolic sizes, write to optional tensors, or return what they write."""
     taken = [row["schema"] for row in SHIPPED if not refusal(row["schema"], kernel=False)]
     assert len(taken) == 52
     assert all("[]" not in schema and "!?" not in schema and "str " not in schema for schema in taken)
