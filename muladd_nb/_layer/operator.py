@@ -54,7 +54,8 @@ class Elementwise:
         its bits may differ.
     autocast
         What an autocast region does to floating-point inputs other than float64: ``"cast"`` them to the dtype of the
-        region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ.
+        region, compute in ``"float32"``, or ``"leave"`` them, in the widest dtype where they differ. By default it
+        casts them, and computes in float32 what is over rows.
     linear
         The sets of tensors in which the operator is linear while the others stay as they are. Only those may
         stay partial sums together, as a DTensor.
@@ -68,7 +69,7 @@ class Elementwise:
     aten: Callable[..., Tensor] | None = None
     flops: int = 1
     fused: Callable[..., Any] | Literal["formula"] | None = None
-    autocast: Literal["cast", "float32", "leave"] = "cast"
+    autocast: Literal["cast", "float32", "leave"] | None = None
     linear: tuple[set[str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -106,6 +107,10 @@ class Form:
     name where a call says it, and by several names all gradients in one pass; by none the operator itself, and by one
     empty name the operator's result and its tangent. Of these ``by`` has the arguments, ``reads`` those that it reads
     beside the gradient, and ``constant`` the partial derivative, where it is the same everywhere.
+
+    ``of_row`` is for an operator over rows, whose rules are in ``rows.py``, and says which results and tensors have one
+    value for each row. Its derivatives are in ``family`` by what they are, ``("gradients",)`` and so on, and ``reads``
+    has the tensors that have a derivative.
     """
 
     declaration: str
@@ -122,6 +127,7 @@ class Form:
     reads: tuple[str, ...] = ()
     constant: float | None = None
     family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
+    of_row: tuple[Sequence[bool], Sequence[bool]] | None = None
     made: Made = dataclasses.field(default_factory=Made, compare=False)
 
     @cached_property
@@ -275,7 +281,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             kind,
             ops[declaration, kind, tensor_numbers],
             tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
-            _OF_A_DERIVATIVE if of else table[declaration],
+            _OF_A_DERIVATIVE if of else _promises(table[declaration], over_rows=x["of_row"] is not None),
             functional=ops.get((declaration, "functional", tensor_numbers)),
             tensor_numbers=tensor_numbers,
             of_results=_own(x["of_results"]),
@@ -285,10 +291,16 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             reads=tuple(x["reads"]),
             constant=x["constant"],
             family=family,
+            of_row=x["of_row"],
         )
         family[form.by] = form
         forms.append(form)
     return forms
+
+
+def _promises(row: Elementwise, *, over_rows: bool) -> Elementwise:
+    # As torch has it of norms, softmaxes and losses.
+    return dataclasses.replace(row, autocast=row.autocast or ("float32" if over_rows else "cast"))
 
 
 def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:

@@ -20,6 +20,7 @@
 
 #include "math/basic.h"
 #include "operator.h"
+#include "rows/family.h"
 
 namespace elementwise {
 namespace derivatives {
@@ -210,6 +211,8 @@ template <class F, class Arguments, class MoreGrads, int... places>
 constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
+template <class Op, rows::Role role>
+constexpr int order<rows::Derived<Op, role>> = role == rows::Role::gradients ? 1 : 3;
 
 // Writes the declaration of a derivative of f: its arguments, without defaults, and the gradients.
 constexpr size_t write(
@@ -363,7 +366,9 @@ constexpr bool is_differentiable() {
 
 template <class Op>
 auto family() {
-  if constexpr (is_differentiable<Op>()) {
+  if constexpr (Op::is_over_rows) {
+    return rows::family<Op>();
+  } else if constexpr (is_differentiable<Op>()) {
     static_assert(
         !has_own_float<Op>(),
         "results of floating-point numbers are of C, where an operator is `differentiable`: leave that out of its row "

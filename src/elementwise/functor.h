@@ -137,6 +137,14 @@ struct Optional {
   }
 };
 
+// A tensor of an operator over rows that has a value for each element of a row (rows/row.h). Its functor reads them in
+// a reduction; and the type of a result that has as many.
+template <class T>
+struct Elements {
+  const void* data; // of this row: in the type that is computed in, or in its own
+  int place;        // among the tensors that are there
+};
+
 using FloatingPoint = List<float16, bfloat16, float, double>;
 
 // A dtype is known by torch's ordinal, which serialized models have frozen, and which ExecuTorch has taken over.

@@ -233,6 +233,7 @@ struct Operator {
 
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
+  static constexpr bool is_over_rows = parameters::is_of_rows<F>;
   static constexpr const int* like = nullptr; // of each result the input to whose shape it is summed, if that is so
 
   static constexpr bool has(unsigned form) {
@@ -281,7 +282,9 @@ struct Description {
   size_t count;                    // of the inputs
   size_t first;                    // of them, that is of C and always there
   bool broadcasts;
-  const int* like; // the input to whose shape each result is summed, or null
+  const int* like; // the input to whose shape each result is summed, or null; over rows the argument
+  // Of an operator over rows: whether each operand has one value for each row.
+  const bool *results_of_row, *inputs_of_row;
 };
 
 template <class Operators, class Op, class Kernels = typename Op::Kernels>
@@ -298,7 +301,8 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     size_t index = place();
     return std::array{Description{
         Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
-        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like}...};
+        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like, Kernel::OfResults::of_row,
+        Kernel::OfInputs::of_row}...};
   }();
 };
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include "../contract.h"
+#include "../rows/task.h"
 #include "launch.h"
 
 // Of libtorch_cuda, which a torch without CUDA does not have: a weak symbol is null there and does not
@@ -35,6 +36,10 @@ struct Backend {
   template <class Allocate>
   static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const Allocate&) {
     contract::fail(op, "gradients are summed on the CPU alone; expand what is broadcast, and sum them after");
+  }
+
+  static void launch_rows(const contract::Caller& op, const rows::Task&, int32_t) {
+    contract::fail(op, "an operator over rows runs on the CPU alone; call x.cpu() first");
   }
 };
 

@@ -251,11 +251,20 @@ Error launch(const Task& task, void* stream) {
   return error;
 }
 
+template <class Kernel>
+constexpr Launch launch_of() { // of an operator over rows there is none
+  if constexpr (parameters::is_of_rows<typename Kernel::Functor>)
+    return nullptr;
+  else
+    return launch<Kernel>;
+}
+
 template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Launch kernels[sizeof...(Kernel) + 1] = {launch<Kernel>...}; // + 1: an empty array is ill-formed
+  static constexpr Launch kernels[sizeof...(Kernel) + 1] = {
+      launch_of<Kernel>()...}; // + 1: an empty array is ill-formed
 };
 
 } // namespace elementwise::cuda

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -57,7 +58,9 @@ void define_module(nanobind::module_& m) {
   // Every form of every operator: its declaration, which form it is, its name in the dispatcher, the dtypes of C, and
   // those that its results and its tensors have of their own, an empty name where they are of C; whether it broadcasts;
   // and of a derivative the declaration of what it is of, by which arguments, an empty name where a call says it, the
-  // arguments that it reads beside the gradient, and what it is if that is a constant.
+  // arguments that it reads beside the gradient, and what it is if that is a constant. Of an operator over rows, which
+  // results and tensors have one value for each row; `by` names which derivative of it this is, and `reads` the tensors
+  // that have one.
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;
@@ -75,11 +78,16 @@ void define_module(nanobind::module_& m) {
       if constexpr (requires { typename Op::Of; }) {
         const Signature& base = Op::Of::signature;
         of = base.declaration;
-        for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
-        const Reads reads = reads_of<typename Op::Of>(Op::by);
-        for (int i = 0; i < base.count; i++)
-          if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
-        if (!reads.arguments && Op::Of::Kernel::kResults == 1) constant = reads.constant;
+        if constexpr (Op::is_over_rows) {
+          by.emplace_back(rows::kRoles[static_cast<int>(Op::role)]);
+          for (size_t t = 0; t + 1 < Op::places.size(); t++) read.emplace_back(base.arguments[Op::places[t]].name);
+        } else {
+          for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
+          const Reads reads = reads_of<typename Op::Of>(Op::by);
+          for (int i = 0; i < base.count; i++)
+            if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
+          if (!reads.arguments && Op::Of::Kernel::kResults == 1) constant = reads.constant;
+        }
       }
       nanobind::dict record;
       record["declaration"] = std::string(Op::signature.declaration);
@@ -90,6 +98,11 @@ void define_module(nanobind::module_& m) {
       record["of_results"] = names(Op::Kernel::OfResults::own);
       record["of_inputs"] = names(Op::Kernel::OfInputs::own);
       record["broadcasts"] = described.broadcasts;
+      record["of_row"] = nanobind::none();
+      if constexpr (Op::is_over_rows) {
+        const auto flags = [](std::span<const bool> of_row) { return std::vector<bool>(of_row.begin(), of_row.end()); };
+        record["of_row"] = std::pair(flags(Op::Kernel::OfResults::of_row), flags(Op::Kernel::OfInputs::of_row));
+      }
       record["of"] = of;
       record["by"] = by;
       record["reads"] = read;
