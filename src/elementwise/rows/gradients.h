@@ -184,7 +184,7 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
     const int k = this->reductions++;
     if (x.place == t) {
       zero();
-      to[j] += written(of_reductions[k]);
+      once([&] { to[j] += written(of_reductions[k]); });
     }
     return {this->kept.value[k], B(0)};
   }
@@ -195,12 +195,11 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
   ELEMENTWISE_INLINE void take_row(const C& value, int result) {
     if constexpr (kOfRow) {
       zero();
-      *to += written(scaled(value.derivative, this->grad(result, 0)));
+      once([&] { *to += written(scaled(value.derivative, this->grad(result, 0))); });
     }
   }
   ELEMENTWISE_INLINE void zero() {
-    if (!is_written)
-      for (int64_t j = 0; j < (kOfRow ? 1 : this->source.size); j++) to[j] = 0;
+    if (!is_written) for_each(kOfRow ? 1 : this->source.size, [&](int64_t j) { to[j] = 0; });
     is_written = true;
   }
 
@@ -209,13 +208,12 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
   ELEMENTWISE_INLINE void add(const F& f) {
     if constexpr (kOfRow) {
       zero();
-      *to += sum_of<P>(this->source.size, [&](int64_t j) { return written(f(j)); });
+      const P sum = sum_of<P>(this->source.size, [&](int64_t j) { return written(f(j)); });
+      once([&] { *to += sum; });
     } else if (is_written) {
-      ELEMENTWISE_APART
-      for (int64_t j = 0; j < this->source.size; j++) to[j] += written(f(j));
+      for_each(this->source.size, [&](int64_t j) { to[j] += written(f(j)); });
     } else {
-      ELEMENTWISE_APART
-      for (int64_t j = 0; j < this->source.size; j++) to[j] = written(f(j));
+      for_each(this->source.size, [&](int64_t j) { to[j] = written(f(j)); });
       is_written = true;
     }
   }

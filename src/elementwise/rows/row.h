@@ -61,6 +61,10 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
+#if defined(ELEMENTWISE_IS_CUDA)
+#include "../cuda/team.h"
+#endif
+
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
@@ -120,8 +124,35 @@ constexpr bool kIsDual<Dual<C>> = true;
 #define ELEMENTWISE_APART
 #endif
 
-// ---- How numbers are put together, in an order that depends on n alone.
+// ---- Who does what: here one thread does all. On a GPU the threads of a team share these loops: cuda/team.h.
+#if !defined(ELEMENTWISE_IS_CUDA)
 
+constexpr bool kKeepsRows = true; // in memory, and does not compute them again
+
+// Calls f(j) for each element.
+template <class F>
+ELEMENTWISE_INLINE void for_each(int64_t n, const F& f) {
+  ELEMENTWISE_APART
+  for (int64_t j = 0; j < n; j++) f(j);
+}
+
+template <class F>
+ELEMENTWISE_INLINE void once(const F& f) {
+  f();
+}
+
+// The first element for which is(j), or 0.
+template <class F>
+ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
+  for (int64_t j = 0; j < n; j++)
+    if (is(j)) return j;
+  return 0;
+}
+
+// The caller has asked before: see Checked.
+ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
+
+// How numbers are put together, in an order that depends on n alone.
 template <int half, class Join, class C>
 ELEMENTWISE_INLINE C halved(C* lanes, const Join& join) {
   if constexpr (half == 0) {
@@ -178,6 +209,8 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
   return static_cast<C>(all);
 }
 
+#endif
+
 template <class C, class F>
 ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
   return joined(n, C(0), [](auto a, auto b) { return a + b; }, f);
@@ -207,9 +240,10 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
 template <class C, class F>
 ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   const C most = max_of<C>(n, f);
-  for (int64_t j = 0; j < n; j++)
-    if (const C x = f(j); x == most || x != x) return j;
-  return 0;
+  return first_of(n, [&](int64_t j) {
+    const C x = f(j);
+    return x == most || x != x;
+  });
 }
 
 // ---- What an author calls. `Self` is a row of one kind of pass, with numbers of C.
@@ -258,6 +292,7 @@ class Row {
     return self().argmax_of([&](int64_t j) { return -math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
+    check_place(place, self().source.size);
     return self().element(x, place);
   }
   template <class F, class... X>
@@ -287,8 +322,7 @@ class Row {
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     if constexpr (Self::buffers) {
       C* const to = self().buffer();
-      ELEMENTWISE_APART
-      for (int64_t j = 0; j < self().source.size; j++) to[j] = f(self().load(x, j)...);
+      for_each(self().source.size, [&](int64_t j) { to[j] = f(self().load(x, j)...); });
       return Elements<C>{to, -1};
     } else {
       const auto reads_one = [x...](int tensor) { return (reads(x, tensor) || ...); };
@@ -410,7 +444,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
 
-  static constexpr bool buffers = !kKeeps && !kIsDual<B>;
+  static constexpr bool buffers = kKeepsRows && !kKeeps && !kIsDual<B>;
 
   Source source;
   void* const* results;             // null where there are none to write
@@ -467,12 +501,10 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     if constexpr (!kKeeps) {
       if constexpr (kIsDual<To>) {
         auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
-        ELEMENTWISE_APART
-        for (int64_t j = 0; j < source.size; j++) to[j] = f(j).derivative;
+        for_each(source.size, [&](int64_t j) { to[j] = f(j).derivative; });
       } else if constexpr (!kIsDual<B>) {
         auto* const to = static_cast<To*>(results[slot]);
-        ELEMENTWISE_APART
-        for (int64_t j = 0; j < source.size; j++) to[j] = f(j);
+        for_each(source.size, [&](int64_t j) { to[j] = f(j); });
       }
     }
   }
@@ -508,9 +540,9 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   ELEMENTWISE_INLINE void set_one(const T& value) {
     if constexpr (parameters::is_of_row<P>) {
       if constexpr (!kIsDual<B>)
-        *static_cast<T*>(results[slot]) = value;
+        once([&] { *static_cast<T*>(results[slot]) = value; });
       else if constexpr (std::is_same_v<T, B>)
-        *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative;
+        once([&] { *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative; });
     }
   }
 };
