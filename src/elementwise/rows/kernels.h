@@ -52,7 +52,7 @@ struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
-  static constexpr auto places() {
+  static constexpr auto find_places() {
     Places<Parts::kTensors> places{};
     for (int t = 0; t < Parts::kTensors; t++) {
       int before = 0;
@@ -61,13 +61,14 @@ struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
     }
     return places;
   }
+  static constexpr auto places = find_places();
   template <class... P>
   static std::integer_sequence<bool, parameters::is_of_row<P>...> of_row(List<P...>);
   using OfRow = decltype(of_row(typename Parts::Tensors{}));
   using Tensors = std::make_index_sequence<Parts::kTensors>;
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    constexpr auto at = places();
+    constexpr auto at = places;
     const void* const* const inputs = row.data + kResults;
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {

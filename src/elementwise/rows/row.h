@@ -252,13 +252,13 @@ class Row {
  public:
   using Number = math::primal_t<C>;
 
-  Number size() const {
+  ELEMENTWISE_INLINE Number size() const {
     return static_cast<Number>(self().source.size);
   }
-  int64_t index() const {
+  ELEMENTWISE_INLINE int64_t index() const {
     return self().source.index;
   }
-  Columns columns() const {
+  ELEMENTWISE_INLINE Columns columns() const {
     return {};
   }
 
@@ -352,10 +352,10 @@ class Row {
   ELEMENTWISE_INLINE auto terms(const F& f, X... x) const {
     return [this, &f, x...](int64_t j) { return C(f(self().load(x, j)...)); };
   }
-  Self& self() {
+  ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
   }
-  const Self& self() const {
+  ELEMENTWISE_INLINE const Self& self() const {
     return static_cast<const Self&>(*this);
   }
 };
@@ -404,22 +404,26 @@ struct Bound {
   }
 
  private:
+  static constexpr Kind kinds[] = {kKind...};
+  static constexpr int place_of(size_t argument) {
+    int before[2] = {};
+    for (size_t i = 0; i < argument; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
+    return before[is_tensor(kinds[argument])];
+  }
+  template <size_t argument> // among the tensors that are there, or among the numbers
+  static constexpr int place_of_argument = place_of(argument);
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
-    constexpr Kind kinds[] = {kKind...};
-    constexpr auto place = [&] {
-      int before[2] = {};
-      for (size_t i = 0; i < I; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
-      return before[is_tensor(kinds[I])];
-    }();
+    constexpr int place = place_of_argument<I>;
     using P = parameters::At<I, Arguments>;
-    if constexpr (kinds[I] == Kind::absent)
+    constexpr Kind kind = kinds[I];
+    if constexpr (kind == Kind::absent)
       return With<P, C>{};
-    else if constexpr (kinds[I] == Kind::optional)
+    else if constexpr (kind == Kind::optional)
       return With<P, C>{true, tensor<decltype(With<P, C>::value), C>(row, place)};
-    else if constexpr (kinds[I] == Kind::tensor)
+    else if constexpr (kind == Kind::tensor)
       return tensor<With<P, C>, C>(row, place);
-    else if constexpr (kinds[I] == Kind::real)
+    else if constexpr (kind == Kind::real)
       return With<P, C>(static_cast<number_t<math::primal_t<C>>>(row.source.numbers[place].real));
     else
       return static_cast<P>(row.source.numbers[place].integer);
@@ -452,7 +456,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   Kept<B>* kept = nullptr;
   int reductions = 0, ranges = 0, places = 0, written = 0, kept_rows = 0;
 
-  Values(const Source& source, void* const* results) : source(source), results(results) {}
+  ELEMENTWISE_INLINE Values(const Source& source, void* const* results) : source(source), results(results) {}
 
   ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
     return passes::element<B>(source, place, data, j);
@@ -521,7 +525,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     return value;
   }
   // Forward mode has a tangent for each result of C.
-  static constexpr int place_among_c(int slot) {
+  ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     int place = 0;
     for (int i = 0; i < slot; i++) place += of_c[i];
