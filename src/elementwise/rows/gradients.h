@@ -46,7 +46,7 @@ struct Known {
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements are the maximum; what has no derivative
   int64_t place[kMost];
 
-  Known(const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
+  ELEMENTWISE_INLINE Known(const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
       : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
 };
 
@@ -82,7 +82,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
   static constexpr bool derives = true;
-  static constexpr int kTensors = sizeof...(kTensor), tensors[] = {kTensor..., 0};
+  static constexpr int kTensors = sizeof...(kTensor);
 
   Known<B>& known;
   const Source& source;
@@ -93,9 +93,15 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   P shift[kTensors + 1]; // what all elements of a gradient have yet to be increased by
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
 
-  explicit Pass(Known<B>& known) : known(known), source(known.source) {}
-  Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
-  Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
+  ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
+
+  template <int i>
+  ELEMENTWISE_INLINE static constexpr int tensor() { // its place
+    const int places[] = {kTensor...};
+    return places[i];
+  }
 
   // ---- Elements.
   using Row<Pass, C>::load;
@@ -104,18 +110,23 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
   template <int i>
   ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
-    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensors[i] ? 1 : 0)};
+    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensor<i>() ? 1 : 0)};
   }
   template <class F, class Reads>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
-    if constexpr (kBy == By::number)
+    if constexpr (!kKeepsRows)
+      return x.element(j);
+    else if constexpr (kBy == By::number)
       return {x.value[j], x.element(j).derivative};
     else
       return {x.value[j], B(0)};
   }
   template <class F, class Reads, int i>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
-    return {x.value[at.j], x.reads(tensors[i]) ? x.derivative[i][at.j] : B(0)};
+    if constexpr (!kKeepsRows)
+      return x.element(at);
+    else
+      return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
   }
   // Of a tensor with one value for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
@@ -126,12 +137,15 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     const auto element = this->terms(f, x...);
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
-    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, buffer(), {}};
-    for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
-    if constexpr (kBy == By::nothing) {
+    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, nullptr, {}};
+    if constexpr (kKeepsRows) {
+      row.value = buffer();
+      for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
+    }
+    if constexpr (kKeepsRows && kBy == By::nothing) {
       bool is_found = false;
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!reads_one(tensors[i])) return;
+        if (!reads_one(tensor<i>())) return;
         B* const derivative = row.derivative[i];
         write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
           const C x = element(Variable<i>{j});
@@ -178,9 +192,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     if constexpr (kBy == By::nothing) known.value[reductions] = load(x, j).value;
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (x.place != tensors[i] || !to[i]) return;
+        if (x.place != tensor<i>() || !to[i]) return;
         settle<i>();
-        static_cast<P*>(to[i])[j] += written(known.gradient[reductions]);
+        const P more = written(known.gradient[reductions]);
+        once([&] { static_cast<P*>(to[i])[j] += more; });
       });
     return reduction();
   }
@@ -238,9 +253,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
               });
     } else {
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!(reads(x, tensors[i]) || ...) || !to[i]) return;
+        if (!(reads(x, tensor<i>()) || ...) || !to[i]) return;
         const B one = f(Variable<i>{0}).derivative;
         if (kSame && is_known(one)) {
+          if (is_begun[i]) settle<i>();
           const P more = written(scaled(one, weight(0)));
           shift[i] = is_shifted[i] ? shift[i] + more : more;
           is_shifted[i] = true;
@@ -250,31 +266,33 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       });
     }
   }
-  // Increases the gradient of a tensor by share(j).
+  // Adds share(j) to the gradient of a tensor, after the shift: in the order of calls, whether or not there is one.
   template <int i, class Share>
   ELEMENTWISE_INLINE void update(const Share& share) {
     P* const gradient = static_cast<P*>(to[i]);
-    const bool is_begun = this->is_begun[i], is_shifted = this->is_shifted[i];
     const P shift = this->shift[i];
-    this->is_begun[i] = true;
-    this->is_shifted[i] = false;
-    if (is_begun && is_shifted)
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + (share(j) + shift); });
-    else if (is_begun)
+    if (is_begun[i] && is_shifted[i])
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return (gradient[j] + shift) + share(j); });
+    else if (is_begun[i])
       write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + share(j); });
-    else if (is_shifted)
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return share(j) + shift; });
+    else if (is_shifted[i])
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return shift + share(j); });
     else
       write_row(gradient, source.size, share);
+    is_begun[i] = true;
+    is_shifted[i] = false;
   }
-  // Brings the gradient up to date.
+  // Writes the shift, or zeros if there is nothing yet.
   template <int i>
   ELEMENTWISE_INLINE void settle() {
-    if (is_shifted[i] || !is_begun[i]) update<i>([](int64_t) ELEMENTWISE_LAMBDA { return P(0); });
+    const P shift = is_shifted[i] ? this->shift[i] : P(0);
+    const bool is_needed = is_shifted[i] || !is_begun[i];
+    is_shifted[i] = false;
+    if (is_needed) update<i>([shift](int64_t) ELEMENTWISE_LAMBDA { return shift; });
   }
   // Whether the compiler knows a derivative: a loop over one that is 0 is left out.
   ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(ELEMENTWISE_IS_CUDA)
     if constexpr (!kIsDual<B>) return __builtin_constant_p(x);
 #endif
     return false;
@@ -291,7 +309,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     return passes::element<B>(of_grads, result, known.grads[result], j);
   }
   // The place of the k-th result of C that has elements, among all of C.
-  static constexpr int place_of_elements(int k) {
+  ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
     int place = 0;
@@ -318,7 +336,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
 // The gradient of one number. It is a function of its own, for it is called for each.
 template <class Bound, class Tensors, class B>
-[[gnu::noinline]] ELEMENTWISE_FLATTEN B by_number(Known<B>& known, int number) {
+ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
   Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
   pass.finish(Bound::template call<Dual<B>>(pass));
   return pass.total;
@@ -333,9 +351,12 @@ ELEMENTWISE_INLINE void gradients(
   Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
   Bound::template call<Dual<B>>(found);
   for (int k = found.reductions - 1; k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);
-  for (const int place : {kNumber..., -1})
-    if (void* const to = place < 0 ? nullptr : *of_numbers++)
-      *static_cast<math::primal_t<B>*>(to) = written(by_number<Bound, Tensors>(known, kMost + place));
+  [[maybe_unused]] const auto set = [&](void* to, int place) {
+    if (!to) return;
+    const auto gradient = written(by_number<Bound, Tensors>(known, kMost + place));
+    once([&] { *static_cast<math::primal_t<B>*>(to) = gradient; });
+  };
+  (set(*of_numbers++, kNumber), ...);
   Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, of_tensors);
   pass.finish(Bound::template call<Dual<B>>(pass));
 }

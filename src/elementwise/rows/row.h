@@ -61,6 +61,28 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
+// Inlines a lambda of ours, and whatever the lambdas of a functor call: a call would keep a loop from being vectorised.
+// What is called apart is compiled once.
+#if defined(ELEMENTWISE_IS_CUDA)
+#define ELEMENTWISE_LAMBDA
+#define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
+#define ELEMENTWISE_CALLED ELEMENTWISE_INLINE
+#elif defined(__OPTIMIZE__)
+#define ELEMENTWISE_LAMBDA __attribute__((always_inline))
+#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
+#define ELEMENTWISE_CALLED [[gnu::noinline, gnu::flatten]]
+#else
+#define ELEMENTWISE_LAMBDA
+#define ELEMENTWISE_FLATTEN
+#define ELEMENTWISE_CALLED
+#endif
+
+#if defined(ELEMENTWISE_IS_CUDA)
+#include "../cuda/team.h"
+#else
+#include "../cpu/row_loops.h"
+#endif
+
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
@@ -102,187 +124,9 @@ constexpr bool kIsDual = false;
 template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
 
-// Before a loop that is to become vectors: see cpu/kernels.h; and before one whose results are no operands.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#undef ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
-#define ELEMENTWISE_APART _Pragma("GCC ivdep")
-#else
-#define ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_APART
-#endif
-
-// Inlines a lambda of ours.
-#if defined(__OPTIMIZE__) && !defined(__CUDACC__)
-#define ELEMENTWISE_LAMBDA __attribute__((always_inline))
-#else
-#define ELEMENTWISE_LAMBDA
-#endif
-
-// Inlines whatever is called, also the lambdas of a functor: a call in a loop keeps it from being vectorised.
-#if defined(__OPTIMIZE__)
-#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
-#else
-#define ELEMENTWISE_FLATTEN
-#endif
-
-// ---- Reductions, in an order that depends on n alone.
-
-template <int half, class Lanes, class Join>
-ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
-  ELEMENTWISE_AS_A_LOOP
-  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
-  if constexpr (half > 1) halve<half / 2>(lanes, join);
-}
-
-#if defined(__AVX512F__)
-constexpr int kVector = 64; // bytes
-#elif defined(__AVX__)
-constexpr int kVector = 32;
-#else
-constexpr int kVector = 16;
-#endif
-
-// n numbers in memory. Of duals, the values and the derivatives are apart.
-template <class C, int n>
-struct Numbers {
-  alignas(kVector) C number[n];
-  ELEMENTWISE_INLINE C operator[](int k) const {
-    return number[k];
-  }
-  ELEMENTWISE_INLINE void set(int k, C x) {
-    number[k] = x;
-  }
-  ELEMENTWISE_INLINE void copy_to(C* to) const {
-    typedef char Register __attribute__((vector_size(sizeof(number)))); // an array would be copied in two halves
-    Register numbers;
-    std::memcpy(&numbers, number, sizeof(number));
-    std::memcpy(to, &numbers, sizeof(number));
-  }
-};
-template <class C, int n>
-struct Numbers<Dual<C>, n> {
-  Numbers<C, n> values, derivatives;
-  ELEMENTWISE_INLINE Dual<C> operator[](int k) const {
-    return {values[k], derivatives[k]};
-  }
-  ELEMENTWISE_INLINE void set(int k, const Dual<C>& x) {
-    values.set(k, x.value);
-    derivatives.set(k, x.derivative);
-  }
-  ELEMENTWISE_INLINE void copy_to(Dual<C>* to) const {
-    for (int k = 0; k < n; k++) to[k] = (*this)[k];
-  }
-};
-
-// The numbers of a vector register. GCC keeps a vector in a register where it would keep an array in memory.
-template <class C>
-struct Vector {
-  static constexpr int kSize = kVector / sizeof(C);
-  typedef C Register __attribute__((vector_size(kVector)));
-  Register numbers;
-  ELEMENTWISE_INLINE void fill(C x) {
-    numbers = x - Register{}; // and not +, which would lose the sign of -0
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
-    std::memcpy(&numbers, from.number + at, sizeof(numbers));
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
-    std::memcpy(to.number + at, &numbers, sizeof(numbers));
-  }
-};
-template <class C>
-struct Vector<Dual<C>> {
-  static constexpr int kSize = Vector<C>::kSize;
-  Vector<C> values, derivatives;
-  ELEMENTWISE_INLINE void fill(const Dual<C>& x) {
-    values.fill(x.value);
-    derivatives.fill(x.derivative);
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void load(const Numbers<Dual<C>, n>& from, int at = 0) {
-    values.load(from.values, at);
-    derivatives.load(from.derivatives, at);
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void store(Numbers<Dual<C>, n>& to, int at = 0) const {
-    values.store(to.values, at);
-    derivatives.store(to.derivatives, at);
-  }
-};
-
-// join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined pairwise.
-template <class C, class Join, class F, int... part>
-ELEMENTWISE_INLINE C block(
-    int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
-  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(part);
-  Vector<C> vectors[sizeof...(part)];
-  (vectors[part].fill(identity), ...);
-  int64_t j = begin;
-  const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
-    Numbers<C, n> some;
-    vector.store(some);
-    ELEMENTWISE_AS_A_LOOP
-    for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
-    vector.load(some);
-    j += n;
-  };
-  while (j + kLanes <= end) (join_vector(vectors[part]), ...);
-  ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
-  Numbers<C, kLanes> all;
-  (vectors[part].store(all, part * n), ...);
-  for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
-  halve<kLanes / 2>(all, join);
-  return all[0];
-}
-
-// join of f(0), ... f(n - 1), in blocks that are joined pairwise.
-template <class C, class Join, class F>
-ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
-  constexpr int64_t kBlock = 1024;
-  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // of the lanes
-  using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
-  Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
-  int64_t count = 0;
-  for (int64_t j = 0; j < n; j += kBlock, count++) {
-    all = block(j, std::min(n, j + kBlock), identity, join, f, parts);
-    if (n <= kBlock) break;
-    int level = 0;
-    for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);
-    levels[level] = all;
-  }
-  bool is_first = true;
-  for (int level = 0; count >> level; level++) // none, if there is one block
-    if (count >> level & 1) {
-      all = is_first ? levels[level] : join(levels[level], all);
-      is_first = false;
-    }
-  return static_cast<C>(all);
-}
-
 template <class C, class F>
 ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
   return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
-}
-
-// to[j] = f(j) for all j. Two vectors at a time, so that their steps can be mixed (cpu/kernels.h).
-template <class T, class F>
-ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
-  constexpr int kSize = Vector<math::primal_t<T>>::kSize;
-  int64_t j = 0;
-  for (; j + 2 * kSize <= n; j += 2 * kSize) {
-    Numbers<T, kSize> first, second;
-    ELEMENTWISE_AS_A_LOOP
-    for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
-    ELEMENTWISE_AS_A_LOOP
-    for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
-    first.copy_to(to + j);
-    second.copy_to(to + j + kSize);
-  }
-  ELEMENTWISE_APART
-  for (; j < n; j++) to[j] = f(j);
 }
 
 // The greatest; a NaN if there is one. Its derivative is the mean of those of all elements that are the greatest.
@@ -309,9 +153,10 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
 template <class C, class F>
 ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   const C most = max_of<C>(n, f);
-  for (int64_t j = 0; j < n; j++)
-    if (const C x = f(j); x == most || x != x) return j;
-  return 0;
+  return first_of(n, [&](int64_t j) {
+    const C x = f(j);
+    return x == most || x != x;
+  });
 }
 
 // ---- What an author calls. `Self` is a row of one kind of pass, with numbers of C.
@@ -320,13 +165,13 @@ class Row {
  public:
   using Number = math::primal_t<C>;
 
-  Number size() const {
+  ELEMENTWISE_INLINE Number size() const {
     return static_cast<Number>(self().source.size);
   }
-  int64_t index() const {
+  ELEMENTWISE_INLINE int64_t index() const {
     return self().source.index;
   }
-  Columns columns() const {
+  ELEMENTWISE_INLINE Columns columns() const {
     return {};
   }
 
@@ -364,6 +209,7 @@ class Row {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return -math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
+    check_place(place, self().source.size);
     return self().element(x, place);
   }
   template <class F, class... X>
@@ -424,10 +270,10 @@ class Row {
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
   }
  private:
-  Self& self() {
+  ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
   }
-  const Self& self() const {
+  ELEMENTWISE_INLINE const Self& self() const {
     return static_cast<const Self&>(*this);
   }
 };
@@ -476,22 +322,26 @@ struct Bound {
   }
 
  private:
+  static constexpr Kind kinds[] = {kKind...};
+  static constexpr int place_of(size_t argument) {
+    int before[2] = {};
+    for (size_t i = 0; i < argument; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
+    return before[is_tensor(kinds[argument])];
+  }
+  template <size_t argument> // among the tensors that are there, or among the numbers
+  static constexpr int place_of_argument = place_of(argument);
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
-    constexpr Kind kinds[] = {kKind...};
-    constexpr auto place = [&] {
-      int before[2] = {};
-      for (size_t i = 0; i < I; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
-      return before[is_tensor(kinds[I])];
-    }();
+    constexpr int place = place_of_argument<I>;
     using P = parameters::At<I, Arguments>;
-    if constexpr (kinds[I] == Kind::absent)
+    constexpr Kind kind = kinds[I];
+    if constexpr (kind == Kind::absent)
       return With<P, C>{};
-    else if constexpr (kinds[I] == Kind::optional)
+    else if constexpr (kind == Kind::optional)
       return With<P, C>{true, tensor<decltype(With<P, C>::value), C>(row, place)};
-    else if constexpr (kinds[I] == Kind::tensor)
+    else if constexpr (kind == Kind::tensor)
       return tensor<With<P, C>, C>(row, place);
-    else if constexpr (kinds[I] == Kind::real)
+    else if constexpr (kind == Kind::real)
       return With<P, C>(static_cast<number_t<math::primal_t<C>>>(row.source.numbers[place].real));
     else
       return static_cast<P>(row.source.numbers[place].integer);
@@ -516,14 +366,14 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
 
-  static constexpr bool buffers = true, derives = false;
+  static constexpr bool buffers = kKeepsRows, derives = false;
 
   Source source;
   void* const* results;
   const cpu::OneRow* row; // has memory for rows that are kept
   int written = 0, kept_rows = 0;
 
-  Values(const Source& source, const cpu::OneRow& row) : source(source), results(row.data), row(&row) {}
+  ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row) : source(source), results(row.data), row(&row) {}
 
   ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
     return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
@@ -576,7 +426,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
 
  private:
   // Forward mode has a tangent for each result of C.
-  static constexpr int place_among_c(int slot) {
+  ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     int place = 0;
     for (int i = 0; i < slot; i++) place += of_c[i];
@@ -595,9 +445,9 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE void set_one(const T& value) {
     if constexpr (parameters::is_of_row<P>) {
       if constexpr (!kIsDual<B>)
-        *static_cast<T*>(results[slot]) = value;
+        once([&] { *static_cast<T*>(results[slot]) = value; });
       else if constexpr (std::is_same_v<T, B>)
-        *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative;
+        once([&] { *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative; });
     }
   }
 };
@@ -613,7 +463,7 @@ struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   Source source;
   bool is_inside = true;
 
-  explicit Checked(const Source& source) : source(source) {}
+  ELEMENTWISE_INLINE explicit Checked(const Source& source) : source(source) {}
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
