@@ -42,13 +42,12 @@ struct RowLoop {
   }
 };
 
-template <class Op, rows::Role role, class C, Kind... kKind>
-struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
-  using Parts = rows::Parts<Op>;
+template <class Parts, rows::Role role, class C, Kind... kKind>
+struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
-  static passes::Bound<typename Op::Functor, kinds[I]...> bound(std::index_sequence<I...>);
-  using Bound = decltype(bound(std::make_index_sequence<Op::signature.count>{}));
+  static passes::Bound<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
+  using Bound = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
@@ -83,7 +82,7 @@ struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
       values.finish(Bound::template call<Dual<C>>(values));
     } else if constexpr (role == rows::Role::gradients) {
       passes::gradients<Bound, C>(
-          source, grads, nullptr, at.each, row.numbers[Op::Kernel::kNumbers].integer, row.data, OfRow{}, Tensors{});
+          source, grads, nullptr, at.each, row.numbers[Parts::kNumbers].integer, row.data, OfRow{}, Tensors{});
     } else {
       passes::gradients<Bound, Dual<C>>(
           source, grads, grads + Parts::kResults + Parts::kTensors, at.each, -1, row.data, OfRow{}, Tensors{});
