@@ -16,8 +16,8 @@ struct Softmax {
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
     const auto most = row.range(x);
     const auto power = row.keep([=](C x) { return elementwise::exp(x - most); }, x);
-    const C total = row.sum(power);
-    return row.each([=](C power) { return power / total; }, power);
+    const C inverse = 1 / row.sum(power); // one division for the row
+    return row.each([=](C power) { return power * inverse; }, power);
   }
 };
 
@@ -90,8 +90,9 @@ struct CausalSoftmax {
     const auto scaled = [=](C x, int64_t column) { return column <= last ? x * scale : none; };
     const auto most = row.range(scaled, x, row.columns());
     const auto power = [=](C x, int64_t column) { return column <= last ? elementwise::exp(x * scale - most) : C(0); };
-    const C total = row.sum(power, x, row.columns());
-    return row.each([=](C x, int64_t column) { return power(x, column) / total; }, x, row.columns());
+    const auto kept = row.keep(power, x, row.columns());
+    const C inverse = 1 / row.sum(kept);
+    return row.each([=](C power) { return power * inverse; }, kept);
   }
 };
 

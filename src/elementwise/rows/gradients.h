@@ -1,22 +1,66 @@
-// The gradients of an operator over rows, made of its functor. A row has the reductions s_0 .. s_K, each made of the
-// elements and of the reductions before it, and results made of the elements and of all reductions. While the row is in
-// the cache, the functor goes over it
+// The gradients of an operator over rows, found by running its functor with dual numbers (dual.h). A row has the
+// reductions s_0, s_1, ..., each computed from the elements and from the reductions before it, and results computed
+// from the elements and from all reductions. As an example, rms_norm of a row x with the weights w:
 //
-//   1. once to find the reductions;
-//   2. once for each reduction q, with dual numbers whose derivative is by s_q while everything else is fixed: how much
-//      each later reduction p depends on it, m[p][q], and how much the results do, weighted with their gradients, v[q].
-//      From these follows the gradient of each reduction, the last one first: g[q] = v[q] + sum of g[p] m[p][q], p > q;
-//   3. once for each tensor t, with duals whose derivative is by its elements: each gets the gradients of the results
-//      and reductions times their derivatives.
+//   s_0 = sum of x[j]^2        f = rsqrt(s_0 / n + eps)        y[j] = x[j] f w[j]
 //
-// B is the number that this is done in: a dual one gives the derivative of the gradients in one direction, which serves
-// the second order (family.h).
+// Let h be the gradient that arrives for y. While the row is in the cache, the functor runs over it
+//
+//   1. once to find the reductions, and the rows that it keeps;
+//   2. once for each reduction, the last one first, to find its gradient g. The reduction is the variable and all else
+//      is constant, so g_0 = sum of h[j] dy[j]/ds_0 = sum of h[j] x[j] w[j] df/ds_0. A later reduction that depends on
+//      this one adds its own gradient times its derivative. A tensor with one value for each row is such a variable
+//      too, and comes last;
+//   3. once for the elements. The reductions are constant, and each loop of the functor adds its share:
+//      gx[j] = g_0 ds_0/dx[j] + h[j] dy[j]/dx[j] = g_0 2 x[j] + h[j] f w[j], and gw[j] = h[j] dy[j]/dw[j].
+//
+// B is the type of the numbers. It is itself a Dual in derivatives of the second order: then the result is the
+// derivative of the gradients in one direction (family.h).
 #pragma once
 
 #include "row.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
+
+// What a pass does, and by what it finds derivatives.
+enum class By { nothing, number, elements };
+
+// The element j as a variable of the i-th tensor.
+template <int i>
+struct Variable {
+  int64_t j;
+  ELEMENTWISE_INLINE operator int64_t() const {
+    return j;
+  }
+};
+
+// What the passes have found of a row, and need of it.
+template <class B>
+struct Known {
+  const Source& source;
+  const cpu::OneRow& row;
+  const void* const* grads; // of each result of C
+  const void* const* grad_tangents;
+  B value[kMost], gradient[kMost];             // of reductions
+  math::primal_t<B> ties[kMost], range[kMost]; // how many elements are the maximum; what has no derivative
+  int64_t place[kMost];
+
+  Known(const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
+      : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
+};
+
+// A row that the functor keeps: its elements, and their derivatives by those of each tensor.
+template <class B, int tensors, class F, class Reads>
+struct KeptRow {
+  F element;
+  Reads reads;
+  B *value, *derivative[tensors + 1];
+};
+template <class B, int tensors, class F, class Reads>
+ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor) {
+  return x.reads(tensor);
+}
 
 // What is written of a gradient: its tangent, if it has one.
 template <class B>
@@ -27,65 +71,224 @@ ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
     return x;
 }
 
-// What passes 2 and 3 have in common: duals whose derivative is by one thing, and reductions that are known.
-template <class Self, class B, class Returned>
-struct Linear;
-template <class Self, class B, class... R>
-struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
+// A run of the functor. Tensors are the places of those that have a value for each element and a derivative.
+template <class B, class Returned, class Tensors, By kBy>
+struct Pass;
+template <class B, class... R, int... kTensor, By kBy>
+struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
+    : Row<Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>, Dual<B>> {
+  using C = Dual<B>;
+  using P = math::primal_t<B>;
   template <class T>
-  static constexpr bool makes = (std::is_same_v<With<R, Dual<B>>, Elements<T>> || ...);
+  static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
+  static constexpr bool derives = true;
+  static constexpr int kTensors = sizeof...(kTensor), tensors[] = {kTensor..., 0};
 
-  static constexpr bool buffers = false;
-  Source source;
-  const Kept<B>& kept;
-  const void* const* grads; // of each result of C
-  const void* const* grad_tangents;
-  int reductions = 0, ranges = 0, places = 0, results = 0;
+  Known<B>& known;
+  const Source& source;
+  const int number = -1;     // the reduction, or kMost + the place of the tensor, that derivatives are by
+  void* const* to = nullptr; // of each tensor its gradient, or null
+  B total = 0;               // the gradient of what this pass is by
+  bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
+  P shift[kTensors + 1]; // what all elements of a gradient have yet to be increased by
+  int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
 
-  ELEMENTWISE_INLINE Linear(
-      const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents)
-      : source(source), kept(kept), grads(grads), grad_tangents(grad_tangents) {}
+  explicit Pass(Known<B>& known) : known(known), source(known.source) {}
+  Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
+  Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
 
-  template <class F>
-  ELEMENTWISE_INLINE auto range_of(const F&) {
-    return kept.range[ranges++];
+  // ---- Elements.
+  using Row<Pass, C>::load;
+  ELEMENTWISE_INLINE C load(Elements<C> x, int64_t j) const {
+    return {passes::element<B>(source, x.place, x.data, j), B(0)};
+  }
+  template <int i>
+  ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
+    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensors[i] ? 1 : 0)};
+  }
+  template <class F, class Reads>
+  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
+    if constexpr (kBy == By::number)
+      return {x.value[j], x.element(j).derivative};
+    else
+      return {x.value[j], B(0)};
+  }
+  template <class F, class Reads, int i>
+  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
+    return {x.value[at.j], x.reads(tensors[i]) ? x.derivative[i][at.j] : B(0)};
+  }
+  // Of a tensor with one value for each row.
+  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
+    return {passes::element<B>(source, place, data, j), B(kMost + place == number)};
+  }
+
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
+    const auto element = this->terms(f, x...);
+    const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
+    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, buffer(), {}};
+    for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
+    if constexpr (kBy == By::nothing) {
+      bool is_found = false;
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (!reads_one(tensors[i])) return;
+        B* const derivative = row.derivative[i];
+        write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
+          const C x = element(Variable<i>{j});
+          derivative[j] = x.derivative;
+          return x.value;
+        });
+        is_found = true;
+      });
+      if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+    }
+    return row;
+  }
+
+  // ---- Reductions.
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C sum_terms(const F& f, [[maybe_unused]] X... x) {
+    if constexpr (kBy == By::nothing)
+      known.value[reductions] = sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+    else
+      add_to_gradient(f, x...);
+    return reduction();
+  }
+  // Equal elements that are the maximum share its derivative.
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C max_terms(const F& f, [[maybe_unused]] X... x) {
+    const auto is_most = [&f, this, k = reductions](auto j)
+                             ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
+    if constexpr (kBy == By::nothing) {
+      known.value[reductions] = max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+      known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
+    } else {
+      const P share = 1 / known.ties[reductions];
+      add_to_gradient(
+          [&](auto j)
+              ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))}; },
+          x...);
+    }
+    return reduction();
+  }
+  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t j) {
+    if constexpr (kBy == By::nothing) known.value[reductions] = load(x, j).value;
+    if constexpr (kBy == By::elements)
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (x.place != tensors[i] || !to[i]) return;
+        settle<i>();
+        static_cast<P*>(to[i])[j] += written(known.gradient[reductions]);
+      });
+    return reduction();
   }
   template <class F>
-  ELEMENTWISE_INLINE int64_t argmax_of(const F&) {
-    return kept.place[places++];
+  ELEMENTWISE_INLINE P range_of(const F& f) {
+    if constexpr (kBy == By::nothing) known.range[ranges] = max_of<P>(source.size, f);
+    return known.range[ranges++];
   }
-  // Of a maximum, the elements that are it share its derivative.
   template <class F>
-  ELEMENTWISE_INLINE auto of_maximum(const F& f, int k) const {
-    using P = math::primal_t<B>;
-    const P most = math::primal(kept.value[k]), share = 1 / kept.ties[k];
-    return [&f, most, share](int64_t j) {
-      const Dual<B> x = f(j);
-      return Dual<B>{x.value, scaled(x.derivative, B(math::choose(math::primal(x) == most, share, P(0))))};
-    };
-  }
-  ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
-    const Source of_grads{source.size, 0, grads, grad_tangents, nullptr};
-    return passes::element<B>(of_grads, result, grads[result], j);
+  ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
+    if constexpr (kBy == By::nothing) known.place[places] = place_of_max<P>(source.size, f);
+    return known.place[places++];
   }
 
+  // ---- Results.
   template <class To, class F, class... X>
-  ELEMENTWISE_INLINE void write(const F& f, X... x) {
-    if constexpr (kIsDual<To>) this->self_().write_elements(f, place_of_elements(results++), x...);
+  ELEMENTWISE_INLINE void write([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
+    if constexpr (kBy != By::nothing && kIsDual<To>) {
+      const int result = place_of_elements(results++);
+      add<false>(f, [this, result](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); }, x...);
+    }
   }
   template <class Result>
   ELEMENTWISE_INLINE void finish(const Result& returned) {
-    take<0, R...>(returned);
-  }
-
- protected:
-  ELEMENTWISE_INLINE Self& self_() {
-    return static_cast<Self&>(*this);
+    if constexpr (kBy == By::number) take<0, R...>(returned);
+    if constexpr (kBy == By::elements)
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (to[i]) settle<i>();
+      });
   }
 
  private:
+  ELEMENTWISE_INLINE B* buffer() {
+    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++));
+  }
+  ELEMENTWISE_INLINE C reduction() {
+    const int k = reductions++;
+    return {known.value[k], B(k == number)};
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE void add_to_gradient(const F& f, X... x) {
+    const int k = reductions;
+    if (number >= kMost || k > number)
+      add<true>(f, [g = known.gradient[k]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
+  }
+
+  // Adds weight(j), which may be the same for all j, times the derivative of f(j).
+  template <bool kSame, class F, class W, class... X>
+  ELEMENTWISE_INLINE void add(const F& f, const W& weight, [[maybe_unused]] X... x) {
+    if (source.size == 0) return;
+    if constexpr (kBy == By::number) {
+      const B one = f(int64_t{0}).derivative;
+      if (is_known(one) && one == 0) return;
+      total = total +
+              sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); });
+    } else {
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (!(reads(x, tensors[i]) || ...) || !to[i]) return;
+        const B one = f(Variable<i>{0}).derivative;
+        if (kSame && is_known(one)) {
+          const P more = written(scaled(one, weight(0)));
+          shift[i] = is_shifted[i] ? shift[i] + more : more;
+          is_shifted[i] = true;
+        } else {
+          update<i>([&](int64_t j)
+                        ELEMENTWISE_LAMBDA { return written(scaled(f(Variable<i>{j}).derivative, weight(j))); });
+        }
+      });
+    }
+  }
+  // Increases the gradient of a tensor by share(j).
+  template <int i, class Share>
+  ELEMENTWISE_INLINE void update(const Share& share) {
+    P* const gradient = static_cast<P*>(to[i]);
+    const bool is_begun = this->is_begun[i], is_shifted = this->is_shifted[i];
+    const P shift = this->shift[i];
+    this->is_begun[i] = true;
+    this->is_shifted[i] = false;
+    if (is_begun && is_shifted)
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + (share(j) + shift); });
+    else if (is_begun)
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + share(j); });
+    else if (is_shifted)
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return share(j) + shift; });
+    else
+      write_row(gradient, source.size, share);
+  }
+  // Brings the gradient up to date.
+  template <int i>
+  ELEMENTWISE_INLINE void settle() {
+    if (is_shifted[i] || !is_begun[i]) update<i>([](int64_t) ELEMENTWISE_LAMBDA { return P(0); });
+  }
+  // Whether the compiler knows a derivative: a loop over one that is 0 is left out.
+  ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
+#if defined(__GNUC__)
+    if constexpr (!kIsDual<B>) return __builtin_constant_p(x);
+#endif
+    return false;
+  }
+
+  template <class F>
+  ELEMENTWISE_INLINE static void for_tensors(const F& f) {
+    [&]<int... i>(std::integer_sequence<int, i...>)
+        ELEMENTWISE_LAMBDA { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, kTensors>{});
+  }
+  ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
+    const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
+    return passes::element<B>(of_grads, result, known.grads[result], j);
+  }
   // The place of the k-th result of C that has elements, among all of C.
-  ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
+  static constexpr int place_of_elements(int k) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
     int place = 0;
@@ -95,11 +298,11 @@ struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
     }
     return 0;
   }
-  template <int place, class P, class... Rest, class Result>
+  template <int place, class Q, class... Rest, class Result>
   ELEMENTWISE_INLINE void take(const Result& returned) {
-    constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
-    const auto one = [&](const auto& value) {
-      if constexpr (std::is_same_v<P, parameters::AnyC>) self_().take_row(value, place);
+    constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<Q>::type, parameters::AnyC>;
+    const auto one = [&](const auto& value) ELEMENTWISE_LAMBDA {
+      if constexpr (std::is_same_v<Q, parameters::AnyC>) total = total + scaled(C(value).derivative, grad(place, 0));
     };
     if constexpr (requires { returned.first; }) {
       one(returned.first);
@@ -110,167 +313,28 @@ struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
   }
 };
 
-// Pass 2, by the reduction q.
-template <class B, class Returned>
-struct ByReduction : Linear<ByReduction<B, Returned>, B, Returned> {
-  using C = Dual<B>;
-  const int q;
-  B of_reductions[kMost] = {}, of_results = 0; // m[p][q] for each p, and v[q]
+// The gradient of one number. It is a function of its own, for it is called for each.
+template <class Bound, class Tensors, class B>
+[[gnu::noinline]] ELEMENTWISE_FLATTEN B by_number(Known<B>& known, int number) {
+  Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
+  pass.finish(Bound::template call<Dual<B>>(pass));
+  return pass.total;
+}
 
-  ELEMENTWISE_INLINE ByReduction(
-      const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents, int q)
-      : Linear<ByReduction, B, Returned>(source, kept, grads, grad_tangents), q(q) {}
-
-  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
-    return {passes::element<B>(this->source, place, data, j), B(0)};
-  }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C sum_terms(const F& f, X...) {
-    const int p = this->reductions++;
-    if (p > q) of_reductions[p] = sum_of<B>(this->source.size, [&](int64_t j) { return f(j).derivative; });
-    return {this->kept.value[p], B(p == q ? 1 : 0)};
-  }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C max_terms(const F& f, X...) {
-    return sum_terms(this->of_maximum(f, this->reductions));
-  }
-  ELEMENTWISE_INLINE C element(Elements<C>, int64_t) {
-    const int p = this->reductions++;
-    return {this->kept.value[p], B(p == q ? 1 : 0)};
-  }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE void write_elements(const F& f, int result, X...) {
-    of_results = of_results + sum_of<B>(this->source.size, [&](int64_t j) {
-                   return scaled(f(j).derivative, this->grad(result, j));
-                 });
-  }
-  ELEMENTWISE_INLINE void take_row(const C& value, int result) {
-    of_results = of_results + scaled(value.derivative, this->grad(result, 0));
-  }
-};
-
-// Pass 3, by the tensor t.
-template <class B, class Returned, bool kOfRow>
-struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
-  using C = Dual<B>;
-  using P = math::primal_t<B>;
-  const int t;
-  const B* const of_reductions; // their gradients
-  P* const to;
-  bool is_written = false;
-
-  ELEMENTWISE_INLINE ByTensor(
-      const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents, int t,
-      const B* of_reductions, void* to)
-      : Linear<ByTensor, B, Returned>(source, kept, grads, grad_tangents),
-        t(t),
-        of_reductions(of_reductions),
-        to(static_cast<P*>(to)) {}
-
-  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
-    return {passes::element<B>(this->source, place, data, j), B(place == t ? 1 : 0)};
-  }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C sum_terms(const F& f, X... x) {
-    const int k = this->reductions++;
-    const B factor = of_reductions[k];
-    if (kOfRow || (reads(x, t) || ...)) add([&](int64_t j) { return scaled(f(j).derivative, factor); });
-    return {this->kept.value[k], B(0)};
-  }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C max_terms(const F& f, X... x) {
-    return sum_terms(this->of_maximum(f, this->reductions), x...);
-  }
-  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t j) {
-    const int k = this->reductions++;
-    if (x.place == t) {
-      zero();
-      once([&] { to[j] += written(of_reductions[k]); });
-    }
-    return {this->kept.value[k], B(0)};
-  }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE void write_elements(const F& f, int result, X... x) {
-    if (kOfRow || (reads(x, t) || ...)) add([&](int64_t j) { return scaled(f(j).derivative, this->grad(result, j)); });
-  }
-  ELEMENTWISE_INLINE void take_row(const C& value, int result) {
-    if constexpr (kOfRow) {
-      zero();
-      once([&] { *to += written(scaled(value.derivative, this->grad(result, 0))); });
-    }
-  }
-  ELEMENTWISE_INLINE void zero() {
-    if (!is_written) for_each(kOfRow ? 1 : this->source.size, [&](int64_t j) { to[j] = 0; });
-    is_written = true;
-  }
-
- private:
-  template <class F>
-  ELEMENTWISE_INLINE void add(const F& f) {
-    if constexpr (kOfRow) {
-      zero();
-      const P sum = sum_of<P>(this->source.size, [&](int64_t j) { return written(f(j)); });
-      once([&] { *to += sum; });
-    } else if (is_written) {
-      for_each(this->source.size, [&](int64_t j) { to[j] += written(f(j)); });
-    } else {
-      for_each(this->source.size, [&](int64_t j) { to[j] = written(f(j)); });
-      is_written = true;
-    }
-  }
-};
-
-// The gradients that reach a functor's results, and what it is made of.
-template <class Bound, class B>
-struct Backward {
-  using Returned = typename Bound::Returned;
-  const Source& source;
-  const void* const* grads;
-  const void* const* grad_tangents;
-  Kept<B> kept;
-  int count;                                     // of reductions
-  B of_reductions[kMost], depends[kMost][kMost]; // depends[q][p] is m[p][q]
-
-  ELEMENTWISE_INLINE Backward(const Source& source, const void* const* grads, const void* const* grad_tangents)
-      : source(source), grads(grads), grad_tangents(grad_tangents) {}
-
-  ELEMENTWISE_INLINE void find_reductions() {
-    Values<B, Returned, true> pass(source, nullptr);
-    pass.kept = &kept;
-    Bound::template call<B>(pass);
-    count = pass.reductions;
-  }
-  ELEMENTWISE_INLINE void by_reduction(int q) {
-    ByReduction<B, Returned> pass(source, kept, grads, grad_tangents, q);
-    pass.finish(Bound::template call<Dual<B>>(pass));
-    for (int p = 0; p < kMost; p++) depends[q][p] = pass.of_reductions[p];
-    of_reductions[q] = pass.of_results;
-  }
-  ELEMENTWISE_INLINE void solve() {
-    for (int q = count - 1; q >= 0; q--)
-      for (int p = q + 1; p < count; p++) of_reductions[q] = of_reductions[q] + scaled(depends[q][p], of_reductions[p]);
-  }
-  template <bool kOfRow>
-  ELEMENTWISE_INLINE void by_tensor(int t, bool is_wanted, void* to) const {
-    if (t < 0 || !is_wanted) return;
-    ByTensor<B, Returned, kOfRow> pass(source, kept, grads, grad_tangents, t, of_reductions, to);
-    pass.finish(Bound::template call<Dual<B>>(pass));
-    pass.zero();
-  }
-};
-
-// All gradients of a row. kOfRow says of each tensor that has one whether it is one for each row; places, which of the
-// functor's tensors these are, or -1; a bit of `wanted`, whether it is asked for.
-template <class Bound, class B, bool... kOfRow, size_t... T>
+// All gradients of a row. Numbers are the places of tensors with one value for each row.
+template <class Bound, class B, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
-    const Source& source, const void* const* grads, const void* const* grad_tangents, const int* places, int64_t wanted,
-    void* const* to, std::integer_sequence<bool, kOfRow...>, std::index_sequence<T...>) {
-  Backward<Bound, B> pass(source, grads, grad_tangents);
-  pass.find_reductions();
-  // Not one copy of the functor for each: what is by a reduction is the same for all elements.
-  for (int q = 0; q < pass.count; q++) pass.by_reduction(q);
-  pass.solve();
-  (pass.template by_tensor<kOfRow>(places[T], wanted >> T & 1, to[T]), ...);
+    Known<B>& known, std::integer_sequence<int, kTensor...> tensors, void* const* of_tensors,
+    std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
+  using Tensors = decltype(tensors);
+  Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
+  Bound::template call<Dual<B>>(found);
+  for (int k = found.reductions - 1; k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);
+  for (const int place : {kNumber..., -1})
+    if (void* const to = place < 0 ? nullptr : *of_numbers++)
+      *static_cast<math::primal_t<B>*>(to) = written(by_number<Bound, Tensors>(known, kMost + place));
+  Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, of_tensors);
+  pass.finish(Bound::template call<Dual<B>>(pass));
 }
 
 } // namespace passes

@@ -8,21 +8,6 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// Inlines whatever is called, also the lambdas of a functor: a call in a loop keeps it from being vectorised.
-#if defined(ELEMENTWISE_IS_CUDA)
-#define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
-#elif defined(__OPTIMIZE__)
-#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
-#else
-#define ELEMENTWISE_FLATTEN
-#endif
-
-// Which of the functor's tensors each one is that has a derivative, or -1.
-template <int kTensors>
-struct Places {
-  int each[kTensors + 1];
-};
-
 template <class F, class C, Kind... kKind>
 struct RowLoop {
   using Bound = passes::Bound<F, kKind...>;
@@ -31,8 +16,7 @@ struct RowLoop {
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const passes::Source source{row.size, row.index, row.data + kResults, nullptr, row.numbers};
-    passes::Values<C, Returned> values(source, row.data);
-    values.row = &row;
+    passes::Values<C, Returned> values(source, row);
     values.finish(Bound::template call<C>(values));
   }
   ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) {
@@ -51,41 +35,60 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
-  static constexpr auto find_places() {
-    Places<Parts::kTensors> places{};
+  // Of each tensor that has a derivative its place among those that are there, or -1.
+  static constexpr auto places = [] {
+    std::array<int, Parts::kTensors> places{};
     for (int t = 0; t < Parts::kTensors; t++) {
       int before = 0;
       for (int i = 0; i < Parts::places[t]; i++) before += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
-      places.each[t] = kinds[Parts::places[t]] == Kind::absent ? -1 : before;
+      places[t] = kinds[Parts::places[t]] == Kind::absent ? -1 : before;
     }
     return places;
-  }
-  static constexpr auto places = find_places();
+  }();
+  // Which of them have a value for each element of a row, or one for each row.
   template <class... P>
-  static std::integer_sequence<bool, parameters::is_of_row<P>...> of_row(List<P...>);
-  using OfRow = decltype(of_row(typename Parts::Tensors{}));
-  using Tensors = std::make_index_sequence<Parts::kTensors>;
+  static constexpr std::array<bool, sizeof...(P)> of_row(List<P...>) {
+    return {parameters::is_of_row<P>...};
+  }
+  template <bool kOfRow>
+  static constexpr auto chosen = [] {
+    struct {
+      int count = 0, tensor[Parts::kTensors] = {};
+    } found;
+    for (int t = 0; t < Parts::kTensors; t++)
+      if (places[t] >= 0 && of_row(typename Parts::Tensors{})[t] == kOfRow) found.tensor[found.count++] = t;
+    return found;
+  }();
+  template <bool kOfRow>
+  static constexpr auto chosen_places = []<size_t... I>(std::index_sequence<I...>) {
+    return std::integer_sequence<int, places[chosen<kOfRow>.tensor[I]]...>{};
+  }(std::make_index_sequence<chosen<kOfRow>.count>{});
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    constexpr auto at = places;
     const void* const* const inputs = row.data + kResults;
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {
       constexpr int first = kInputs + (role == rows::Role::second ? Parts::kResults : 0);
       for (int t = 0; t < Parts::kTensors; t++)
-        if (at.each[t] >= 0) tangents[at.each[t]] = inputs[first + t];
+        if (places[t] >= 0) tangents[places[t]] = inputs[first + t];
     }
     const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
-    const void* const* const grads = inputs + kInputs;
     if constexpr (role == rows::Role::tangent) {
-      passes::Values<Dual<C>, typename Bound::Returned> values(source, row.data);
+      passes::Values<Dual<C>, typename Bound::Returned> values(source, row);
       values.finish(Bound::template call<Dual<C>>(values));
-    } else if constexpr (role == rows::Role::gradients) {
-      passes::gradients<Bound, C>(
-          source, grads, nullptr, at.each, row.numbers[Parts::kNumbers].integer, row.data, OfRow{}, Tensors{});
     } else {
-      passes::gradients<Bound, Dual<C>>(
-          source, grads, grads + Parts::kResults + Parts::kTensors, at.each, -1, row.data, OfRow{}, Tensors{});
+      using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
+      const void* const* const grads = inputs + kInputs;
+      passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
+      const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
+      void* to[2][Parts::kTensors] = {};
+      const auto find = [&](const auto& which, void** to) {
+        for (int i = 0; i < which.count; i++)
+          if (wanted >> which.tensor[i] & 1) to[i] = row.data[which.tensor[i]];
+      };
+      find(chosen<false>, to[0]);
+      find(chosen<true>, to[1]);
+      passes::gradients<Bound>(known, chosen_places<false>, to[0], chosen_places<true>, to[1]);
     }
   }
   static constexpr auto is_inside = static_cast<bool (*)(const cpu::OneRow&)>(nullptr);

@@ -74,16 +74,8 @@ constexpr int kMost = 6; // reductions of a functor
 struct Source {
   int64_t size, index;
   const void* const* data;
-  const void* const* tangents; // of each tensor, null where it has none; null outside of forward mode
+  const void* const* tangents; // of each tensor of C, where B is dual
   const Number* numbers;
-};
-
-// What a reduction is in derivatives that hold it fixed.
-template <class B>
-struct Kept {
-  B value[kMost];                              // of those that have a derivative
-  math::primal_t<B> ties[kMost], range[kMost]; // elements that are the maximum, and what has no derivative
-  int64_t place[kMost];
 };
 
 // The place of an element in its row.
@@ -124,17 +116,26 @@ constexpr bool kIsDual<Dual<C>> = true;
 #define ELEMENTWISE_APART
 #endif
 
+// Inlines a lambda of ours.
+#if defined(__OPTIMIZE__) && !defined(__CUDACC__)
+#define ELEMENTWISE_LAMBDA __attribute__((always_inline))
+#else
+#define ELEMENTWISE_LAMBDA
+#endif
+
+// Inlines whatever is called, also the lambdas of a functor: a call in a loop keeps it from being vectorised.
+#if defined(ELEMENTWISE_IS_CUDA)
+#define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
+#elif defined(__OPTIMIZE__)
+#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
+#else
+#define ELEMENTWISE_FLATTEN
+#endif
+
 // ---- Who does what: here one thread does all. On a GPU the threads of a team share these loops: cuda/team.h.
 #if !defined(ELEMENTWISE_IS_CUDA)
 
 constexpr bool kKeepsRows = true; // in memory, and does not compute them again
-
-// Calls f(j) for each element.
-template <class F>
-ELEMENTWISE_INLINE void for_each(int64_t n, const F& f) {
-  ELEMENTWISE_APART
-  for (int64_t j = 0; j < n; j++) f(j);
-}
 
 template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
@@ -152,56 +153,135 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
 // The caller has asked before: see Checked.
 ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
 
-// How numbers are put together, in an order that depends on n alone.
-template <int half, class Join, class C>
-ELEMENTWISE_INLINE C halved(C* lanes, const Join& join) {
-  if constexpr (half == 0) {
-    return lanes[0];
-  } else {
-    for (int k = 0; k < half; k++) lanes[k] = join(lanes[k], lanes[half + k]);
-    return halved<half / 2>(lanes, join);
-  }
+// Reductions, in an order that depends on n alone.
+template <int half, class Lanes, class Join>
+ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
+  ELEMENTWISE_AS_A_LOOP
+  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
+  if constexpr (half > 1) halve<half / 2>(lanes, join);
 }
 
-// join(f(0), ... f(n - 1)).
+#if defined(__AVX512F__)
+constexpr int kVector = 64; // bytes
+#elif defined(__AVX__)
+constexpr int kVector = 32;
+#else
+constexpr int kVector = 16;
+#endif
+
+// n numbers in memory. Of duals, the values and the derivatives are apart.
+template <class C, int n>
+struct Numbers {
+  alignas(kVector) C number[n];
+  ELEMENTWISE_INLINE C operator[](int k) const {
+    return number[k];
+  }
+  ELEMENTWISE_INLINE void set(int k, C x) {
+    number[k] = x;
+  }
+  ELEMENTWISE_INLINE void copy_to(C* to) const {
+    typedef char Register __attribute__((vector_size(sizeof(number)))); // an array would be copied in two halves
+    Register numbers;
+    std::memcpy(&numbers, number, sizeof(number));
+    std::memcpy(to, &numbers, sizeof(number));
+  }
+};
+template <class C, int n>
+struct Numbers<Dual<C>, n> {
+  Numbers<C, n> values, derivatives;
+  ELEMENTWISE_INLINE Dual<C> operator[](int k) const {
+    return {values[k], derivatives[k]};
+  }
+  ELEMENTWISE_INLINE void set(int k, const Dual<C>& x) {
+    values.set(k, x.value);
+    derivatives.set(k, x.derivative);
+  }
+  ELEMENTWISE_INLINE void copy_to(Dual<C>* to) const {
+    for (int k = 0; k < n; k++) to[k] = (*this)[k];
+  }
+};
+
+// The numbers of a vector register. GCC keeps a vector in a register where it would keep an array in memory.
+template <class C>
+struct Vector {
+  static constexpr int kSize = kVector / sizeof(C);
+  typedef C Register __attribute__((vector_size(kVector)));
+  Register numbers;
+  ELEMENTWISE_INLINE void fill(C x) {
+    numbers = x - Register{}; // and not +, which would lose the sign of -0
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
+    std::memcpy(&numbers, from.number + at, sizeof(numbers));
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
+    std::memcpy(to.number + at, &numbers, sizeof(numbers));
+  }
+};
+template <class C>
+struct Vector<Dual<C>> {
+  static constexpr int kSize = Vector<C>::kSize;
+  Vector<C> values, derivatives;
+  ELEMENTWISE_INLINE void fill(const Dual<C>& x) {
+    values.fill(x.value);
+    derivatives.fill(x.derivative);
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void load(const Numbers<Dual<C>, n>& from, int at = 0) {
+    values.load(from.values, at);
+    derivatives.load(from.derivatives, at);
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void store(Numbers<Dual<C>, n>& to, int at = 0) const {
+    values.store(to.values, at);
+    derivatives.store(to.derivatives, at);
+  }
+};
+
+// join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
+// pairwise.
+template <class C, class Join, class F, int... part>
+ELEMENTWISE_INLINE C
+block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
+  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(part);
+  Vector<C> vectors[sizeof...(part)];
+  (vectors[part].fill(identity), ...);
+  int64_t j = begin;
+  const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
+    Numbers<C, n> some;
+    vector.store(some);
+    ELEMENTWISE_AS_A_LOOP
+    for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
+    vector.load(some);
+    j += n;
+  };
+  while (j + kLanes <= end) (join_vector(vectors[part]), ...);
+  ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
+  Numbers<C, kLanes> all;
+  (vectors[part].store(all, part * n), ...);
+  for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
+  halve<kLanes / 2>(all, join);
+  return all[0];
+}
+
+// join of f(0), ... f(n - 1), in blocks that are joined pairwise.
 template <class C, class Join, class F>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
-  constexpr int kLanes = 128 / sizeof(math::primal_t<C>), kPart = kLanes / 4;
   constexpr int64_t kBlock = 1024;
+  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // of the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
-  Level levels[64]; // level d has what 2^d blocks are together, if bit d of `count` is set
+  Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
   int64_t count = 0;
-  for (int64_t j = 0; j < n; count++) {
-    const int64_t end = n - j < kBlock ? n : j + kBlock;
-    C lanes[kLanes];
-    [[maybe_unused]] C terms[kLanes];
-    for (int k = 0; k < kLanes; k++) lanes[k] = identity;
-    if constexpr (kIsDual<C>) { // one loop, which is short
-      for (int k = 0; j < end; j++, k = (k + 1) % kLanes) lanes[k] = join(lanes[k], f(j));
-    } else {
-      for (; j + kLanes <= end; j += kLanes) {
-        ELEMENTWISE_AS_A_LOOP
-        for (int k = 0; k < kLanes; k++) terms[k] = f(j + k);
-        ELEMENTWISE_AS_A_LOOP
-        for (int k = 0; k < kLanes; k++) lanes[k] = join(lanes[k], terms[k]);
-      }
-      C* lane = lanes; // the tail, mostly in vectors as well
-      for (; j + kPart <= end; j += kPart, lane += kPart) {
-        ELEMENTWISE_AS_A_LOOP
-        for (int k = 0; k < kPart; k++) terms[k] = f(j + k);
-        ELEMENTWISE_AS_A_LOOP
-        for (int k = 0; k < kPart; k++) lane[k] = join(lane[k], terms[k]);
-      }
-      for (; j < end; j++, lane++) *lane = join(*lane, f(j));
-    }
-    Level block = halved<kLanes / 2>(lanes, join);
+  for (int64_t j = 0; j < n; j += kBlock, count++) {
+    all = block(j, std::min(n, j + kBlock), identity, join, f, parts);
+    if (n <= kBlock) break;
     int level = 0;
-    for (int64_t bits = count; bits & 1; bits >>= 1) block = join(levels[level++], block);
-    levels[level] = block;
+    for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);
+    levels[level] = all;
   }
-  Level all = identity;
   bool is_first = true;
-  for (int level = 0; count >> level; level++)
+  for (int level = 0; count >> level; level++) // none, if there is one block
     if (count >> level & 1) {
       all = is_first ? levels[level] : join(levels[level], all);
       is_first = false;
@@ -209,11 +289,29 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
   return static_cast<C>(all);
 }
 
+// to[j] = f(j) for all j. Two vectors at a time, so that their steps can be mixed (cpu/kernels.h).
+template <class T, class F>
+ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
+  constexpr int kSize = Vector<math::primal_t<T>>::kSize;
+  int64_t j = 0;
+  for (; j + 2 * kSize <= n; j += 2 * kSize) {
+    Numbers<T, kSize> first, second;
+    ELEMENTWISE_AS_A_LOOP
+    for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
+    ELEMENTWISE_AS_A_LOOP
+    for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
+    first.copy_to(to + j);
+    second.copy_to(to + j + kSize);
+  }
+  ELEMENTWISE_APART
+  for (; j < n; j++) to[j] = f(j);
+}
+
 #endif
 
 template <class C, class F>
 ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
-  return joined(n, C(0), [](auto a, auto b) { return a + b; }, f);
+  return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
 }
 
 // The greatest; a NaN if there is one. Its derivative is the mean of those of all elements that are the greatest.
@@ -222,17 +320,18 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
   if constexpr (kIsDual<C>) {
     using D = decltype(C::value);
     using P = math::primal_t<C>;
-    const D most = max_of<D>(n, [&](int64_t j) { return f(j).value; });
+    const D most = max_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
     const P value = math::primal(most);
-    const P ties = sum_of<P>(n, [&](int64_t j) { return P(math::primal(f(j)) == value); });
-    return {most, sum_of<D>(n, [&](int64_t j) {
+    const P ties = sum_of<P>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(math::primal(f(j)) == value); });
+    return {most, sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
                     const C x = f(j);
                     return math::choose(math::primal(x) == value, x.derivative, D(0));
                   }) / D(ties)};
   } else if constexpr (std::is_floating_point_v<C>) {
-    return joined(n, -math::kInfinity<C>, [](auto a, auto b) { return (b > a) | (b != b) ? b : a; }, f);
+    return joined(
+        n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return (b > a) | (b != b) ? b : a; }, f);
   } else {
-    return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) { return b > a ? b : a; }, f);
+    return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
   }
 }
 
@@ -240,7 +339,7 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
 template <class C, class F>
 ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   const C most = max_of<C>(n, f);
-  return first_of(n, [&](int64_t j) {
+  return first_of(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
     const C x = f(j);
     return x == most || x != x;
   });
@@ -272,24 +371,28 @@ class Row {
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE C min(const F& f, X... x) {
-    return -max([&](auto... element) { return -C(f(element...)); }, x...);
+    return -max([&](auto... element) ELEMENTWISE_LAMBDA { return -C(f(element...)); }, x...);
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE Number range(const F& f, X... x) {
-    return self().range_of([&](int64_t j) { return math::primal(C(f(self().load(x, j)...))); });
+    return self().range_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE C log_sum_exp(const F& f, X... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
-    return log(sum([&](auto... element) { return exp(f(element...) - shift); }, x...)) + shift;
+    const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
+    if constexpr (Self::derives) // and its derivative need not compute it again
+      return log(sum(self().keep(power, x...))) + shift;
+    else
+      return log(sum(power, x...)) + shift;
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE int64_t argmax(const F& f, X... x) {
-    return self().argmax_of([&](int64_t j) { return math::primal(C(f(self().load(x, j)...))); });
+    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE int64_t argmin(const F& f, X... x) {
-    return self().argmax_of([&](int64_t j) { return -math::primal(C(f(self().load(x, j)...))); });
+    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return -math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     check_place(place, self().source.size);
@@ -299,15 +402,16 @@ class Row {
   ELEMENTWISE_INLINE auto each(const F& f, X... x) {
     using R = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<Self::template makes<R>, R, C>;
-    self().template write<To>([&](int64_t j) { return static_cast<To>(f(self().load(x, j)...)); }, x...);
+    self().template write<To>(
+        [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); }, x...);
     return Elements<To>{};
   }
 
-#define ELEMENTWISE_OF_ONE(reduction)           \
-  template <class X>                            \
-    requires(!std::is_invocable_v<X, C>)        \
-  ELEMENTWISE_INLINE auto reduction(X x) {      \
-    return reduction([](C y) { return y; }, x); \
+#define ELEMENTWISE_OF_ONE(reduction)                              \
+  template <class X>                                               \
+    requires(!std::is_invocable_v<X, C>)                           \
+  ELEMENTWISE_INLINE auto reduction(X x) {                         \
+    return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
   }
   ELEMENTWISE_OF_ONE(sum)
   ELEMENTWISE_OF_ONE(max)
@@ -322,11 +426,11 @@ class Row {
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     if constexpr (Self::buffers) {
       C* const to = self().buffer();
-      for_each(self().source.size, [&](int64_t j) { to[j] = f(self().load(x, j)...); });
+      write_row(to, self().source.size, terms(f, x...));
       return Elements<C>{to, -1};
     } else {
-      const auto reads_one = [x...](int tensor) { return (reads(x, tensor) || ...); };
-      const auto one = [this, f, x...](int64_t j) { return C(f(self().load(x, j)...)); };
+      const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
+      const auto one = [this, f, x...](int64_t j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
       return Made<decltype(one), decltype(reads_one)>{one, reads_one};
     }
   }
@@ -347,11 +451,13 @@ class Row {
     return x.element(j);
   }
 
- private:
+ protected:
   template <class F, class... X>
   ELEMENTWISE_INLINE auto terms(const F& f, X... x) const {
-    return [this, &f, x...](int64_t j) { return C(f(self().load(x, j)...)); };
+    return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
   }
+
+ private:
   ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
   }
@@ -366,7 +472,7 @@ ELEMENTWISE_INLINE B element(const Source& source, int place, const void* data, 
   if constexpr (kIsDual<B>) {
     using P = decltype(B::value);
     const void* const tangent = source.tangents[place];
-    return {static_cast<const P*>(data)[j], tangent ? static_cast<const P*>(tangent)[j] : P(0)};
+    return {static_cast<const P*>(data)[j], static_cast<const P*>(tangent)[j]};
   } else {
     return static_cast<const B*>(data)[j];
   }
@@ -398,7 +504,7 @@ struct Bound {
 
   template <class C, class Row>
   ELEMENTWISE_INLINE static auto call(Row& row) {
-    return [&]<size_t... I>(std::index_sequence<I...>) {
+    return [&]<size_t... I>(std::index_sequence<I...>) ELEMENTWISE_LAMBDA {
       return F{}.template operator()<C, Row>(row, argument<I, C>(row)...);
     }(std::make_index_sequence<sizeof...(kKind)>{});
   }
@@ -415,8 +521,8 @@ struct Bound {
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
     constexpr int place = place_of_argument<I>;
-    using P = parameters::At<I, Arguments>;
     constexpr Kind kind = kinds[I];
+    using P = parameters::At<I, Arguments>;
     if constexpr (kind == Kind::absent)
       return With<P, C>{};
     else if constexpr (kind == Kind::optional)
@@ -441,25 +547,25 @@ struct Bound {
 };
 
 // ---- The row of a forward pass. It writes results; of duals their tangents alone.
-template <class B, class Returned, bool kKeeps = false>
+template <class B, class Returned>
 struct Values;
-template <class B, class... R, bool kKeeps>
-struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
+template <class B, class... R>
+struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
 
-  static constexpr bool buffers = kKeepsRows && !kKeeps && !kIsDual<B>;
+  static constexpr bool buffers = kKeepsRows, derives = false;
 
   Source source;
-  void* const* results;             // null where there are none to write
-  const cpu::OneRow* row = nullptr; // has memory for rows that are kept
-  Kept<B>* kept = nullptr;
-  int reductions = 0, ranges = 0, places = 0, written = 0, kept_rows = 0;
+  void* const* results;
+  const cpu::OneRow* row; // has memory for rows that are kept
+  int written = 0, kept_rows = 0;
 
-  ELEMENTWISE_INLINE Values(const Source& source, void* const* results) : source(source), results(results) {}
+  ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
+      : source(source), results(row.data), row(&row) {}
 
   ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
-    return passes::element<B>(source, place, data, j);
+    return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
   }
 
   ELEMENTWISE_INLINE B* buffer() {
@@ -467,31 +573,22 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
-    return noted(sum_of<B>(source.size, f));
+    return sum_of<B>(source.size, f);
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
-    const B most = max_of<B>(source.size, f);
-    using P = math::primal_t<B>;
-    if constexpr (kKeeps)
-      kept->ties[reductions] =
-          sum_of<P>(source.size, [&](int64_t j) { return P(math::primal(f(j)) == math::primal(most)); });
-    return noted(most);
+    return max_of<B>(source.size, f);
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
-    return noted(lifted(x.place, x.data, place));
+    return this->load(x, place);
   }
   template <class F>
   ELEMENTWISE_INLINE auto range_of(const F& f) {
-    const auto most = max_of<math::primal_t<B>>(source.size, f);
-    if constexpr (kKeeps) kept->range[ranges++] = most;
-    return most;
+    return max_of<math::primal_t<B>>(source.size, f);
   }
   template <class F>
   ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
-    const int64_t place = place_of_max<math::primal_t<B>>(source.size, f);
-    if constexpr (kKeeps) kept->place[places++] = place;
-    return place;
+    return place_of_max<math::primal_t<B>>(source.size, f);
   }
 
   template <class To, class F, class... X>
@@ -502,14 +599,11 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
       if (slots[i]) continue;
       if (of_elements-- == 0) slot = static_cast<int>(i);
     }
-    if constexpr (!kKeeps) {
-      if constexpr (kIsDual<To>) {
-        auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
-        for_each(source.size, [&](int64_t j) { to[j] = f(j).derivative; });
-      } else if constexpr (!kIsDual<B>) {
-        auto* const to = static_cast<To*>(results[slot]);
-        for_each(source.size, [&](int64_t j) { to[j] = f(j); });
-      }
+    if constexpr (kIsDual<To>) {
+      auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
+      write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
+    } else if constexpr (!kIsDual<B>) {
+      write_row(static_cast<To*>(results[slot]), source.size, f);
     }
   }
 
@@ -520,10 +614,6 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   }
 
  private:
-  ELEMENTWISE_INLINE B noted(B value) {
-    if constexpr (kKeeps) kept->value[reductions++] = value;
-    return value;
-  }
   // Forward mode has a tangent for each result of C.
   ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
@@ -558,7 +648,7 @@ template <class B, class... R>
 struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
-  static constexpr bool buffers = false;
+  static constexpr bool buffers = false, derives = false;
   Source source;
   bool is_inside = true;
 

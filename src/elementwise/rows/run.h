@@ -63,7 +63,7 @@ class RowsRun {
   static void* scratch(void* run, int k) {
     auto& rows = static_cast<RowsRun*>(run)->scratch_;
     while (static_cast<int>(rows.size()) <= k)
-      rows.emplace_back(new std::byte[8 * static_cast<RowsRun*>(run)->task_.size]);
+      rows.emplace_back(new std::byte[16 * static_cast<RowsRun*>(run)->task_.size]);
     return rows[k].get();
   }
   bool is_16_bits(int k) const {

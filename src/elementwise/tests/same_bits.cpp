@@ -467,6 +467,7 @@ void compare_rows(const Signature& signature, size_t place, Kernel, List<R...>, 
   static constexpr Elements elements[] = {kElements<R>..., kElements<X>...};
   static constexpr int32_t dtypes[] = {kOrdinal<R>..., kOrdinal<X>...};
   using Gradients = GradientsOf<Kernel>;
+  if (!elementwise::cuda::row_kernels[place]) return; // a call is an error
   OnRows{
       signature,
       place,
