@@ -211,8 +211,8 @@ template <class F, class Arguments, class MoreGrads, int... places>
 constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
-template <class Op, rows::Role role>
-constexpr int order<rows::Derived<Op, role>> = role == rows::Role::gradients ? 1 : 3;
+template <class Parts, rows::Role role>
+constexpr int order<rows::Derived<Parts, role>> = role == rows::Role::gradients ? 1 : 3;
 
 // Writes the declaration of a derivative of f: its arguments, without defaults, and the gradients.
 constexpr size_t write(

@@ -338,16 +338,11 @@ class RowsLaunch {
   RowsTask<kOperands, kNumbers> device_{};
 };
 
-template <class F>
-constexpr bool is_derived = false;
-template <class Op, rows::Role role>
-constexpr bool is_derived<rows::Derived<Op, role>> = true;
-
 // The launch of a functor over rows.
 template <class Kernel>
 struct RowsOf {};
 template <class F, Kind... kKind>
-  requires parameters::is_of_rows<F> && (!is_derived<F>)
+  requires parameters::is_of_rows<F> && (derivatives::order<F> == 0)
 struct RowsOf<Kernel<F, kKind...>> {
   using K = Kernel<F, kKind...>;
   static Error launch(const rows::Task& task, void* stream, const Allocate& allocate) {

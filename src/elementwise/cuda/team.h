@@ -64,16 +64,11 @@ ELEMENTWISE_INLINE T of_warps(const T& x) {
   return other;
 }
 
-template <class F>
-ELEMENTWISE_INLINE void for_each(int64_t n, const F& f) {
-  for (int64_t j = rank(); j < n; j += threads()) f(j);
-  sync();
-}
-
 // to[j] = f(j) for all j.
 template <class T, class F>
 ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
-  for_each(n, [&](int64_t j) { to[j] = f(j); });
+  for (int64_t j = rank(); j < n; j += threads()) to[j] = f(j);
+  sync();
 }
 
 template <class F>

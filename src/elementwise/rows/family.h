@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 
 #include "../operator.h"
 
@@ -20,13 +21,15 @@ namespace rows {
 enum class Role { gradients, tangent, second };
 constexpr std::string_view kRoles[] = {"gradients", "tangent", "second"};
 
-// Stands for a functor: the kernel is made of that of Op.
-template <class Op, Role role>
-struct Derived;
-
-template <class Op>
+// A functor, and which of its arguments are tensors: bit i that the i-th is. It does not name the operator, whose
+// declaration nvcc cannot repeat in the name of a kernel.
+template <class F, uint32_t kIsTensor>
 struct Parts {
-  using Read = typename Op::Kernel::Parameters;
+  using Functor = F;
+  using Read = parameters::Of<F, 0>;
+  static constexpr bool is_tensor(size_t argument) {
+    return kIsTensor >> argument & 1;
+  }
   template <class P>
   static constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
   template <class P>
@@ -38,19 +41,21 @@ struct Parts {
     using type = P;
   };
 
-  template <size_t... I, class... P>
-  static Joined<std::conditional_t<
-      Op::signature.arguments[I].is_tensor() && is_of_c<P>, List<typename Present<P>::type>, List<>>...>
-      tensors_of(std::index_sequence<I...>, List<P...>);
-  template <class... P>
-  static Joined<std::conditional_t<is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
-
-  using Tensors = decltype(tensors_of(std::make_index_sequence<Op::signature.count>{}, typename Read::Arguments{}));
-  using Results = decltype(of_c(typename Read::Results{}));
   template <class... P>
   static constexpr int count(List<P...>) {
     return sizeof...(P);
   }
+  static constexpr int kArguments = count(typename Read::Arguments{});
+  static constexpr int kNumbers = kArguments - std::popcount(kIsTensor);
+
+  template <size_t... I, class... P>
+  static Joined<std::conditional_t<is_tensor(I) && is_of_c<P>, List<typename Present<P>::type>, List<>>...> tensors_of(
+      std::index_sequence<I...>, List<P...>);
+  template <class... P>
+  static Joined<std::conditional_t<is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
+
+  using Tensors = decltype(tensors_of(std::make_index_sequence<kArguments>{}, typename Read::Arguments{}));
+  using Results = decltype(of_c(typename Read::Results{}));
   static constexpr int kTensors = count(Tensors{}), kResults = count(Results{});
 
   // The places of the tensors that have a derivative among the arguments. One more, for there may be none.
@@ -58,8 +63,8 @@ struct Parts {
     std::array<int, kTensors + 1> places{};
     int found = 0;
     [&]<size_t... I, class... P>(std::index_sequence<I...>, List<P...>) {
-      ((Op::signature.arguments[I].is_tensor() && is_of_c<P> ? void(places[found++] = I) : void()), ...);
-    }(std::make_index_sequence<Op::signature.count>{}, typename Read::Arguments{});
+      ((is_tensor(I) && is_of_c<P> ? void(places[found++] = I) : void()), ...);
+    }(std::make_index_sequence<kArguments>{}, typename Read::Arguments{});
     return places;
   }();
 };
@@ -71,12 +76,20 @@ constexpr bool has_floats(List<T...>) {
 template <class... T>
 Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats(List<T...>);
 
-template <class Op, Role kRole>
+// Stands for a functor: its kernel is made of that of Parts.
+template <class Parts, Role role>
 struct Derived {
-  using Base = Op;
-  static constexpr Role role = kRole;
-  using dtypes = decltype(floats(typename Op::Kernel::Dtypes{}));
+  using dtypes = decltype(floats(typename DtypesOf<typename Parts::Functor>::type{}));
 };
+
+template <class Op>
+constexpr uint32_t is_tensor_of() {
+  uint32_t is_tensor = 0;
+  for (int i = 0; i < Op::signature.count; i++) is_tensor |= uint32_t{Op::signature.arguments[i].is_tensor()} << i;
+  return is_tensor;
+}
+template <class Op>
+using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
 
 // Writes the declaration.
 constexpr size_t write(char* to, const Signature& of, Role role, int tensors, int results) {
@@ -126,18 +139,18 @@ constexpr auto declaration() {
 
 template <class Op, Role kRole>
 struct DerivedOperator : Operator<
-                             declaration<Op::signature, kRole, Parts<Op>::kTensors, Parts<Op>::kResults>(),
-                             Derived<Op, kRole>, functional> {
+                             declaration<Op::signature, kRole, PartsOf<Op>::kTensors, PartsOf<Op>::kResults>(),
+                             Derived<PartsOf<Op>, kRole>, functional> {
   using Of = Op;
   static constexpr Role role = kRole;
   // Of each gradient the argument that has its shape.
-  static constexpr auto places = Parts<Op>::places;
+  static constexpr auto places = PartsOf<Op>::places;
   static constexpr const int* like = kRole == Role::tangent ? nullptr : places.data();
 };
 
 template <class Op, Role role>
 auto if_it_fits() {
-  using P = Parts<Op>;
+  using P = PartsOf<Op>;
   constexpr int results = role == Role::tangent ? P::kResults : P::kTensors;
   constexpr int inputs = Op::signature.tensors + (role == Role::gradients ? P::kResults
                                                   : role == Role::tangent ? P::kTensors
@@ -152,8 +165,8 @@ auto if_it_fits() {
 template <class Op>
 auto family() {
   if constexpr (
-      Op::is_differentiable && has_floats(typename Op::Kernel::Dtypes{}) && Parts<Op>::kResults > 0 &&
-      Parts<Op>::kTensors > 0)
+      Op::is_differentiable && has_floats(typename Op::Kernel::Dtypes{}) && PartsOf<Op>::kResults > 0 &&
+      PartsOf<Op>::kTensors > 0)
     return Joined<
         decltype(if_it_fits<Op, Role::gradients>()), decltype(if_it_fits<Op, Role::tangent>()),
         decltype(if_it_fits<Op, Role::second>())>{};
@@ -165,13 +178,12 @@ auto family() {
 
 namespace parameters {
 
-template <class Op, rows::Role role>
-constexpr bool is_of_rows<rows::Derived<Op, role>> = true;
+template <class Parts, rows::Role role>
+constexpr bool is_of_rows<rows::Derived<Parts, role>> = true;
 
-template <class Op, rows::Role role, size_t kArguments>
-struct Of<rows::Derived<Op, role>, kArguments> {
+template <class Parts, rows::Role role, size_t kArguments>
+struct Of<rows::Derived<Parts, role>, kArguments> {
   static constexpr bool kAreRead = true;
-  using Parts = rows::Parts<Op>;
   using Grads = std::conditional_t<role == rows::Role::tangent, List<>, typename Parts::Results>;
   using Tangents = std::conditional_t<role == rows::Role::gradients, List<>, typename Parts::Tensors>;
   using GradTangents = std::conditional_t<role == rows::Role::second, typename Parts::Results, List<>>;

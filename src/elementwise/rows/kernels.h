@@ -26,13 +26,12 @@ struct RowLoop {
   }
 };
 
-template <class Op, rows::Role role, class C, Kind... kKind>
-struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
-  using Parts = rows::Parts<Op>;
+template <class Parts, rows::Role role, class C, Kind... kKind>
+struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
-  static passes::Bound<typename Op::Functor, kinds[I]...> bound(std::index_sequence<I...>);
-  using Bound = decltype(bound(std::make_index_sequence<Op::signature.count>{}));
+  static passes::Bound<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
+  using Bound = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
@@ -77,7 +76,7 @@ struct RowLoop<rows::Derived<Op, role>, C, kKind...> {
       using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
       const void* const* const grads = inputs + kInputs;
       passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
-      const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Op::Kernel::kNumbers].integer;
+      const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
       void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
       const auto find = [&](const Chosen& those, void** to) ELEMENTWISE_LAMBDA {
         for (int i = 0; i < those.count; i++)
