@@ -1,6 +1,6 @@
-// Operators over rows: what a functor is that reduces. A row is what is left of a tensor where all dimensions but one
-// are fixed: that is the last one, or the one that an `int dim` of the schema names. The entry in the table is as for
-// an element-wise operator; the layer sees at the functor that it is one over rows, for its first parameter is a Row&:
+// Operators over rows: what a functor is that reduces. A row is a tensor with all dimensions fixed but one, the last
+// dimension or the one that an `int dim` of the schema names. The table entry is written as for an element-wise
+// operator. The functor's first parameter, a Row&, says that it works on rows:
 //
 //   Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
 //
@@ -14,43 +14,41 @@
 //     }
 //   };
 //
-// The functor runs once for each row, and takes the arguments of the schema in their order:
+// The functor runs once for each row. It receives the arguments of the schema in their order:
 //
-//   Elements<C>      a tensor that has a value for each element of a row. All of these are broadcast together, so one
-//                    of shape [n] has a value for each column, and is the same for all rows.
-//   C                a tensor that has one value for each row: its shape is that of the others without the dimension
-//                    that is reduced. Or a `float` of the schema.
+//   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
+//                    of shape [n] has a value for each column and is the same for all rows.
+//   C                a tensor with one value for each row: its shape is that of the others without the reduced
+//                    dimension. Or a `float` of the schema.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with a dtype of its own. Optional<Elements<C>>, Optional<C>: one that may be absent.
+//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent.
 //
-// It reads elements in reductions: each takes a function of elements, then the tensors that it reads. What a reduction
-// returns is a number that the next ones may use.
+// A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
+// returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
-//   row.sum(f, x...)          row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the greatest or least, an int64_t
-//   row.range(f, x...)        the maximum, where it is only subtracted to keep exp in its range, as in softmax: of that
-//                             there is no derivative, and it costs none
-//   row.at(x, place)          one element; a place outside of the row is an error before anything is written
+//   row.sum(f, x...)          row.product(f, x...)  row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f, x...)
+//   row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
+//   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
+//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
+//                             no derivative and costs none.
+//   row.at(x, place)          one element. A place outside of the row is an error before anything is written.
 //
-// Without f they take the elements of one tensor: row.sum(x). row.size() is the number of elements, a number to compute
-// with. row.columns() may stand among the tensors: f is given the place of the element, an int64_t. row.index() is the
-// place of the row in the last dimension that is not reduced. For elements that do not satisfy a condition f returns
-// what changes nothing: 0 in a sum.
+// row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
+// element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
+// elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
-// const auto e = row.keep(f, x...) computes a row that is read several times: e stands among the tensors of others. It
-// pays for an exp. In derivatives f is called wherever e is read.
+// const auto e = row.keep(f, x...) computes a row that is read several times; pass e like a tensor. This pays for an
+// exp. Derivatives keep it too, with its derivatives by the tensors that it reads.
 //
-// The type of the result says what it is: Elements<T> is made by row.each(f, x...) and has the shape of the tensors; C
-// or another number is one for each row, and has the shape without the dimension that is reduced, or with 1 in its
-// place if the schema has a `bool keepdim` that is true. Several are Results<Elements<int8_t>, float>.
+// The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
+// or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
+// schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>.
 //
-// Sums: each block of 1024 elements is added in lanes, of which there are as many as numbers in 128 bytes; these are
-// added pairwise, and so are the sums of blocks, those of float in double. So the order depends on the length of the
-// row alone: the bits are the same for every instruction set, number of threads and layout. 16-bit types are added in
-// float.
+// The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
+// instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
 //
-// What there is not: kernels for CUDA, where a call is an error that says so; several trailing dimensions as one row; a
-// derivative of the third order, or a tangent of a tangent.
+// Missing: several trailing dimensions as one row; derivatives of product and reduce, and of the third order; a tangent
+// of a tangent.
 #pragma once
 
 #include <limits>
@@ -187,6 +185,17 @@ class Row {
   ELEMENTWISE_INLINE C min(const F& f, X... x) {
     return -max([&](auto... element) ELEMENTWISE_LAMBDA { return -C(f(element...)); }, x...);
   }
+  template <class Join, class F, class... X>
+  ELEMENTWISE_INLINE C reduce(C identity, const Join& join, const F& f, X... x) {
+    static_assert(
+        !Self::derives && !kIsDual<C>,
+        "row.product and row.reduce have no derivative: leave `differentiable` out of the entry");
+    return self().join_terms(identity, join, terms(f, x...));
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C product(const F& f, X... x) {
+    return reduce(C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f, x...);
+  }
   template <class F, class... X>
   ELEMENTWISE_INLINE Number range(const F& f, X... x) {
     return self().range_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
@@ -227,6 +236,7 @@ class Row {
     return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
   }
   ELEMENTWISE_OF_ONE(sum)
+  ELEMENTWISE_OF_ONE(product)
   ELEMENTWISE_OF_ONE(max)
   ELEMENTWISE_OF_ONE(min)
   ELEMENTWISE_OF_ONE(range)
@@ -386,6 +396,10 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
     return sum_of<B>(source.size, f);
   }
+  template <class Join, class F>
+  ELEMENTWISE_INLINE B join_terms(B identity, const Join& join, const F& f) {
+    return joined(source.size, identity, join, f);
+  }
   template <class F, class... X>
   ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
     return max_of<B>(source.size, f);
@@ -470,6 +484,10 @@ struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
     return 0;
+  }
+  template <class Join, class F>
+  ELEMENTWISE_INLINE B join_terms(B identity, const Join&, const F&) {
+    return identity;
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B max_terms(const F&, X...) {
