@@ -50,10 +50,10 @@ struct LayerNorm {
     const C mean = row.sum(x) / row.size();
     const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
     const C factor = elementwise::rsqrt(squares / row.size() + eps);
-    if (weight && bias) return row.each([=](C x, C w, C b) { return (x - mean) * factor * w + b; }, x, *weight, *bias);
-    if (weight) return row.each([=](C x, C w) { return (x - mean) * factor * w; }, x, *weight);
-    if (bias) return row.each([=](C x, C b) { return (x - mean) * factor + b; }, x, *bias);
-    return row.each([=](C x) { return (x - mean) * factor; }, x);
+    const auto scaled = [=](C x, Optional<C> w, Optional<C> b) {
+      return (x - mean) * factor * w.value_or(1) + b.value_or(0);
+    };
+    return row.each(scaled, x, weight, bias);
   }
 };
 

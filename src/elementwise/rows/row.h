@@ -21,7 +21,9 @@
 //   C                a tensor that has one value for each row: its shape is that of the others without the dimension
 //                    that is reduced. Or a `float` of the schema.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with a dtype of its own. Optional<Elements<C>>, Optional<C>: one that may be absent.
+//   Elements<bool>   a tensor with a dtype of its own. Optional<Elements<C>>, Optional<C>: one that may be absent; of
+//   the
+//                    first, a function of elements is given an Optional<C>.
 //
 // It reads elements in reductions: each takes a function of elements, then the tensors that it reads. What a reduction
 // returns is a number that the next ones may use.
@@ -99,6 +101,10 @@ ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
 }
 ELEMENTWISE_INLINE bool reads(Columns, int) {
   return false;
+}
+template <class T>
+ELEMENTWISE_INLINE bool reads(Optional<T> x, int tensor) {
+  return x && reads(*x, tensor);
 }
 template <class F, class Reads>
 ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
@@ -304,6 +310,10 @@ class Row {
       return self().lifted(x.place, x.data, j);
     else
       return static_cast<const T*>(x.data)[j];
+  }
+  template <class T>
+  ELEMENTWISE_INLINE Optional<T> load(Optional<Elements<T>> x, int64_t j) const {
+    return x ? Optional<T>{true, load(*x, j)} : Optional<T>{};
   }
   ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
     return j;
