@@ -27,7 +27,7 @@ struct LogSoftmax {
   }
 };
 
-struct LogSumExp {
+struct Logsumexp {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, int64_t /*dim*/, bool /*keepdim*/) const {
     return row.log_sum_exp(x);
@@ -57,6 +57,18 @@ struct LayerNorm {
   }
 };
 
+// apex, which keeps the mean and the inverse of the deviation.
+struct LayerNormStats {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<C>, C, C> operator()(
+      Row& row, Elements<C> x, Elements<C> weight, Elements<C> bias, C eps) const {
+    const C mean = row.sum(x) / row.size();
+    const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
+    const C factor = elementwise::rsqrt(squares / row.size() + eps);
+    return {row.each([=](C x, C w, C b) { return (x - mean) * factor * w + b; }, x, weight, bias), {mean, {factor}}};
+  }
+};
+
 struct L2Normalize {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/, C eps) const {
@@ -76,6 +88,16 @@ struct CrossEntropy {
     const C sum = row.sum(logits);
     const C picked = row.at(logits, is_ignored ? 0 : label);
     return is_ignored ? C(0) : all - (1 - smoothing) * picked - smoothing * (sum / row.size());
+  }
+};
+
+// apex, which keeps the logarithm of the sum.
+struct SoftmaxXentropy {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<C, C> operator()(Row& row, Elements<C> logits, int64_t label, C smoothing) const {
+    const C all = row.log_sum_exp(logits);
+    const C mean = row.sum(logits) / row.size();
+    return {all - (1 - smoothing) * row.at(logits, label) - smoothing * mean, {all}};
   }
 };
 
@@ -119,6 +141,23 @@ struct Int8Quant {
             },
             x),
         {static_cast<float>(most / 127)}};
+  }
+};
+
+// vllm's dynamic_scaled_int8_quant with a zero point: the least and the greatest of a token are -128 and 127.
+struct Int8QuantAzp {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float, int32_t> operator()(Row& row, Elements<C> x) const {
+    const C least = row.min(x), most = row.max(x);
+    const C scale = most > least ? (most - least) / 255 : C(1);
+    const C zero = elementwise::rint(-128 - least / scale);
+    return {
+        row.each(
+            [=](C x) {
+              return static_cast<int8_t>(elementwise::clamp(elementwise::rint(x / scale) + zero, C(-128), C(127)));
+            },
+            x),
+        {static_cast<float>(scale), {static_cast<int32_t>(zero)}}};
   }
 };
 
