@@ -48,6 +48,7 @@
 // the linker would keep one copy, and it might be one that the machine cannot run.
 #if defined(__CUDACC__) || defined(ELEMENTWISE_CUDA_ON_HOST) // the test of the CUDA kernels defines the latter
 #define ELEMENTWISE_TARGET cuda_target
+#define ELEMENTWISE_IS_CUDA
 #define ELEMENTWISE_FUNCTION __host__ __device__
 #elif defined(ELEMENTWISE_ISA)
 #define ELEMENTWISE_TARGET ELEMENTWISE_ISA

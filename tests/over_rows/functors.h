@@ -2,6 +2,8 @@
 // made of it. In a generated project this file is src/functors.h.
 #pragma once
 
+#include <cmath>
+
 #include "elementwise/math.h"
 #include "elementwise/rows/row.h"
 
@@ -106,7 +108,7 @@ struct CausalSoftmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, C scale) const {
     const int64_t last = row.index();
-    const C none = -std::numeric_limits<C>::infinity();
+    const C none = -INFINITY;
     const auto scaled = [=](C x, int64_t column) { return column <= last ? x * scale : none; };
     const auto most = row.range(scaled, x, row.columns());
     const auto power = [=](C x, int64_t column) { return column <= last ? elementwise::exp(x * scale - most) : C(0); };
@@ -119,7 +121,7 @@ struct CausalSoftmax {
 struct MaskedSoftmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, Elements<bool> mask, C scale) const {
-    const C none = -std::numeric_limits<C>::infinity();
+    const C none = -INFINITY;
     const auto most = row.range([=](C x, bool is_masked) { return is_masked ? none : x * scale; }, x, mask);
     const auto power = [=](C x, bool is_masked) { return is_masked ? C(0) : elementwise::exp(x * scale - most); };
     const C total = row.sum(power, x, mask);

@@ -42,7 +42,8 @@ struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
   const void* const* grad_tangents;
   int reductions = 0, ranges = 0, places = 0, results = 0;
 
-  Linear(const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents)
+  ELEMENTWISE_INLINE Linear(
+      const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents)
       : source(source), kept(kept), grads(grads), grad_tangents(grad_tangents) {}
 
   template <class F>
@@ -78,13 +79,13 @@ struct Linear<Self, B, List<R...>> : Row<Self, Dual<B>> {
   }
 
  protected:
-  Self& self_() {
+  ELEMENTWISE_INLINE Self& self_() {
     return static_cast<Self&>(*this);
   }
 
  private:
   // The place of the k-th result of C that has elements, among all of C.
-  static constexpr int place_of_elements(int k) {
+  ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
     int place = 0;
@@ -116,7 +117,7 @@ struct ByReduction : Linear<ByReduction<B, Returned>, B, Returned> {
   const int q;
   B of_reductions[kMost] = {}, of_results = 0; // m[p][q] for each p, and v[q]
 
-  ByReduction(
+  ELEMENTWISE_INLINE ByReduction(
       const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents, int q)
       : Linear<ByReduction, B, Returned>(source, kept, grads, grad_tangents), q(q) {}
 
@@ -158,7 +159,7 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
   P* const to;
   bool is_written = false;
 
-  ByTensor(
+  ELEMENTWISE_INLINE ByTensor(
       const Source& source, const Kept<B>& kept, const void* const* grads, const void* const* grad_tangents, int t,
       const B* of_reductions, void* to)
       : Linear<ByTensor, B, Returned>(source, kept, grads, grad_tangents),
@@ -184,7 +185,7 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
     const int k = this->reductions++;
     if (x.place == t) {
       zero();
-      to[j] += written(of_reductions[k]);
+      once([&] { to[j] += written(of_reductions[k]); });
     }
     return {this->kept.value[k], B(0)};
   }
@@ -195,12 +196,11 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
   ELEMENTWISE_INLINE void take_row(const C& value, int result) {
     if constexpr (kOfRow) {
       zero();
-      *to += written(scaled(value.derivative, this->grad(result, 0)));
+      once([&] { *to += written(scaled(value.derivative, this->grad(result, 0))); });
     }
   }
   ELEMENTWISE_INLINE void zero() {
-    if (!is_written)
-      for (int64_t j = 0; j < (kOfRow ? 1 : this->source.size); j++) to[j] = 0;
+    if (!is_written) for_each(kOfRow ? 1 : this->source.size, [&](int64_t j) { to[j] = 0; });
     is_written = true;
   }
 
@@ -209,13 +209,12 @@ struct ByTensor : Linear<ByTensor<B, Returned, kOfRow>, B, Returned> {
   ELEMENTWISE_INLINE void add(const F& f) {
     if constexpr (kOfRow) {
       zero();
-      *to += sum_of<P>(this->source.size, [&](int64_t j) { return written(f(j)); });
+      const P sum = sum_of<P>(this->source.size, [&](int64_t j) { return written(f(j)); });
+      once([&] { *to += sum; });
     } else if (is_written) {
-      ELEMENTWISE_APART
-      for (int64_t j = 0; j < this->source.size; j++) to[j] += written(f(j));
+      for_each(this->source.size, [&](int64_t j) { to[j] += written(f(j)); });
     } else {
-      ELEMENTWISE_APART
-      for (int64_t j = 0; j < this->source.size; j++) to[j] = written(f(j));
+      for_each(this->source.size, [&](int64_t j) { to[j] = written(f(j)); });
       is_written = true;
     }
   }

@@ -63,6 +63,10 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
+#if defined(ELEMENTWISE_IS_CUDA)
+#include "../cuda/team.h"
+#endif
+
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
@@ -126,8 +130,35 @@ constexpr bool kIsDual<Dual<C>> = true;
 #define ELEMENTWISE_APART
 #endif
 
-// ---- How numbers are put together, in an order that depends on n alone.
+// ---- Who does what: here one thread does all. On a GPU the threads of a team share these loops: cuda/team.h.
+#if !defined(ELEMENTWISE_IS_CUDA)
 
+constexpr bool kKeepsRows = true; // in memory, and does not compute them again
+
+// Calls f(j) for each element.
+template <class F>
+ELEMENTWISE_INLINE void for_each(int64_t n, const F& f) {
+  ELEMENTWISE_APART
+  for (int64_t j = 0; j < n; j++) f(j);
+}
+
+template <class F>
+ELEMENTWISE_INLINE void once(const F& f) {
+  f();
+}
+
+// The first element for which is(j), or 0.
+template <class F>
+ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
+  for (int64_t j = 0; j < n; j++)
+    if (is(j)) return j;
+  return 0;
+}
+
+// The caller has asked before: see Checked.
+ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
+
+// How numbers are put together, in an order that depends on n alone.
 template <int half, class Join, class C>
 ELEMENTWISE_INLINE C halved(C* lanes, const Join& join) {
   if constexpr (half == 0) {
@@ -184,6 +215,8 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
   return static_cast<C>(all);
 }
 
+#endif
+
 template <class C, class F>
 ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
   return joined(n, C(0), [](auto a, auto b) { return a + b; }, f);
@@ -213,9 +246,10 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
 template <class C, class F>
 ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   const C most = max_of<C>(n, f);
-  for (int64_t j = 0; j < n; j++)
-    if (const C x = f(j); x == most || x != x) return j;
-  return 0;
+  return first_of(n, [&](int64_t j) {
+    const C x = f(j);
+    return x == most || x != x;
+  });
 }
 
 // ---- What an author calls. `Self` is a row of one kind of pass, with numbers of C.
@@ -224,13 +258,13 @@ class Row {
  public:
   using Number = math::primal_t<C>;
 
-  Number size() const {
+  ELEMENTWISE_INLINE Number size() const {
     return static_cast<Number>(self().source.size);
   }
-  int64_t index() const {
+  ELEMENTWISE_INLINE int64_t index() const {
     return self().source.index;
   }
-  Columns columns() const {
+  ELEMENTWISE_INLINE Columns columns() const {
     return {};
   }
 
@@ -264,6 +298,7 @@ class Row {
     return self().argmax_of([&](int64_t j) { return -math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
+    check_place(place, self().source.size);
     return self().element(x, place);
   }
   template <class F, class... X>
@@ -293,8 +328,7 @@ class Row {
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     if constexpr (Self::buffers) {
       C* const to = self().buffer();
-      ELEMENTWISE_APART
-      for (int64_t j = 0; j < self().source.size; j++) to[j] = f(self().load(x, j)...);
+      for_each(self().source.size, [&](int64_t j) { to[j] = f(self().load(x, j)...); });
       return Elements<C>{to, -1};
     } else {
       const auto reads_one = [x...](int tensor) { return (reads(x, tensor) || ...); };
@@ -328,10 +362,10 @@ class Row {
   ELEMENTWISE_INLINE auto terms(const F& f, X... x) const {
     return [this, &f, x...](int64_t j) { return C(f(self().load(x, j)...)); };
   }
-  Self& self() {
+  ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
   }
-  const Self& self() const {
+  ELEMENTWISE_INLINE const Self& self() const {
     return static_cast<const Self&>(*this);
   }
 };
@@ -380,22 +414,26 @@ struct Bound {
   }
 
  private:
+  static constexpr Kind kinds[] = {kKind...};
+  static constexpr int place_of(size_t argument) {
+    int before[2] = {};
+    for (size_t i = 0; i < argument; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
+    return before[is_tensor(kinds[argument])];
+  }
+  template <size_t argument> // among the tensors that are there, or among the numbers
+  static constexpr int place_of_argument = place_of(argument);
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
-    constexpr Kind kinds[] = {kKind...};
-    constexpr auto place = [&] {
-      int before[2] = {};
-      for (size_t i = 0; i < I; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
-      return before[is_tensor(kinds[I])];
-    }();
+    constexpr int place = place_of_argument<I>;
     using P = parameters::At<I, Arguments>;
-    if constexpr (kinds[I] == Kind::absent)
+    constexpr Kind kind = kinds[I];
+    if constexpr (kind == Kind::absent)
       return With<P, C>{};
-    else if constexpr (kinds[I] == Kind::optional)
+    else if constexpr (kind == Kind::optional)
       return With<P, C>{true, tensor<decltype(With<P, C>::value), C>(row, place)};
-    else if constexpr (kinds[I] == Kind::tensor)
+    else if constexpr (kind == Kind::tensor)
       return tensor<With<P, C>, C>(row, place);
-    else if constexpr (kinds[I] == Kind::real)
+    else if constexpr (kind == Kind::real)
       return With<P, C>(static_cast<number_t<math::primal_t<C>>>(row.source.numbers[place].real));
     else
       return static_cast<P>(row.source.numbers[place].integer);
@@ -420,7 +458,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
 
-  static constexpr bool buffers = !kKeeps && !kIsDual<B>;
+  static constexpr bool buffers = kKeepsRows && !kKeeps && !kIsDual<B>;
 
   Source source;
   void* const* results;             // null where there are none to write
@@ -428,7 +466,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   Kept<B>* kept = nullptr;
   int reductions = 0, ranges = 0, places = 0, written = 0, kept_rows = 0;
 
-  Values(const Source& source, void* const* results) : source(source), results(results) {}
+  ELEMENTWISE_INLINE Values(const Source& source, void* const* results) : source(source), results(results) {}
 
   ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
     return passes::element<B>(source, place, data, j);
@@ -477,12 +515,10 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     if constexpr (!kKeeps) {
       if constexpr (kIsDual<To>) {
         auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
-        ELEMENTWISE_APART
-        for (int64_t j = 0; j < source.size; j++) to[j] = f(j).derivative;
+        for_each(source.size, [&](int64_t j) { to[j] = f(j).derivative; });
       } else if constexpr (!kIsDual<B>) {
         auto* const to = static_cast<To*>(results[slot]);
-        ELEMENTWISE_APART
-        for (int64_t j = 0; j < source.size; j++) to[j] = f(j);
+        for_each(source.size, [&](int64_t j) { to[j] = f(j); });
       }
     }
   }
@@ -499,7 +535,7 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
     return value;
   }
   // Forward mode has a tangent for each result of C.
-  static constexpr int place_among_c(int slot) {
+  ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     int place = 0;
     for (int i = 0; i < slot; i++) place += of_c[i];
@@ -518,9 +554,9 @@ struct Values<B, List<R...>, kKeeps> : Row<Values<B, List<R...>, kKeeps>, B> {
   ELEMENTWISE_INLINE void set_one(const T& value) {
     if constexpr (parameters::is_of_row<P>) {
       if constexpr (!kIsDual<B>)
-        *static_cast<T*>(results[slot]) = value;
+        once([&] { *static_cast<T*>(results[slot]) = value; });
       else if constexpr (std::is_same_v<T, B>)
-        *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative;
+        once([&] { *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative; });
     }
   }
 };

@@ -193,12 +193,7 @@ bool launch_rows(const rows::Task& task, const ParallelFor& parallel_for) {
     });
     return true;
   }
-  int64_t summed_numel = 0;
-  for (int k = 0; k < task.results; k++)
-    if (task.summed >> k & 1) summed_numel += task.numel[k];
-  constexpr int64_t kMostMemory = 1 << 22; // elements
-  int64_t parts = std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, 32);
-  parts = std::clamp<int64_t>(task.count / 8, 1, parts);
+  const int64_t parts = task.parts();
   std::vector<std::unique_ptr<std::byte[]>> memory(parts * task.results);
   const auto bytes_of = [&](int k) { return task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4); };
   for_rows(parts, (task.count + parts - 1) / parts, [&](int64_t from, int64_t to) {

@@ -1,6 +1,8 @@
 // What a kernel over rows is given to do.
 #pragma once
 
+#include <algorithm>
+
 #include "../strided.h"
 
 namespace elementwise::rows {
@@ -26,6 +28,16 @@ struct Task {
   int32_t dtypes[kMaxOperands];
   int64_t bytes[kMaxOperands]; // of an element
   int64_t numel[kMaxOperands]; // of results, in memory
+
+  // In how many parts the rows are added up, whose sums have memory of their own.
+  int64_t parts() const {
+    constexpr int64_t kMostMemory = 1 << 22; // elements
+    int64_t summed_numel = 0;
+    for (int k = 0; k < results; k++)
+      if (summed >> k & 1) summed_numel += numel[k];
+    return std::clamp<int64_t>(
+        count / 8, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, 32));
+  }
 };
 
 } // namespace elementwise::rows

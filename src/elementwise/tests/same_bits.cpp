@@ -10,6 +10,7 @@
 
 #include "elementwise/cpu/launch.h"
 #include "elementwise/cuda/launch.h"
+#include "elementwise/rows/run.h"
 #include "elementwise/settings.h"
 #include "operators.h"
 
@@ -98,6 +99,22 @@ struct Layout {
   }
 };
 
+// Arguments that are no tensors.
+std::array<Number, kMaxArguments> numbers_of(const Signature& signature) {
+  std::array<Number, kMaxArguments> numbers{};
+  Number* number = numbers.data();
+  for (const Argument& argument : signature.arguments) {
+    if (argument.is_tensor()) continue;
+    const auto n = static_cast<int64_t>(random_below(5));
+    if (argument.kind == Kind::real) {
+      (number++)->real = 0.3 + 0.4 * static_cast<double>(n);
+    } else {
+      (number++)->integer = n;
+    }
+  }
+  return numbers;
+}
+
 // Runs a kernel in T on both: on memory of the CPU's, and on a copy, `other`, that is CUDA's.
 template <
     class Kernel, class T, class R = typename Kernel::template Results<T>,
@@ -110,20 +127,8 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   static constexpr bool kInPlace = std::is_same_v<parameters::At<0, List<R...>>, parameters::At<0, List<X...>>>;
   const Signature& signature;
   size_t kernel;
-  Number numbers[kMaxArguments];
-
-  On(const Signature& signature, size_t kernel) : signature(signature), kernel(kernel) {
-    Number* number = numbers;
-    for (const Argument& argument : signature.arguments) {
-      if (argument.is_tensor()) continue;
-      const auto n = static_cast<int64_t>(random_below(5));
-      if (argument.kind == Kind::real) {
-        (number++)->real = 0.3 + 0.4 * static_cast<double>(n);
-      } else {
-        (number++)->integer = n;
-      }
-    }
-  }
+  std::array<Number, kMaxArguments> own = numbers_of(signature);
+  const Number* numbers = own.data();
 
   static Plan plan_of(const Layout& layout) {
     const int64_t* strides[kOperands];
@@ -295,15 +300,162 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   }
 };
 
+// The same for a kernel over rows.
+template <
+    class Kernel, class T, class R = typename Kernel::template Results<T>,
+    class X = typename Kernel::template Inputs<T>>
+struct OnRows;
+template <class Kernel, class T, class... R, class... X>
+struct OnRows<Kernel, T, List<R...>, List<X...>> {
+  static constexpr int kResults = sizeof...(R), kOperands = kResults + sizeof...(X);
+  static constexpr Elements elements[] = {kElements<R>..., kElements<X>...};
+  static constexpr int32_t dtypes[] = {kOrdinal<R>..., kOrdinal<X>...};
+  static constexpr bool kInPlace = std::is_same_v<parameters::At<0, List<R...>>, parameters::At<0, List<X...>>>;
+  const Signature& signature;
+  const int* like; // results are sums
+  size_t kernel;
+  std::array<Number, kMaxArguments> numbers;
+
+  static bool is_of_row(int k) {
+    return k < kResults ? Kernel::OfResults::of_row[k] : Kernel::OfInputs::of_row[k - kResults];
+  }
+
+  // Numbers near 1, so that sums have a value; in some rows any.
+  static void fill(int k, char* first, int64_t n, int64_t size, bool any) {
+    elements[k].fill(first, n, 1);
+    const auto each = [&]<class E>(E, int operand) {
+      if (operand != k) return;
+      for (int64_t i = 0; i < n; i++) {
+        E& x = reinterpret_cast<E*>(first)[i];
+        if constexpr (std::is_same_v<E, int64_t>)
+          x = random_below(8) ? random_below(std::max<int64_t>(1, size)) : -100; // a label, or one that is ignored
+        else if constexpr (!std::is_integral_v<E>)
+          while (!any && !is_near_one(x)) x = random_number<E>();
+      }
+    };
+    int operand = 0;
+    (each(R{}, operand++), ...);
+    (each(X{}, operand++), ...);
+  }
+  template <class E>
+  static bool is_near_one(E x) {
+    if constexpr (std::is_floating_point_v<E>) {
+      return std::abs(x) < 16 && std::abs(x) > 0.01;
+    } else {
+      const int exponent = (x.bits & 0x7fff) >> (std::is_same_v<E, float16> ? 10 : 7);
+      return std::abs(exponent - (std::is_same_v<E, float16> ? 15 : 127)) < 4;
+    }
+  }
+
+  void compare(int64_t size) const {
+    rows::Task task{};
+    task.index = kernel;
+    task.dtype = kOrdinal<T>;
+    task.numbers = numbers.data();
+    task.results = kResults;
+    task.operands = kOperands;
+    task.size = size;
+    task.dims = static_cast<int>(random_below(size > 3000 ? 2 : 4));
+    for (int d = 0; d < task.dims; d++) {
+      task.sizes[d] = random_below(20) ? 1 + random_below(5 - d) : d == 0 ? 40 : 0;
+      task.count *= task.sizes[d];
+      task.last = std::max<int64_t>(1, task.sizes[d]);
+    }
+    const bool in_place = kInPlace && !like && random_below(4) == 0 && !is_of_row(0) && !is_of_row(kResults);
+    task.is_apart = !in_place;
+    std::vector<char> memory[kOperands], other[kOperands];
+    void *data[kOperands], *other_data[kOperands];
+    int64_t extents[kOperands];
+    for (int k = 0; k < kOperands; k++) {
+      std::vector<int> order; // the innermost first; task.dims is the dimension that is reduced
+      for (int d = 0; d < task.dims + !is_of_row(k); d++)
+        order.insert(order.begin() + (random_below(2) ? 0 : random_below(static_cast<int64_t>(order.size()) + 1)), d);
+      if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
+      const bool is_sum = k < kResults && like, is_plain = is_sum || random_below(2);
+      if (is_sum) { // as torch lays it out
+        if (is_unwanted(k)) task.unwanted |= uint32_t{1} << k;
+        std::sort(order.rbegin(), order.rend());
+      }
+      task.step[k] = 0;
+      int64_t stride = is_plain ? 1 : 1 + random_below(2), last = 0;
+      for (const int d : order) {
+        const int64_t n = d == task.dims ? size : task.sizes[d];
+        const bool is_repeated = (k >= kResults || is_sum) && n != 1 && random_below(d == task.dims ? 8 : 3) == 0;
+        (d == task.dims ? task.step[k] : task.stride[d][k]) = is_repeated ? 0 : stride;
+        if (is_repeated && is_sum && !(task.unwanted >> k & 1)) task.summed |= uint32_t{1} << k;
+        if (is_repeated) continue;
+        last += stride * std::max<int64_t>(0, n - 1);
+        stride = stride * n + (is_plain ? 0 : random_below(3));
+      }
+      if (in_place && k == kResults) {
+        for (int d = 0; d < task.dims; d++) task.stride[d][k] = task.stride[d][0];
+        task.step[k] = task.step[0];
+        last = extents[0] - 1;
+      }
+      const bool is_empty = task.count == 0 || (size == 0 && !is_of_row(k));
+      extents[k] = is_sum ? (stride == 0 ? 0 : last + 1) : is_empty ? 0 : last + 1;
+      task.numel[k] = extents[k];
+      task.dtypes[k] = dtypes[k];
+      task.bytes[k] = elements[k].bytes;
+      memory[k].resize(extents[k] * elements[k].bytes + 64);
+      const int64_t shift = random_below(3) ? 0 : elements[k].bytes;
+      fill(k, memory[k].data() + shift, extents[k], size, random_below(16) == 0);
+      other[k] = memory[k];
+      data[k] = memory[k].data() + shift;
+      other_data[k] = other[k].data() + shift;
+    }
+    if (in_place) data[kResults] = data[0], other_data[kResults] = other_data[0];
+    std::copy_n(data, kOperands, task.data);
+    if (!elementwise::cpu::launch_rows(task, [](int64_t end, int64_t, const auto& body) { body(0, end); })) return;
+    std::copy_n(other_data, kOperands, task.data);
+    elementwise::cuda::most_blocks = 1 + random_below(4);
+    elementwise::cuda::shared_bytes = random_below(3) ? 48 * 1024 : random_below(2) * 2048;
+    std::vector<std::vector<std::max_align_t>> scratch;
+    elementwise::cuda::row_kernels[kernel](task, nullptr, [&](int64_t bytes) -> void* {
+      scratch.emplace_back(bytes / sizeof(std::max_align_t) + 4);
+      void* at = scratch.back().data();
+      size_t space = bytes + 64;
+      return std::align(64, bytes, at, space);
+    });
+    bool equal = true;
+    for (int k = 0; k < kResults; k++)
+      equal &= elements[k].same(static_cast<char*>(data[k]), static_cast<char*>(other_data[k]), extents[k], 1);
+    cases++;
+    if (equal || failures++ > 20) return;
+    std::fprintf(
+        stderr, "%s, dtype %d, %d operands: CUDA gives other bits, %lld rows of %lld, summed %x\n",
+        signature.declaration.data(), kOrdinal<T>, kOperands, static_cast<long long>(task.count),
+        static_cast<long long>(size), task.summed);
+  }
+
+  bool is_unwanted(int) const {
+    return false;
+  }
+
+  void all() const {
+    std::vector<int64_t> sizes = {0, 1, 2, 7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 5000, 8193, 20000};
+    for (const int64_t around : {16, 32, 64, 128})
+      for (const int64_t n : {around - 1, around, around + 1}) sizes.push_back(n);
+    for (const int64_t size : sizes)
+      for (int i = 0; i < (size < 200 ? 8 : 2); i++) compare(size);
+    elementwise::cuda::most_blocks = std::numeric_limits<int>::max();
+  }
+};
+
 template <class... Operator>
 void run_all(List<Operator...>, bool large) {
   size_t place = 0; // of a kernel
   [[maybe_unused]] const auto of_kernel = [&]<class Kernel>(const Signature& signature, Kernel) {
     const auto in_one = [&]<class T>(T) {
-      const On<Kernel, T> on(signature, place);
-      on.adjacent_elements();
-      on.random_layouts();
-      if (large) on.past_32_bits();
+      if constexpr (parameters::is_of_rows<typename Kernel::Functor>) {
+        if (elementwise::cuda::row_kernels[place])
+          OnRows<Kernel, T>{signature, nullptr, place, numbers_of(signature)}.all();
+      } else {
+        const On<Kernel, T> on{signature, place};
+        on.adjacent_elements();
+        on.random_layouts();
+        if (large) on.past_32_bits();
+      }
     };
     [&]<class... T>(List<T...>) { (in_one(T{}), ...); }(typename Kernel::Dtypes{});
     place++;
