@@ -1,4 +1,4 @@
-"""Operators over rows, of functors that reduce: a project of them passes the tests of a project, and those of cases.py."""
+"""Operators over rows: a project of them passes the tests of every project, and those of cases.py."""
 
 import shutil
 import sys

@@ -119,17 +119,13 @@ OPERATORS: list[Case] = [
         lambda x, label, smoothing: (cross_entropy(x, label, -100, smoothing), x.logsumexp(-1)),
         extremes=FINITE,
     ),
-    Case(
-        row_ops.causal_softmax, lambda tensor, either: (tensor(), either(0.5, -2.0)), causal_softmax, shapes=SQUARE
-    ),
+    Case(row_ops.causal_softmax, lambda tensor, either: (tensor(), either(0.5, -2.0)), causal_softmax, shapes=SQUARE),
     Case(
         row_ops.masked_softmax,
         lambda tensor, either: (tensor(), tensor(dtype=torch.bool), either(0.5, -2.0)),
         masked_softmax,
     ),
-    Case(
-        row_ops.int8_quant, lambda tensor, either: (tensor(),), int8_quant, tolerance=INTEGERS, extremes=FINITE
-    ),
+    Case(row_ops.int8_quant, lambda tensor, either: (tensor(),), int8_quant, tolerance=INTEGERS, extremes=FINITE),
     Case(
         row_ops.int8_quant_azp,
         lambda tensor, either: (tensor(),),
@@ -145,7 +141,14 @@ OPERATORS: list[Case] = [
     ),
     Case(
         row_ops.poly_norm,
-        lambda tensor, either: (tensor(), either(0.3, -1.0), either(0.4, 2.0), 0.5, either(0.1, 1.0), either(0.5, 0.01)),
+        lambda tensor, either: (
+            tensor(),
+            either(0.3, -1.0),
+            either(0.4, 2.0),
+            0.5,
+            either(0.1, 1.0),
+            either(0.5, 0.01),
+        ),
         poly_norm,
         extremes=FINITE,
     ),

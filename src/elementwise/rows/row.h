@@ -21,9 +21,8 @@
 //   C                a tensor that has one value for each row: its shape is that of the others without the dimension
 //                    that is reduced. Or a `float` of the schema.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with a dtype of its own. Optional<Elements<C>>, Optional<C>: one that may be absent; of
-//   the
-//                    first, a function of elements is given an Optional<C>.
+//   Elements<bool>   a tensor with a dtype of its own. Optional<Elements<C>>, Optional<C>: one that may be absent. Of
+//                    the first, a function of elements is given an Optional<C>.
 //
 // It reads elements in reductions: each takes a function of elements, then the tensors that it reads. What a reduction
 // returns is a number that the next ones may use.
