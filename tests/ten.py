@@ -14,8 +14,6 @@ REFLECT = "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()"
 BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
 KERNEL = "row_logsumexp(Tensor x) -> Tensor"
 RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows; that of the ten is a kernel
-    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # of the site, over rows; that of the ten is a kernel
-)
 KERNELS = [
     "running_sum(Tensor x, int dim, bool reverse) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
