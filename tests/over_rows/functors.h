@@ -24,8 +24,10 @@ struct Softmax {
 struct LogSoftmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
-    const C all = row.log_sum_exp(x);
-    return row.each([=](C x) { return x - all; }, x);
+    // As torch has it: with log_sum_exp what is rounded is as large as x.
+    const auto most = row.range(x);
+    const C log_total = elementwise::log(row.sum([=](C x) { return elementwise::exp(x - most); }, x));
+    return row.each([=](C x) { return x - most - log_total; }, x);
   }
 };
 
@@ -86,10 +88,11 @@ struct CrossEntropy {
   ELEMENTWISE_FUNCTION C
   operator()(Row& row, Elements<C> logits, int64_t label, int64_t ignore_index, C smoothing) const {
     const bool is_ignored = label == ignore_index;
-    const C all = row.log_sum_exp(logits);
-    const C sum = row.sum(logits);
-    const C picked = row.at(logits, is_ignored ? 0 : label);
-    return is_ignored ? C(0) : all - (1 - smoothing) * picked - smoothing * (sum / row.size());
+    const auto most = row.range(logits);
+    const C log_total = elementwise::log(row.sum([=](C x) { return elementwise::exp(x - most); }, logits));
+    const C mean = row.sum([=](C x) { return x - most; }, logits) / row.size();
+    const C picked = row.at(logits, is_ignored ? 0 : label) - most;
+    return is_ignored ? C(0) : log_total - (1 - smoothing) * picked - smoothing * mean;
   }
 };
 

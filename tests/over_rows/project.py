@@ -1,4 +1,11 @@
-"""What these operators are asked for by; each functor is in functors.h."""
+"""Write the project of these operators, as an author would: ask for them, then edit functors and tests."""
+
+import shutil
+from pathlib import Path
+
+from muladd_nb import _new
+
+HERE = Path(__file__).parent
 
 SCHEMAS = [
     "softmax(Tensor x, int dim=-1) -> Tensor",
@@ -19,3 +26,13 @@ SCHEMAS = [
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
 ]
+
+
+def write_project(parent):
+    """Write the project ``row_ops`` into a folder, and return its own."""
+    project = _new.create("row_ops", SCHEMAS, parent, rows=True)
+    for name in ("functors.h", "operators.h"):
+        shutil.copy(HERE / name, project / "src")
+    shutil.copy(HERE / "operators.py", project / "tests")
+    shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
+    return project
