@@ -28,11 +28,12 @@ SCHEMAS = [
 ]
 
 
-def write_project(parent):
-    """Write the project ``row_ops`` into a folder, and return its own."""
-    project = _new.create("row_ops", SCHEMAS, parent, rows=True)
-    for name in ("functors.h", "operators.h"):
-        shutil.copy(HERE / name, project / "src")
+def write_project(parent, *names):
+    """Write the project ``row_ops``, with the operators of these names or all, into a folder, and return its own."""
+    schemas = [schema for schema in SCHEMAS if schema.partition("(")[0] in (names or schema)]
+    project = _new.create("row_ops", schemas, parent, rows=True)
+    shutil.copy(HERE / "functors.h", project / "src")
     shutil.copy(HERE / "operators.py", project / "tests")
-    shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
+    if not names:
+        shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
     return project

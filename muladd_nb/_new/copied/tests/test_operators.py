@@ -77,8 +77,9 @@ def test_a_large_mean_is_no_loss(case, device):
     for choice, shape in itertools.product(case.choices, case.shapes):
         args = case.sample(torch.float32, device, shape, choice)
         args[case.first] += case.mean
-        tolerances = {"rtol": 1e-3, "atol": 1e-3}
-        case.close(case.call(*args), case.expected(*args), f"the result of a large mean, {list(shape)}", **tolerances)
+        # An integer may be another one, where it was rounded.
+        result, expected = (tuple(filter(is_float, as_tuple(y))) for y in (case.call(*args), case.expected(*args)))
+        case.close(result, expected, f"the result of a large mean, {list(shape)}", rtol=1e-3, atol=1e-3)
 
 
 def test_a_place_out_of_its_row(case, device):
@@ -125,6 +126,8 @@ def test_broadcasting(case, device):
         small = whole[place][0] if of_one == "row" else whole[place][:, :1]
         given = [small if i == place else x for i, x in enumerate(whole)]
         expanded = [small.expand(3, 4) if i == place else x for i, x in enumerate(whole)]
+        if torch.broadcast_shapes(*(x.shape for x in tensors(given) if x.dim() == 2 or x is small)) != (3, 4):
+            continue  # no other tensor says how long a row is
         what = f"{case.name} of a {of_one} as {case.names[place]}"
         result, expected = case.call(*given), case.call(*expanded)
         assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m, what=what: f"{what}: {m}")
@@ -478,8 +481,8 @@ def split(x, shapes):
 
 
 def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
-    """Up to the third order, or over rows the second, in reverse mode: each against differences of the one before."""
-    orders = 2 if case.is_over_rows else 3
+    """Up to the order that it has, in reverse mode: each against differences of the one before."""
+    orders = case.orders
     for choice in case.choices:
         taylor, h = Taylor(case, device, choice, 1, orders), 1e-5
         (x,) = taylor.x
@@ -513,7 +516,7 @@ TRANSFORMS = {
 @pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_nested_derivatives(case, device, depth):
     """Every nesting of transforms gives what the operator's own derivatives say."""
-    orders = min(depth, 2) if case.is_over_rows else depth
+    orders = min(depth, case.orders)
     taylor = Taylor(case, device, {}, 3, orders)
     for nesting in [nesting for n in range(depth) for nesting in itertools.product(TRANSFORMS, repeat=n + 1)]:
         forward = sum(nesting.count(name) for name in ("jvp", "jacfwd"))
