@@ -18,9 +18,8 @@ from pathlib import Path
 import rows
 from table import TABLE
 
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS))
-sys.path.insert(0, str(TESTS / "over_rows"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "over_rows"))
 import project as over_rows
 from ten import write_project
 
