@@ -21,7 +21,8 @@
 //   C                a tensor with one value for each row: its shape is that of the others without the reduced
 //                    dimension. Or a `float` of the schema.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent.
+//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; of the first, a
+//                    function of elements receives an Optional<C>.
 //
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
@@ -111,6 +112,10 @@ ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
 }
 ELEMENTWISE_INLINE bool reads(Columns, int) {
   return false;
+}
+template <class T>
+ELEMENTWISE_INLINE bool reads(Optional<T> x, int tensor) {
+  return x && reads(*x, tensor);
 }
 template <class F, class Reads>
 ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
@@ -265,6 +270,10 @@ class Row {
       return self().lifted(x.place, x.data, j);
     else
       return static_cast<const T*>(x.data)[j];
+  }
+  template <class T, class J>
+  ELEMENTWISE_INLINE Optional<T> load(Optional<Elements<T>> x, J j) const {
+    return x ? Optional<T>{true, self().load(*x, j)} : Optional<T>{};
   }
   ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
     return j;
