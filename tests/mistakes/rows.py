@@ -12,7 +12,7 @@ TABLE = [
     # A label that is out of range is taken for another one.
     ("softmax_xentropy", "src/functors.h", "row.at(logits, label)", "row.at(logits, label < 0 || label >= row.size() ? 0 : label)"),
     # The layer: partial sums are combined wrongly, the tail of a row is forgotten, and a gradient omits a reduction.
-    ("scaled_variance", "src/elementwise/rows/row.h", "block = join(levels[level++], block);", "block = join(block, levels[level++] * 0);"),
-    ("scaled_variance", "src/elementwise/rows/row.h", "for (; j < end; j++, lane++) *lane = join(*lane, f(j));", "j = end;"),
-    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "const B factor = of_reductions[k];", "const B factor = k == 1 ? B(0) : of_reductions[k];"),
+    ("scaled_variance", "src/elementwise/cpu/row_loops.h", "lanes.set(k, join(lanes[k], lanes[half + k]));", "lanes.set(k, join(lanes[k], lanes[k]));"),
+    ("scaled_variance", "src/elementwise/cpu/row_loops.h", "j < end; j++, k++) all.set(k, join(all[k], f(j)));", "j + 1 < end; j++, k++) all.set(k, join(all[k], f(j)));"),
+    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);", "k >= 0; k--) known.gradient[k] = k == 1 ? B(0) : by_number<Bound, Tensors>(known, k);"),
 ]  # fmt: skip
