@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import derivative
+from . import derivative, rows
 from . import torch_private as private
 from ._library import implement
 from .fast_path import caller
@@ -27,6 +27,9 @@ _INSTEAD = f"say `differentiable` in its row of src/operators.h, or give it a fo
 def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
     promises = form.promises
+    if form.of_row:
+        rows.register_derivative(form)
+        return
     if form.kind == "updating" and (promises.formula or promises.derivative or promises.fused):
         raise ValueError(
             f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave formula, "

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _C
+from . import rows
 from .operator import Form
 
 _NOTHING: Mapping[str, Any] = {}
@@ -36,7 +38,12 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
     shape = _broadcast(form, args) if form.broadcasts else a.shape
     for (target, x), own in zip(targets.items(), form.of_results, strict=False):
         _check_beside(form.name, first, a, target, x, own)
-        _check_shape_of_target(form, args, shape, target, x)
+        if form.of_row:
+            wanted = rows.result_shapes(form, args, shape)[[*targets].index(target)]
+            must = f"{form.name}: {target} must have the shape of the result"
+            _check_sizes(wanted, x.shape, partial(_shape_got, must, wanted, x.shape))
+        else:
+            _check_shape_of_target(form, args, shape, target, x)
         check_not_self_overlapping(form.name, target, x)
     return shape
 
@@ -139,6 +146,10 @@ def _check_shape_of_target(form: Form, args: tuple[Any, ...], shape: Sequence[An
         _check_sizes(shape, x.shape, lambda: f"{must}, {list(shape)}, got {list(x.shape)}")
 
 
+def _shape_got(must: str, expected: Sequence[Any], got: Sequence[Any]) -> str:
+    return f"{must}, {list(expected)}, got {list(got)}"
+
+
 def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable[[], str]) -> None:
     # torch._check, not `if`: a symbolic size becomes a runtime assertion of the compiled program.
     torch._check(len(expected) == len(got), sentence)
@@ -148,7 +159,7 @@ def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable
 
 def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     """Return the shape that the tensors are broadcast to."""
-    shapes = {argument: x.shape for argument, x in form.given(args).items()}
+    shapes = rows.aligned(form, args) if form.of_row else {name: x.shape for name, x in form.given(args).items()}
 
     def sentence() -> str:
         return f"{form.name}: {_and(shapes)} must have shapes that broadcast, got {_and(map(list, shapes.values()))}"

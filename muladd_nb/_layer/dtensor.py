@@ -17,18 +17,20 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from . import contract
+from . import contract, rows
 from . import torch_private as private
 from ._library import check_is_first
 from .kernel import Kernel
-from .operator import Form
+from .operator import Form, complete
 
 # For one mesh dimension: the placements of the results, and those of the arguments.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
-def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
+def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     inputs = form.given(args)
+    if form.of_row:
+        return _shardings_over_rows(form, complete(form.op, args, numbers), len(args))
     # Includes the inputs' own placements: parameters under both FSDP and tensor parallelism have special ones.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
@@ -54,6 +56,36 @@ def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
         : len(args)
     ]  # the dispatcher leaves out arguments that equal their defaults
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
+
+
+def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> list[_Sharding]:
+    """Return the same of an operator over rows: never along the dimension that is reduced."""
+    shapes = rows.aligned(form, args)
+    shape = torch.broadcast_shapes(*shapes.values())
+    reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
+    gradients = form.by in (("gradients",), ("second",))
+    of_results = rows.result_shapes(form, args, shape)
+    order = private.argument_names(form.op)[:positional]
+    shardings = []
+    for sharded in (None, *(dim for dim in range(len(shape)) if dim != reduced)):
+
+        def placed(name: str, sharded: int | None = sharded) -> Placement:
+            dim = -1 if sharded is None else sharded - (len(shape) - len(shapes[name]))
+            if sharded is None or dim < 0 or (shapes[name][dim] == 1 and shape[sharded] != 1):
+                return Replicate()
+            return Shard(dim - (of_row[name] and dim > reduced - (len(shape) - len(shapes[name]))))
+
+        inputs: dict[str, Placement | None] = {name: placed(name) for name in shapes}
+        if gradients:
+            part: Placement = Replicate() if sharded is None else Partial("sum")
+            wanted = [part if inputs.get(x, part) == Replicate() else inputs[x] for x in form.reads]
+            results = [Replicate() if [*own] == [0] else one for own, one in zip(of_results, wanted, strict=True)]
+        elif sharded is None:
+            results = [Replicate()] * len(of_results)
+        else:
+            results = [Shard(sharded - (len(own) < len(shape) and sharded > reduced)) for own in of_results]
+        shardings.append((results, [inputs.get(x) for x in order]))
+    return shardings
 
 
 def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:

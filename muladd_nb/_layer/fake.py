@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, lowering, unsupported
-from .operator import Form
+from . import contract, lowering, rows, unsupported
+from .operator import Form, complete
 
 
 def register(form: Form) -> None:
@@ -20,12 +20,18 @@ def register(form: Form) -> None:
         unsupported.check(form, args, kwargs)
         contract.check_numbers(form, args, kwargs)
         targets = form.targets(args, kwargs)
+        if form.of_row:  # the shape of a result depends on numbers
+            args = complete(form.op, args, kwargs)
         shape = contract.check(form, args, targets)
         if form.kind == "functional":
             like = contract.like(form, args, shape)
             if like is None:
                 like = args[form.inputs[form.first]].new_empty(shape)
             results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
+            if form.of_row:
+                shapes = rows.result_shapes(form, args, shape)
+                of_each = zip(results, shapes, rows.are_like_tensors(form), strict=True)
+                results = tuple(y if is_like else y.new_empty(own) for y, own, is_like in of_each)
             if form.has_all_gradients:
                 shapes = [args[form.inputs[x]].shape for x in form.by]
                 pairs = zip(results, shapes, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ def register(forms: Iterable[Form]) -> None:
     """Register the formula of each element-wise operator, for all its overloads. A kernel of one's own has none."""
     check_is_first("the formulas of flops")
     of_packet: dict[Any, int] = {}
+    of_row: dict[Any, list[int]] = {}  # the places of tensors that have one value for each row
     for form in forms:
         if isinstance(form, Kernel):
             continue
@@ -27,13 +28,16 @@ def register(forms: Iterable[Form]) -> None:
             raise ValueError(
                 f"{form.name}: every overload must have the same flops, got {of_packet[packet]} and {flops}"
             )
+        if form.of_row:
+            of_row[packet] = [place for place, one in zip(form.inputs.values(), form.of_row[1], strict=True) if one]
     for packet, flops in of_packet.items():
-        register_flop_formula(packet, get_raw=True)(_formula(flops))
+        register_flop_formula(packet, get_raw=True)(_formula(flops, of_row.get(packet, ())))
 
 
-def _formula(per_element: int) -> Callable[..., int]:
+def _formula(per_element: int, of_row: Container[int]) -> Callable[..., int]:
     def formula(*args: Any, **_: Any) -> int:
-        tensors = [x.values() if x.is_nested else x for x in args if isinstance(x, Tensor)]
+        whole = [x for place, x in enumerate(args) if isinstance(x, Tensor) and place not in of_row]
+        tensors = [x.values() if x.is_nested else x for x in whole]
         return per_element * math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
     return formula

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import contract, unsupported
+from . import contract, rows, unsupported
 from . import torch_private as private
 from ._library import implement
 from .operator import Form
@@ -48,7 +48,7 @@ def register(form: Form) -> None:
         )
         return of_results if isinstance(result, tuple) else of_results[0]
 
-    if refuse := private.JAGGED.refusal(form.name):
+    if refuse := rows.refusal_of_jagged(form) or private.JAGGED.refusal(form.name):
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
             unsupported.check(form, args, kwargs)

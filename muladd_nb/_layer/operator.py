@@ -56,6 +56,7 @@ class Elementwise:
     autocast
         What an autocast region does to floating-point inputs, except float64: ``"cast"`` them to the dtype of the
         region, cast them to ``"float32"``, or ``"leave"`` them, unless their dtypes differ: then the widest is used.
+        By default ``"cast"``, and ``"float32"`` for an operator over rows.
     linear
         Sets of tensors in which the operator is linear while the others are constant. The DTensors of one set may be
         partial sums together.
@@ -69,7 +70,7 @@ class Elementwise:
     aten: Callable[..., Tensor] | None = None
     flops: int = 1
     fused: Callable[..., Any] | Literal["formula"] | None = None
-    autocast: Literal["cast", "float32", "leave"] = "cast"
+    autocast: Literal["cast", "float32", "leave"] | None = None
     linear: tuple[set[str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,6 +125,10 @@ class Form:
     by, reads, constant
         Of a derivative: its key in ``family``, the arguments that it reads besides the gradient, and its value, if that
         is a constant.
+    of_row
+        For an operator over rows (see ``rows.py``): which results and which tensors have one value for each row. The
+        keys of its ``family`` are ``()``, ``("gradients",)``, ``("tangent",)`` and ``("second",)``, and ``reads`` has
+        the tensors that have a derivative.
     made
         Objects that registrations share.
     """
@@ -143,6 +148,7 @@ class Form:
     reads: tuple[str, ...] = ()
     constant: float | None = None
     family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
+    of_row: tuple[Sequence[bool], Sequence[bool]] | None = None
     made: Made = dataclasses.field(default_factory=Made, compare=False)
 
     @cached_property
@@ -300,7 +306,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             kind,
             ops[declaration, kind, tensor_numbers],
             tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
-            _OF_A_DERIVATIVE if of else table[declaration],
+            _OF_A_DERIVATIVE if of else _promises(table[declaration], over_rows=x["of_row"] is not None),
             functional=ops.get((declaration, "functional", tensor_numbers)),
             tensor_numbers=tensor_numbers,
             of_results=_own(x["of_results"]),
@@ -311,10 +317,16 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
             reads=tuple(x["reads"]),
             constant=x["constant"],
             family=family,
+            of_row=x["of_row"],
         )
         family[form.by] = form
         forms.append(form)
     return forms
+
+
+def _promises(row: Elementwise, *, over_rows: bool) -> Elementwise:
+    # As torch has it of norms, softmaxes and losses.
+    return dataclasses.replace(row, autocast=row.autocast or ("float32" if over_rows else "cast"))
 
 
 def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:

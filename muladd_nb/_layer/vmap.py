@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import contract
+from . import contract, rows
 from . import torch_private as private
 from ._library import implement
 from .operator import Form, by_position, complete
@@ -20,6 +20,10 @@ def register(form: Form) -> None:
     written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     operator = form.family.get((), form)
     instead = "" if form.written else ", or use the operator that returns its result"
+
+    if form.of_row:
+        implement_rule(form, rows.batching_rule(form, call, written), call)
+        return
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         contract.check_defined(form, args, {x: args[place] for x, place in written.items()})

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import _copies, _kernel, _operator, _remove, _update
 from ._copies import RESOURCES, copies, read, renamed
-from ._schema import check_name
+from ._schema import Schema, check_name
 from ._schema import read as read_schema
 from ._write import format_written, replace, write
 
@@ -28,6 +28,7 @@ def create(
     parent: Path,
     *,
     kernel: bool = False,
+    rows: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
@@ -43,8 +44,8 @@ def create(
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
-    _add(files, schemas or [_START], package, kernel=kernel)
-    _tell(tell, schemas, kernel=kernel)
+    _add(files, schemas or [_START], package, kernel=kernel, rows=rows)
+    _tell(tell, schemas, kernel=kernel, rows=rows)
     own = [*files]
     files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
@@ -59,7 +60,12 @@ def create(
 
 
 def add(
-    schemas: Sequence[str], folder: Path, *, kernel: bool = False, tell: Callable[[str], None] | None = None
+    schemas: Sequence[str],
+    folder: Path,
+    *,
+    kernel: bool = False,
+    rows: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
@@ -73,7 +79,7 @@ def add(
     before = _own_files(folder, package)
     files = dict(before)
     try:
-        _add(files, schemas, package, kernel=kernel)
+        _add(files, schemas, package, kernel=kernel, rows=rows)
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing, in which there is a place for an operator") from None
     changed = {name: text for name, text in files.items() if before.get(name) != text}
@@ -106,18 +112,21 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     return sorted(x for x in own if word.search((folder / x).read_text("utf-8", "replace")))
 
 
-def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool) -> None:
+def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool, rows: bool) -> None:
     """Tell what each operator is taken for."""
     if tell is None:
         return
-    for schema in [read_schema(text, kernel=kernel) for text in schemas or [_START]]:
+    for schema in [read_schema(text, kernel=kernel, rows=rows) for text in schemas or [_START]]:
         read = ", ".join(x.name for x in schema.arguments if x.is_tensor)
         what = f"a kernel of your own, which may read any element of {read}"
-        if not kernel:
+        if rows:
+            what = f"over rows: its functor reduces {read} over the last dimension, or over that of an 'int dim'"
+        elif not kernel:
             to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
             what = (
                 f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
-                f"needs others, of its row for one, 'muladd-nb remove {schema.name}' and add it with --kernel"
+                f"needs others, 'muladd-nb remove {schema.name}', and add it with --rows if it reduces over a dimension, "
+                "or else with --kernel"
             )
         tell(f"{schema.name} is {what}.")
 
@@ -128,15 +137,29 @@ def _own_files(folder: Path, package: str) -> dict[str, str]:
     return {name: (folder / name).read_text("utf-8") for name in names if (folder / name).is_file()}
 
 
-def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False) -> str:
+def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows: bool = False) -> str:
     """Return what the author of new operators edits next, a line for each."""
     lines = []
     for text in schemas or [_START]:
-        schema = read_schema(text, kernel=kernel)
-        of_kernel = f"src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
-        what = f", with a kernel of its own: {of_kernel}" if kernel else ", element-wise: its functor in src/functors.h"
-        lines.append(f"  {schema.name}{what}, and its Case in tests/operators.py")
+        schema = read_schema(text, kernel=kernel, rows=rows)
+        if kernel:
+            what = f"with a kernel of its own: src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
+        elif rows:
+            what = f"{_over_rows(schema)}: its functor in src/functors.h"
+        else:
+            what = "element-wise: its functor in src/functors.h"
+        lines.append(f"  {schema.name}, {what}, and its Case in tests/operators.py")
+        if not (kernel or rows) and {x.name for x in schema.arguments} & {"dim", "keepdim"}:
+            lines.append("    if it reduces over a dimension, undo this and use --rows")
     return "\n".join(["Now edit", *lines])
+
+
+def _over_rows(schema: Schema) -> str:
+    """Return what was understood of an operator over rows."""
+    along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
+    shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
+    result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
+    return f"over rows along {along}, {result} with {shape}"
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
@@ -154,6 +177,6 @@ def package_of(folder: Path) -> str:
     return tables[0].parent.name
 
 
-def _add(files: dict[str, str], schemas: Sequence[str], package: str, *, kernel: bool) -> None:
+def _add(files: dict[str, str], schemas: Sequence[str], package: str, *, kernel: bool, rows: bool) -> None:
     for text in schemas:
-        (_kernel if kernel else _operator).add(files, read_schema(text, kernel=kernel), package)
+        (_kernel if kernel else _operator).add(files, read_schema(text, kernel=kernel, rows=rows), package)

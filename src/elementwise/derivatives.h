@@ -20,6 +20,7 @@
 
 #include "math/basic.h"
 #include "operator.h"
+#include "rows/family.h"
 
 namespace elementwise {
 namespace derivatives {
@@ -222,6 +223,8 @@ template <class F, class Arguments, class MoreGrads, int... places>
 constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
+template <class Parts, rows::Role role>
+constexpr int order<rows::Derived<Parts, role>> = role == rows::Role::gradients ? 1 : 3;
 
 // Writes the declaration of a derivative of `of`: the arguments of `of`, without defaults, and then the gradients. `to`
 // may be null. Returns the length.
@@ -380,7 +383,9 @@ constexpr bool is_differentiable() {
 // All derivatives of an operator.
 template <class Op>
 auto family() {
-  if constexpr (is_differentiable<Op>()) {
+  if constexpr (Op::is_over_rows) {
+    return rows::family<Op>();
+  } else if constexpr (is_differentiable<Op>()) {
     static_assert(
         !has_own_float<Op>(),
         "the floating-point results of a `differentiable` operator must be of type C: leave `differentiable` out of "

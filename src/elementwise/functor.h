@@ -54,6 +54,7 @@
 // the linker would keep one copy, and it might be one that the machine cannot run.
 #if defined(__CUDACC__) || defined(ELEMENTWISE_CUDA_ON_HOST) // the test of the CUDA kernels defines the latter
 #define ELEMENTWISE_TARGET cuda_target
+#define ELEMENTWISE_IS_CUDA
 #define ELEMENTWISE_FUNCTION __host__ __device__
 #elif defined(ELEMENTWISE_ISA)
 #define ELEMENTWISE_TARGET ELEMENTWISE_ISA
@@ -157,6 +158,14 @@ struct OneOf {
   ELEMENTWISE_INLINE constexpr operator Value() const {
     return value;
   }
+};
+
+// A tensor of an operator over rows that has a value for each element of a row (rows/row.h). Its functor reads them in
+// a reduction; and the type of a result that has as many.
+template <class T>
+struct Elements {
+  const void* data; // of this row: in the type that is computed in, or in its own
+  int place;        // among the tensors that are there
 };
 
 using FloatingPoint = List<float16, bfloat16, float, double>;

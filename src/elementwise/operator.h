@@ -215,7 +215,9 @@ struct Kernel {
       !Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{}),
       "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
       "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
-      "elementwise::OneOf<true, false> for each bool");
+      "elementwise::OneOf<true, false> for each bool; and over rows a Row& before these, and an "
+      "elementwise::Elements<C> "
+      "for a tensor with a value for each element of a row");
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
       typename Parameters::Arguments{}))>;
@@ -234,6 +236,18 @@ struct Kernel {
   }
   static_assert(
       first() < kInputs, "a tensor that is always there must be C; a dtype that all have is one of `using dtypes`");
+  // Whether a tensor that is always there has elements that a row is made of.
+  static constexpr bool has_row() {
+    size_t place = 0;
+    for (const Kind kind : {kKind...}) {
+      if (kind == Kind::tensor && !OfInputs::of_row[place]) return true;
+      place += kind == Kind::tensor || kind == Kind::optional;
+    }
+    return false;
+  }
+  static_assert(
+      !parameters::is_of_rows<F> || has_row(),
+      "a functor over rows must take the elements of a tensor that is always there, as elementwise::Elements<C>");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
   using Results = typename OfResults::template type<T>;
@@ -269,6 +283,7 @@ struct Operator {
 
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
+  static constexpr bool is_over_rows = parameters::is_of_rows<F>;
   static constexpr const int* like = nullptr; // of each result the input to whose shape it is summed, if that is so
 
   static constexpr bool has(unsigned form) {
@@ -327,8 +342,10 @@ struct Description {
   size_t count;                    // of the inputs
   size_t first;                    // of them, that is of C and always there
   bool broadcasts;
-  const int* like;        // the input to whose shape each result is summed, or null
+  const int* like;        // the input to whose shape each result is summed, or null; over rows the argument
   const Choices* choices; // of each argument
+  // For an operator over rows: whether each operand has one value for each row.
+  const bool *results_of_row, *inputs_of_row;
 };
 
 template <class Operators, class Op, class Kernels = typename Op::Kernels>
@@ -345,7 +362,8 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     size_t index = place();
     return std::array{Description{
         Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
-        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like, Op::choices.data()}...};
+        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like, Op::choices.data(),
+        Kernel::OfResults::of_row, Kernel::OfInputs::of_row}...};
   }();
 };
 

@@ -15,17 +15,32 @@ namespace parameters {
 // Stands for C where the parameters are read: to name a specialization declares it, and does not compile its body.
 struct AnyC {};
 
+// Stands for the row that a functor over rows is given first: rows/row.h.
+struct AnyRow {};
+
 template <class P>
 struct ElementOf {
   using type = P;
 };
 template <class P>
-struct ElementOf<Optional<P>> {
+struct ElementOf<Optional<P>> : ElementOf<P> {};
+template <class P>
+struct ElementOf<Elements<P>> {
   using type = P;
 };
 
 template <class P>
-constexpr bool is_optional = !std::is_same_v<typename ElementOf<P>::type, P>;
+constexpr bool is_optional = false;
+template <class P>
+constexpr bool is_optional<Optional<P>> = true;
+
+// Whether an operand of a functor over rows has one value for each row.
+template <class P>
+constexpr bool is_of_row = true;
+template <class P>
+constexpr bool is_of_row<Optional<P>> = is_of_row<P>;
+template <class P>
+constexpr bool is_of_row<Elements<P>> = false;
 
 template <class P>
 constexpr bool is_one_of = false;
@@ -69,6 +84,14 @@ struct Read<R (F::*)(P...) const noexcept(kNoexcept)> {
 template <class F, class R, class... P, bool kNoexcept>
 struct Read<R (F::*)(P...) noexcept(kNoexcept)> : Read<R (F::*)(P...) const> {};
 
+template <class Call>
+struct ReadOfRows;
+template <class F, class R, class... P, bool kNoexcept>
+struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
+  using Results = typename ResultsOf<R>::type;
+  using Arguments = List<std::remove_cvref_t<P>...>;
+};
+
 // A functor that is no template of C alone has one result, and all its arguments are C. nvcc 13 takes the address
 // alone, without decltype, for an error.
 template <class F, size_t kArguments>
@@ -82,6 +105,18 @@ template <class F, size_t kArguments>
 struct Of<F, kArguments> : Read<decltype(&F::template operator()<AnyC>)> {
   static constexpr bool kAreRead = true;
 };
+template <class F, size_t kArguments>
+  requires requires { typename ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)>::Results; }
+struct Of<F, kArguments> : ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)> {
+  static constexpr bool kAreRead = true;
+};
+
+// Whether a functor computes a row, and not an element.
+template <class F>
+constexpr bool is_of_rows = false;
+template <class F>
+  requires requires { typename ReadOfRows<decltype(&F::template operator()<AnyC, AnyRow>)>::Results; }
+constexpr bool is_of_rows<F> = true;
 
 template <size_t place, class... P>
 std::tuple_element_t<place, std::tuple<P...>> at(List<P...>);
@@ -100,6 +135,7 @@ struct Each<List<P...>> {
   template <class T>
   using type = List<With<P, T>...>;
   static constexpr int32_t own[sizeof...(P)] = {parameters::own<P>()...};
+  static constexpr bool of_row[sizeof...(P)] = {is_of_row<P>...};
 };
 
 } // namespace parameters

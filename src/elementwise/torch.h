@@ -126,7 +126,7 @@ class Call {
     if (operands_[0].numel() > 0) run();
   }
 
- private:
+ protected:
   double read(std::string_view name, const Tensor& number) const {
     if (number.undefined()) contract::fail(caller_, name, " must be a number, got None");
     contract::check_number(caller_, number.operand(name));
@@ -276,12 +276,21 @@ class OwnedArguments {
   int count_ = 0, optional_count_ = 0;
 };
 
+} // namespace elementwise
+
+#include "rows/torch.h"
+
+namespace elementwise {
+
+template <class Op, class Backend, int kResults = Op::Kernel::kResults, int kInputs = Op::Kernel::kInputs>
+using CallOf =
+    std::conditional_t<Op::is_over_rows, rows::Call<Backend, kResults, kInputs>, Call<Backend, kResults, kInputs>>;
+
 // A kernel whose arguments stay the caller's own.
 template <class Operators, class Op, class Backend, unsigned form>
 void run(StableIValue* stack) {
   const std::integral_constant<unsigned, form> constant;
-  Call<Backend, Op::Kernel::kResults, Op::Kernel::kInputs> call(
-      DescriptionOf<Operators, Op>::values.data(), constant, stack);
+  CallOf<Op, Backend> call(DescriptionOf<Operators, Op>::values.data(), constant, stack);
   if constexpr (form & functional) {
     call.compute(stack);
   } else {

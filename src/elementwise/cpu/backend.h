@@ -4,6 +4,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "../contract.h"
+#include "../rows/run.h"
 #include "fresh.h"
 #include "launch.h"
 
@@ -26,6 +27,10 @@ struct Backend {
   static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const Allocate& allocate) {
     Sums sums(task, summed);
     sums(allocate(sums.bytes()), parallel_for);
+  }
+
+  static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t) {
+    if (!cpu::launch_rows(task, parallel_for)) contract::fail(op, "a place that is read lies outside of its row");
   }
 
  private:

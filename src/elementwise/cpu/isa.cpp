@@ -20,10 +20,10 @@ const Isa& choose_isa() {
 #endif
   static Isa all[] = {
 #ifdef __x86_64__
-      {"avx512", avx512::computers, avx512::movers, avx512::summers, v4},
-      {"avx2", avx2::computers, avx2::movers, avx2::summers, v3},
+      {"avx512", avx512::computers, avx512::movers, avx512::summers, &avx512::row_mover, v4},
+      {"avx2", avx2::computers, avx2::movers, avx2::summers, &avx2::row_mover, v3},
 #endif
-      {"baseline", baseline::computers, baseline::movers, baseline::summers, true},
+      {"baseline", baseline::computers, baseline::movers, baseline::summers, &baseline::row_mover, true},
   };
   const char* const wanted = setting("SIMD");
   std::string known;

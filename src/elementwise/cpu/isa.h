@@ -17,6 +17,7 @@ struct Isa {
   const Choose* computers;
   const Mover* movers;
   const Summer* summers;
+  const RowMover* row_mover;
   bool runs_here;
   int place = 0; // in the list
 

@@ -8,6 +8,7 @@
 
 #include "../bound_functor.h"
 #include "../derivatives.h"
+#include "../rows/kernels.h"
 #include "convert.h"
 #include "vectors.h"
 
@@ -237,7 +238,10 @@ constexpr Choose choose() {
 #elif defined(__AVX2__)
   if constexpr (order > 2) return nullptr;
 #endif
-  return computer<Kernel>;
+  if constexpr (parameters::is_of_rows<typename Kernel::Functor>)
+    return row_computer<Kernel>;
+  else
+    return computer<Kernel>;
 }
 
 template <class Kernels>

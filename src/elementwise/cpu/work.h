@@ -17,6 +17,16 @@ struct Rows {
   int64_t pitch[kMaxOperands]; // from one row to the next, in elements
 };
 
+// One row of an operator over rows: where the elements of each operand are, side by side, the results first.
+struct OneRow {
+  int64_t size, index;
+  void* const* data;
+  const Number* numbers;
+  // Memory for the k-th row that is kept while this one is computed, of numbers of 8 bytes.
+  void* (*scratch)(void* run, int k);
+  void* run;
+};
+
 // A functor in one dtype.
 struct Computer {
   // n adjacent elements of each operand.
@@ -26,6 +36,9 @@ struct Computer {
   int results;
   const int* bytes; // of an element of each operand
   int shortest = 0; // of short rows: those of fewer elements are packed, too
+  // Of a functor over rows: what computes one, and what asks whether the places that it reads lie in it, or null.
+  void (*one_row)(const OneRow&) = nullptr;
+  bool (*is_inside)(const OneRow&) = nullptr;
 };
 
 // The computer of an operator for a dtype.
@@ -52,6 +65,17 @@ struct Summer {
   void (*round)(const double* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
 };
 
+// What moves rows of 16-bit types, which are computed with as float, and adds up rows, or the elements of one, of float
+// and of double.
+struct RowMover {
+  void (*widen_float16)(const void* from, int64_t n, float* to);
+  void (*widen_bfloat16)(const void* from, int64_t n, float* to);
+  void (*narrow_float16)(const float* from, int64_t n, void* to);
+  void (*narrow_bfloat16)(const float* from, int64_t n, void* to);
+  void (*add[2])(const void* from, int64_t n, void* to);
+  void (*sum[2])(const void* from, int64_t n, void* to);
+};
+
 // Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
 [[gnu::always_inline]] inline bool runs_across(const int64_t stride[2]) {
   return stride[1] != 0 && stride[1] < stride[0];
@@ -64,6 +88,7 @@ struct Summer {
   extern const Choose* const computers; \
   extern const Mover movers[4];         \
   extern const Summer summers[4];       \
+  extern const RowMover row_mover;      \
   }
 ELEMENTWISE_COMPILED_FOR(avx512)
 ELEMENTWISE_COMPILED_FOR(avx2)

@@ -4,7 +4,10 @@
 
 #include <torch/csrc/stable/accelerator.h>
 
+#include <vector>
+
 #include "../contract.h"
+#include "../tensor.h"
 #include "launch.h"
 
 // Of libtorch_cuda, which a torch without CUDA does not have: a weak symbol is null there and does not
@@ -35,6 +38,23 @@ struct Backend {
   template <class Allocate>
   static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const Allocate&) {
     contract::fail(op, "gradients are summed on the CPU alone; expand what is broadcast, and sum them after");
+  }
+
+  static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t device_index) {
+    if (!row_kernels[task.index])
+      contract::fail(op, "a derivative of an operator over rows runs on the CPU alone; call x.cpu() first");
+    if (task.dims > kRowDims)
+      contract::fail(op, "on CUDA, rows have at most ", kRowDims, " dimensions that cannot be merged, got ", task.dims);
+    std::vector<OwnTensor> memory; // torch gives it to no other stream before this one is done with it
+    const auto allocate = [&](int64_t bytes) {
+      constexpr int64_t kStride = 1;
+      AtenTensorHandle made;
+      TORCH_ERROR_CODE_CHECK(
+          aoti_torch_empty_strided(1, &bytes, &kStride, kOrdinal<uint8_t>, kDeviceType, device_index, &made));
+      memory.emplace_back(made);
+      return memory.back().mutable_data();
+    };
+    on_device(op, device_index, [&](void* stream) { return row_kernels[task.index](task, stream, allocate); });
   }
 };
 

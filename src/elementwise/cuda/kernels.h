@@ -251,15 +251,39 @@ Error launch(const Task& task, void* stream) {
   return error;
 }
 
+} // namespace elementwise::cuda
+
+#include "rows.h"
+
+namespace elementwise::cuda {
+
+template <class Kernel>
+constexpr Launch launch_of() {
+  if constexpr (parameters::is_of_rows<typename Kernel::Functor>)
+    return nullptr;
+  else
+    return launch<Kernel>;
+}
+template <class Kernel>
+constexpr LaunchRows launch_rows_of() {
+  if constexpr (requires { &RowsOf<Kernel>::launch; })
+    return RowsOf<Kernel>::launch;
+  else
+    return nullptr;
+}
+
 template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Launch kernels[sizeof...(Kernel) + 1] = {launch<Kernel>...}; // + 1: an empty array is ill-formed
+  static constexpr Launch kernels[] = {launch_of<Kernel>()..., nullptr}; // an empty array is ill-formed
+  static constexpr LaunchRows row_kernels[] = {launch_rows_of<Kernel>()..., nullptr};
 };
 
 } // namespace elementwise::cuda
 
-#define ELEMENTWISE_OPERATORS(library, Operators)                     \
-  const elementwise::cuda::Launch* const elementwise::cuda::kernels = \
-      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::kernels;
+#define ELEMENTWISE_OPERATORS(library, Operators)                                    \
+  const elementwise::cuda::Launch* const elementwise::cuda::kernels =                \
+      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::kernels; \
+  const elementwise::cuda::LaunchRows* const elementwise::cuda::row_kernels =        \
+      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::row_kernels;

@@ -1,6 +1,9 @@
 // The functions that nvcc compiles, declared for the host compiler. nvcc compiles none of torch's headers.
 #pragma once
 
+#include <functional>
+
+#include "../rows/task.h"
 #include "../task.h"
 #include "error.h"
 
@@ -9,7 +12,13 @@ namespace elementwise::cuda {
 // Launches a kernel on `stream` of the current device and does not wait for it.
 using Launch = Error (*)(const Task& task, void* stream);
 
-// In the order of the list of operators.
+// The same for rows. It takes memory for the time of the call.
+using Allocate = std::function<void*(int64_t bytes)>;
+constexpr int kRowDims = 24; // of a task
+using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);
+
+// In the order of the list of operators; each is in one of them, and null in the other.
 extern const Launch* const kernels;
+extern const LaunchRows* const row_kernels;
 
 } // namespace elementwise::cuda

@@ -3,11 +3,28 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
 #include "error.h"
+
+namespace elementwise::cuda {
+
+struct Limits {
+  int64_t shared; // bytes of a block
+  int processors;
+};
+
+// A block has threads x teams threads, and shares bytes.
+struct Grid {
+  int64_t blocks;
+  int threads, teams;
+  int64_t shared;
+};
+
+} // namespace elementwise::cuda
 
 #ifdef __CUDACC__
 
@@ -31,15 +48,42 @@ inline Error last_error() {
   return error;
 }
 
+// What a block of threads may use of the current device.
+inline Limits limits_of_device() {
+  Limits limits{48 * 1024, 1};
+  int device = 0, shared = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&limits.processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess)
+    limits.shared = std::max<int64_t>(limits.shared, shared) - 1024; // for what a kernel has by itself
+  cudaGetLastError();
+  return limits;
+}
+
+// The memory that a grid asks for.
+__device__ inline std::byte* shared_memory() {
+  extern __shared__ double elementwise_shared[];
+  return reinterpret_cast<std::byte*>(elementwise_shared);
+}
+
 // Starts a kernel on a stream of the current device, and does not wait for it. `blocks` is at least 1. If a grid cannot
 // hold all blocks, the kernel's grid-stride loop does the rest.
 template <class... Parameters>
 Error start(
+    void (*kernel)(Parameters...), const Grid& grid, void* stream,
+    const std::type_identity_t<Parameters>&... arguments) {
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(grid.blocks, std::numeric_limits<int>::max()));
+  if (grid.shared > 48 * 1024)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
+  const dim3 threads(grid.threads, grid.teams);
+  kernel<<<blocks, threads, grid.shared, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  return last_error();
+}
+template <class... Parameters>
+Error start(
     void (*kernel)(Parameters...), int64_t blocks, int threads, void* stream,
     const std::type_identity_t<Parameters>&... arguments) {
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
-  kernel<<<grid, threads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
-  return last_error();
+  return start(kernel, Grid{blocks, threads, 1, 0}, stream, arguments...);
 }
 
 } // namespace elementwise::cuda

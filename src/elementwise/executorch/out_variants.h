@@ -3,10 +3,10 @@
 
 #include <iostream>
 
-#define ELEMENTWISE_OPERATORS(library, Operators)                                   \
-  int main() {                                                                      \
-    elementwise::for_each_form(Operators{}, []<class Op, unsigned form>() {         \
-      if constexpr (form == elementwise::out)                                       \
-          std::cout << #library "::" << Op::signature.qualified(form) << std::endl; \
-    });                                                                             \
+#define ELEMENTWISE_OPERATORS(library, Operators)                                 \
+  int main() {                                                                    \
+    elementwise::for_each_form(Operators{}, []<class Op, unsigned form>() {       \
+      if constexpr (form == elementwise::out && !Op::is_over_rows)                \
+        std::cout << #library "::" << Op::signature.qualified(form) << std::endl; \
+    });                                                                           \
   }

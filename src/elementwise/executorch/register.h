@@ -124,7 +124,7 @@ runtime::Error register_operators() {
   static const std::string selected = std::string(",") + ELEMENTWISE_EXECUTORCH + ",";
   std::vector<runtime::Kernel> kernels;
   for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-    if constexpr (form == Form::out) {
+    if constexpr (form == Form::out && !Op::is_over_rows) {
       static const std::string name =
           std::string(kLibrary) + "::" + Op::signature.qualified(form); // static, because the runtime refers to it
       if (selected.find("," + name + ",") != selected.npos) kernels.emplace_back(name.c_str(), kernel<Operators, Op>);

@@ -86,25 +86,3 @@ void with_kernel(int32_t ordinal, const void* given, const Body& body) {
 }
 
 } // namespace elementwise
-
-namespace elementwise::inline ELEMENTWISE_TARGET {
-
-// rows.h has functions of these names, which fit better: where one of these is chosen, it is not included.
-struct AnyNumber {
-  template <class N>
-  ELEMENTWISE_INLINE AnyNumber(N) {}
-};
-#define ELEMENTWISE_IN_ROWS_H(function)                                                                        \
-  template <class Chosen = void>                                                                               \
-  ELEMENTWISE_INLINE double function(AnyNumber, ...) {                                                         \
-    static_assert(                                                                                             \
-        !std::is_void_v<Chosen>, "for elementwise::" #function                                                 \
-                                 ", #include "                                                                 \
-                                 "\"elementwise/own_kernel/rows.h\", and give it n, a function and pointers"); \
-    return 0;                                                                                                  \
-  }
-ELEMENTWISE_IN_ROWS_H(row_map)
-ELEMENTWISE_IN_ROWS_H(row_sum)
-#undef ELEMENTWISE_IN_ROWS_H
-
-} // namespace elementwise::inline ELEMENTWISE_TARGET

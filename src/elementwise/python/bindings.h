@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -61,9 +62,12 @@ void define_module(nanobind::module_& m) {
   //   of_results, of_inputs   the dtypes of results and tensors; empty strings for C
   //   broadcasts              whether tensors are broadcast
   //   choices                 the values of each number for each of which there is a kernel
+  //   of_row                  of an operator over rows, which results and tensors have one value for each row; or None
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
-  //   by                      the arguments that it is by; empty strings if their indices are passed in the call
+  //   by                      the arguments that it is by; empty strings if their indices are passed in the call; over
+  //   rows
+  //                           which derivative it is
   //   reads                   the arguments that it reads, besides the gradient
   //   constant                its value, if that is a constant
   m.def("operators", [] {
@@ -83,11 +87,16 @@ void define_module(nanobind::module_& m) {
       if constexpr (requires { typename Op::Of; }) {
         const Signature& base = Op::Of::signature;
         of = base.declaration;
-        for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
-        const Reads reads = reads_of<typename Op::Of>(Op::by);
-        for (int i = 0; i < base.count; i++)
-          if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
-        if (!reads.arguments && Op::Of::Kernel::kResults == 1) constant = reads.constant;
+        if constexpr (Op::is_over_rows) {
+          by.emplace_back(rows::kRoles[static_cast<int>(Op::role)]);
+          for (size_t t = 0; t + 1 < Op::places.size(); t++) read.emplace_back(base.arguments[Op::places[t]].name);
+        } else {
+          for (const int place : Op::by) by.emplace_back(place < 0 ? "" : base.arguments[place].name);
+          const Reads reads = reads_of<typename Op::Of>(Op::by);
+          for (int i = 0; i < base.count; i++)
+            if (reads.arguments >> i & 1) read.emplace_back(base.arguments[i].name);
+          if (!reads.arguments && Op::Of::Kernel::kResults == 1) constant = reads.constant;
+        }
       }
       nanobind::dict record;
       record["declaration"] = std::string(Op::signature.declaration);
@@ -111,6 +120,11 @@ void define_module(nanobind::module_& m) {
           choices[nanobind::str(argument.name.data(), argument.name.size())] = nanobind::tuple(values);
       }
       record["choices"] = choices;
+      record["of_row"] = nanobind::none();
+      if constexpr (Op::is_over_rows) {
+        const auto flags = [](std::span<const bool> of_row) { return std::vector<bool>(of_row.begin(), of_row.end()); };
+        record["of_row"] = std::pair(flags(Op::Kernel::OfResults::of_row), flags(Op::Kernel::OfInputs::of_row));
+      }
       record["of"] = of;
       record["by"] = by;
       record["reads"] = read;

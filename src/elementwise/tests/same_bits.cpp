@@ -10,6 +10,8 @@
 
 #include "elementwise/cpu/launch.h"
 #include "elementwise/cuda/launch.h"
+#include "elementwise/derivatives.h"
+#include "elementwise/rows/run.h"
 #include "elementwise/settings.h"
 #include "operators.h"
 
@@ -69,8 +71,32 @@ bool same(T x, T y) {
 struct Elements {
   int64_t bytes;
   void (*fill)(char* first, int64_t n, int64_t step);
+  void (*fill_row)(char* first, int64_t n, int64_t size); // what has a sum; of int64, places in a row, or -100
+  void (*fill_any)(char* first, int64_t n, int64_t size);
   bool (*same)(const char* first, const char* other, int64_t n, int64_t step);
 };
+
+template <class T>
+bool is_near_one(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::abs(x) < 16 && std::abs(x) > 0.01;
+  else if constexpr (kFloat16Bit<T>)
+    return std::abs(
+               ((x.bits & 0x7fff) >> (std::is_same_v<T, float16> ? 10 : 7)) - (std::is_same_v<T, float16> ? 15 : 127)) <
+           4;
+  else
+    return true;
+}
+
+template <class T, bool kAny>
+void fill_row(char* first, int64_t n, int64_t size) {
+  for (int64_t i = 0; i < n; i++) {
+    T& x = reinterpret_cast<T*>(first)[i];
+    do x = random_number<T>();
+    while (!kAny && !is_near_one(x));
+    if constexpr (std::is_same_v<T, int64_t>) x = random_below(8) ? random_below(std::max<int64_t>(1, size)) : -100;
+  }
+}
 
 template <class T>
 constexpr Elements kElements = {
@@ -78,6 +104,8 @@ constexpr Elements kElements = {
     [](char* first, int64_t n, int64_t step) {
       for (int64_t i = 0; i < n; i++) reinterpret_cast<T*>(first)[i * step] = random_number<T>();
     },
+    fill_row<T, false>,
+    fill_row<T, true>,
     [](const char* first, const char* other, int64_t n, int64_t step) {
       bool equal = true;
       for (int64_t i = 0; i < n; i++)
@@ -98,6 +126,22 @@ struct Layout {
   }
 };
 
+// Arguments that are no tensors.
+std::array<Number, kMaxArguments> numbers_of(const Signature& signature) {
+  std::array<Number, kMaxArguments> numbers{};
+  Number* number = numbers.data();
+  for (const Argument& argument : signature.arguments) {
+    if (argument.is_tensor()) continue;
+    const auto n = static_cast<int64_t>(random_below(5));
+    if (argument.kind == Kind::real) {
+      (number++)->real = 0.3 + 0.4 * static_cast<double>(n);
+    } else {
+      (number++)->integer = n;
+    }
+  }
+  return numbers;
+}
+
 // Runs both kernels for the type T: the CPU's on `memory`, and CUDA's on the copy `other`.
 template <
     class Kernel, class T, class R = typename Kernel::template Results<T>,
@@ -110,20 +154,8 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   static constexpr bool kInPlace = std::is_same_v<parameters::At<0, List<R...>>, parameters::At<0, List<X...>>>;
   const Signature& signature;
   size_t kernel;
-  Number numbers[kMaxArguments];
-
-  On(const Signature& signature, size_t kernel) : signature(signature), kernel(kernel) {
-    Number* number = numbers;
-    for (const Argument& argument : signature.arguments) {
-      if (argument.is_tensor()) continue;
-      const auto n = static_cast<int64_t>(random_below(5));
-      if (argument.kind == Kind::real) {
-        (number++)->real = 0.3 + 0.4 * static_cast<double>(n);
-      } else {
-        (number++)->integer = n;
-      }
-    }
-  }
+  std::array<Number, kMaxArguments> own = numbers_of(signature);
+  const Number* numbers = own.data();
 
   static Plan plan_of(const Layout& layout) {
     const int64_t* strides[kOperands];
@@ -295,15 +327,177 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   }
 };
 
+// Whether a kernel over rows computes gradients, and those that a call does not ask for.
+template <class Kernel>
+struct GradientsOf {
+  static constexpr bool kAre = false;
+  static uint32_t unwanted(Number*) {
+    return 0;
+  }
+};
+template <class Parts, rows::Role role, Kind... kKind>
+struct GradientsOf<Kernel<rows::Derived<Parts, role>, kKind...>> {
+  static constexpr bool kAre = role != rows::Role::tangent;
+  static uint32_t unwanted(Number* numbers) {
+    constexpr Kind kinds[] = {kKind...};
+    uint32_t bits = 0;
+    if (!kAre) return bits;
+    if (role == rows::Role::gradients)
+      bits = ~static_cast<uint32_t>(numbers[Parts::kNumbers].integer = random_below(8));
+    for (int t = 0; t < Parts::kTensors; t++)
+      if (kinds[Parts::places[t]] == Kind::absent) bits |= uint32_t{1} << t;
+    return bits;
+  }
+};
+
+// A kernel over rows. It is given numbers near 1, so that sums have a value, and in some rows any.
+struct OnRows {
+  const Signature& signature;
+  size_t kernel;
+  int32_t dtype;
+  int results, operands;
+  const Elements* elements;
+  const int32_t* dtypes;
+  const bool *results_of_row, *inputs_of_row;
+  bool are_sums, may_be_in_place;
+  uint32_t (*unwanted)(Number*);
+
+  bool is_of_row(int k) const {
+    return k < results ? results_of_row[k] : inputs_of_row[k - results];
+  }
+
+  void compare(int64_t size) const {
+    rows::Task task{};
+    task.index = kernel;
+    task.dtype = dtype;
+    std::array<Number, kMaxArguments> numbers = numbers_of(signature);
+    const uint32_t unwanted = this->unwanted(numbers.data());
+    task.numbers = numbers.data();
+    task.results = results;
+    task.operands = operands;
+    task.size = size;
+    task.dims = static_cast<int>(random_below(size > 3000 ? 2 : 4));
+    for (int d = 0; d < task.dims; d++) {
+      task.sizes[d] = random_below(20) ? 1 + random_below(5 - d) : d == 0 ? 40 : 0;
+      task.count *= task.sizes[d];
+      task.last = std::max<int64_t>(1, task.sizes[d]);
+    }
+    const bool in_place = may_be_in_place && random_below(4) == 0 && !is_of_row(0) && !is_of_row(results);
+    task.is_apart = !in_place;
+    std::vector<char> memory[kMaxOperands], other[kMaxOperands];
+    void *data[kMaxOperands], *other_data[kMaxOperands];
+    int64_t extents[kMaxOperands];
+    for (int k = 0; k < operands; k++) {
+      std::vector<int> order; // the innermost first; task.dims is the dimension that is reduced
+      for (int d = 0; d < task.dims + !is_of_row(k); d++)
+        order.insert(order.begin() + (random_below(2) ? 0 : random_below(static_cast<int64_t>(order.size()) + 1)), d);
+      if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
+      const bool is_sum = k < results && are_sums, is_plain = is_sum || random_below(2);
+      if (is_sum) { // as torch lays it out
+        if (unwanted >> k & 1) task.unwanted |= uint32_t{1} << k;
+        std::sort(order.rbegin(), order.rend());
+      }
+      task.step[k] = 0;
+      int64_t stride = is_plain ? 1 : 1 + random_below(2), last = 0;
+      for (const int d : order) {
+        const int64_t n = d == task.dims ? size : task.sizes[d];
+        const bool is_repeated = (k >= results || is_sum) && n != 1 && random_below(d == task.dims ? 8 : 3) == 0;
+        (d == task.dims ? task.step[k] : task.stride[d][k]) = is_repeated ? 0 : stride;
+        if (is_repeated && is_sum && !(task.unwanted >> k & 1)) task.summed |= uint32_t{1} << k;
+        if (is_repeated) continue;
+        last += stride * std::max<int64_t>(0, n - 1);
+        stride = stride * n + (is_plain ? 0 : random_below(3));
+      }
+      if (in_place && k == results) {
+        for (int d = 0; d < task.dims; d++) task.stride[d][k] = task.stride[d][0];
+        task.step[k] = task.step[0];
+        last = extents[0] - 1;
+      }
+      const bool is_empty = task.count == 0 || (size == 0 && !is_of_row(k));
+      extents[k] = is_sum ? (stride == 0 ? 0 : last + 1) : is_empty ? 0 : last + 1;
+      task.numel[k] = extents[k];
+      task.dtypes[k] = dtypes[k];
+      task.bytes[k] = elements[k].bytes;
+      memory[k].resize(extents[k] * elements[k].bytes + 64);
+      const int64_t shift = random_below(3) ? 0 : elements[k].bytes;
+      (random_below(16) ? elements[k].fill_row : elements[k].fill_any)(memory[k].data() + shift, extents[k], size);
+      other[k] = memory[k];
+      data[k] = memory[k].data() + shift;
+      other_data[k] = other[k].data() + shift;
+    }
+    if (in_place) data[results] = data[0], other_data[results] = other_data[0];
+    std::copy_n(data, operands, task.data);
+    if (!elementwise::cpu::launch_rows(task, [](int64_t end, int64_t, const auto& body) { body(0, end); })) return;
+    std::copy_n(other_data, operands, task.data);
+    elementwise::cuda::most_blocks = 1 + random_below(4);
+    elementwise::cuda::shared_bytes = random_below(3) ? 48 * 1024 : random_below(2) * 2048;
+    std::vector<std::vector<std::max_align_t>> scratch;
+    elementwise::cuda::row_kernels[kernel](task, nullptr, [&](int64_t bytes) -> void* {
+      scratch.emplace_back(bytes / sizeof(std::max_align_t) + 4);
+      void* at = scratch.back().data();
+      size_t space = bytes + 64;
+      return std::align(64, bytes, at, space);
+    });
+    bool equal = true;
+    for (int k = 0; k < results; k++)
+      equal &= elements[k].same(static_cast<char*>(data[k]), static_cast<char*>(other_data[k]), extents[k], 1);
+    cases++;
+    if (equal || failures++ > 20) return;
+    std::fprintf(
+        stderr, "%s, dtype %d, %d operands: CUDA gives other bits, %lld rows of %lld, summed %x\n",
+        signature.declaration.data(), dtype, operands, static_cast<long long>(task.count), static_cast<long long>(size),
+        task.summed);
+  }
+
+  void all() const {
+    std::vector<int64_t> sizes = {0, 1, 2, 7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 5000, 8193, 20000};
+    for (const int64_t around : {16, 32, 64, 128})
+      for (const int64_t n : {around - 1, around, around + 1}) sizes.push_back(n);
+    const bool has_places = std::find(dtypes, dtypes + operands, kOrdinal<int64_t>) != dtypes + operands;
+    for (const int64_t size : sizes) {
+      if (size == 0 && are_sums && has_places) continue; // a call of the operator itself has failed
+      for (int i = 0; i < (size < 200 ? 5 : 1); i++) compare(size);
+    }
+    elementwise::cuda::most_blocks = std::numeric_limits<int>::max();
+  }
+};
+
+template <class T, class Kernel, class... R, class... X>
+void compare_rows(const Signature& signature, size_t place, Kernel, List<R...>, List<X...>) {
+  static constexpr Elements elements[] = {kElements<R>..., kElements<X>...};
+  static constexpr int32_t dtypes[] = {kOrdinal<R>..., kOrdinal<X>...};
+  using Gradients = GradientsOf<Kernel>;
+  if (!elementwise::cuda::row_kernels[place]) return; // a call is an error
+  OnRows{
+      signature,
+      place,
+      kOrdinal<T>,
+      sizeof...(R),
+      sizeof...(R) + sizeof...(X),
+      elements,
+      dtypes,
+      Kernel::OfResults::of_row,
+      Kernel::OfInputs::of_row,
+      Gradients::kAre,
+      !Gradients::kAre && dtypes[0] == dtypes[sizeof...(R)],
+      Gradients::unwanted}
+      .all();
+}
+
 template <class... Operator>
 void run_all(List<Operator...>, bool large) {
   size_t place = 0; // the index of a kernel
   [[maybe_unused]] const auto of_kernel = [&]<class Kernel>(const Signature& signature, Kernel) {
     const auto in_one = [&]<class T>(T) {
-      const On<Kernel, T> on(signature, place);
-      on.adjacent_elements();
-      on.random_layouts();
-      if (large) on.past_32_bits();
+      if constexpr (parameters::is_of_rows<typename Kernel::Functor>) {
+        compare_rows<T>(
+            signature, place, Kernel{}, typename Kernel::template Results<T>{}, typename Kernel::template Inputs<T>{});
+      } else if constexpr (derivatives::order<typename Kernel::Functor> == 0) {
+        const On<Kernel, T> on{signature, place};
+        on.adjacent_elements();
+        on.random_layouts();
+        if (large) on.past_32_bits();
+      }
     };
     [&]<class... T>(List<T...>) { (in_one(T{}), ...); }(typename Kernel::Dtypes{});
     place++;
@@ -317,7 +511,7 @@ void run_all(List<Operator...>, bool large) {
 } // namespace
 
 int main(int argc, char**) { // with any argument, the test uses no large memory
-  run_all(ELEMENTWISE_LIBRARY::Operators{}, argc == 1);
+  run_all(WithDerivatives<ELEMENTWISE_LIBRARY::Operators>{}, argc == 1);
   std::fprintf(stderr, "%d cases, %d failed\n", cases, failures);
   return failures > 0;
 }

@@ -1,0 +1,359 @@
+// The CUDA kernels of operators over rows. A team of threads (team.h) loads a row into memory that is near, 128 bits at
+// a time and 16-bit types as float; there the functor computes it, as on the CPU; and the team stores the results. A
+// row that does not fit in shared memory is computed where it is, or in memory of torch if its elements are not
+// adjacent or have 16 bits.
+#pragma once
+
+#include "../rows/kernels.h"
+#include "../rows/task.h"
+
+namespace elementwise::cuda {
+
+constexpr int kTeams = 4; // of a block, where each is a warp
+
+// What a kernel is given: at most 4 KiB, which every driver takes.
+template <int kOperands, int kNumbers>
+struct RowsTask {
+  int64_t size, begin, end, last; // of a row; the rows; of the last dimension
+  int dims;
+  uint32_t of_row, along,
+      kept; // bit k: one value for each row; a result whose row is added up; inputs that stay the same
+  int64_t sizes[kRowDims], stride[kRowDims][kOperands];
+  int64_t step[kOperands], pitch[kOperands]; // from one row to the next, where rows are not put into dimensions
+  void* data[kOperands];
+  int32_t dtypes[kOperands], bytes[kOperands];
+  int64_t buffer[kOperands]; // bytes from the beginning of a team's memory, or -1: computed where it is
+  std::byte* memory;         // or null: it is shared
+  int64_t of_team;           // bytes
+  Number numbers[kNumbers + 1];
+};
+
+// Moves elements of T between a tensor, where they are `step` apart, and memory in which they are computed: 128 bits of
+// T at a time, if they are adjacent.
+template <class T>
+__device__ void load(const std::byte* from, int64_t step, int64_t n, void* to) {
+  using C = compute_t<T>;
+  constexpr int kSize = 16 / sizeof(T);
+  const T* const x = reinterpret_cast<const T*>(from);
+  C* const y = static_cast<C*>(to);
+  const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(from) % 16 == 0 ? n / kSize : 0;
+#pragma unroll 2
+  for (int64_t i = passes::rank(); i < vectors; i += passes::threads()) {
+    const auto vector = reinterpret_cast<const Vector<T, kSize>*>(x)[i];
+    Vector<C, kSize> wide;
+#pragma unroll
+    for (int lane = 0; lane < kSize; lane++) wide.lane[lane] = widen(vector.lane[lane]);
+    reinterpret_cast<Vector<C, kSize>*>(y)[i] = wide;
+  }
+#pragma unroll 1
+  for (int64_t j = vectors * kSize + passes::rank(); j < n; j += passes::threads()) y[j] = widen(x[j * step]);
+}
+template <class T>
+__device__ void store(const void* from, int64_t step, int64_t n, std::byte* to) {
+  using C = compute_t<T>;
+  constexpr int kSize = 16 / sizeof(T);
+  const C* const x = static_cast<const C*>(from);
+  T* const y = reinterpret_cast<T*>(to);
+  const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(to) % 16 == 0 ? n / kSize : 0;
+#pragma unroll 1
+  for (int64_t i = passes::rank(); i < vectors; i += passes::threads()) {
+    const auto wide = reinterpret_cast<const Vector<C, kSize>*>(x)[i];
+    Vector<T, kSize> vector;
+#pragma unroll
+    for (int lane = 0; lane < kSize; lane++) vector.lane[lane] = narrow<T>(wide.lane[lane]);
+    reinterpret_cast<Vector<T, kSize>*>(y)[i] = vector;
+  }
+#pragma unroll 1
+  for (int64_t j = vectors * kSize + passes::rank(); j < n; j += passes::threads()) y[j * step] = narrow<T>(x[j]);
+}
+
+template <class Move>
+__device__ void for_type(int32_t dtype, int bytes, const Move& move) {
+  if (dtype == kOrdinal<float16>)
+    move(float16{});
+  else if (dtype == kOrdinal<bfloat16>)
+    move(bfloat16{});
+  else if (bytes == 4)
+    move(uint32_t{});
+  else if (bytes == 8)
+    move(uint64_t{});
+  else if (bytes == 2)
+    move(uint16_t{});
+  else
+    move(uint8_t{});
+}
+
+// Where the elements of each operand are: in a tensor, and for the functor. It is shared, so that a loop over operands
+// need not be unrolled.
+template <int kOperands>
+struct RowAt {
+  std::byte* at[kOperands];
+  void* data[kOperands];
+};
+
+template <class Loop, class C, int kResults, int kOperands, int kNumbers>
+__global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ RowsTask<kOperands, kNumbers> task) {
+  __shared__ RowAt<kOperands> of_teams[kTeams];
+  RowAt<kOperands>& row_at = of_teams[threadIdx.y];
+  const int64_t team = int64_t{blockIdx.x} * blockDim.y + threadIdx.y, step = int64_t{gridDim.x} * blockDim.y;
+  std::byte* const memory =
+      task.memory ? task.memory + team * task.of_team : shared_memory() + threadIdx.y * task.of_team;
+  const auto elements = [&](int k) { return task.of_row >> k & 1 ? 1 : task.size; };
+#pragma unroll 1
+  for (int64_t row = task.begin + team; row < task.end; row += step) {
+    if (const int k = passes::rank(); k < kOperands) {
+      int64_t offset = (row - task.begin) * task.pitch[k], rest = row;
+      for (int d = task.dims - 1; d > 0; d--) {
+        offset += rest % task.sizes[d] * task.stride[d][k];
+        rest /= task.sizes[d];
+      }
+      offset += rest * task.stride[0][k];
+      row_at.at[k] = static_cast<std::byte*>(task.data[k]) + offset * task.bytes[k];
+      row_at.data[k] = task.buffer[k] < 0 ? row_at.at[k] : memory + task.buffer[k];
+    }
+    passes::sync();
+#pragma unroll 1
+    for (int k = kResults; k < kOperands; k++)
+      if (task.buffer[k] >= 0 && (row == task.begin + team || !(task.kept >> k & 1)))
+        for_type(task.dtypes[k], task.bytes[k], [&](auto type) {
+          load<decltype(type)>(row_at.at[k], task.step[k], elements(k), row_at.data[k]);
+        });
+    passes::sync();
+    Loop::compute({task.size, row % task.last, row_at.data, task.numbers, nullptr, nullptr});
+    passes::sync();
+#pragma unroll 1
+    for (int k = 0; k < kResults; k++) {
+      if (task.buffer[k] < 0) continue;
+      if (task.along >> k & 1) {
+        const C* const x = static_cast<const C*>(row_at.data[k]);
+        const C sum = passes::joined_in_lanes<128 / sizeof(C)>(
+            0, task.size, C(0), [](C a, C b) { return a + b; }, [&](int64_t j) { return x[j]; });
+        if (passes::rank() == 0) *reinterpret_cast<C*>(row_at.at[k]) = sum;
+      } else {
+        for_type(task.dtypes[k], task.bytes[k], [&](auto type) {
+          store<decltype(type)>(row_at.data[k], task.step[k], elements(k), row_at.at[k]);
+        });
+      }
+    }
+    passes::sync(); // before the memory is used for the next row
+  }
+}
+
+// A result that was broadcast is summed: over the dimensions of rows where its stride is 0.
+struct SumTask {
+  int64_t columns, step;       // of what each row adds
+  int64_t begin, count, parts; // the first row that is in memory; all rows; the parts that these are added up in
+  int64_t first, numel;        // the first part that is added up here; elements of the result
+  int dims;
+  int64_t sizes[kRowDims], stride[kRowDims];
+};
+
+// Adds up the rows of each part in their order, for each element of the result.
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    add_rows(const __grid_constant__ SumTask task, const C* rows, C* sums, int64_t parts) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < parts * task.numel; i += step) {
+    const int64_t part = task.first + i / task.numel, column = i % task.numel % task.columns;
+    const int64_t begin = task.count * part / task.parts, end = task.count * (part + 1) / task.parts;
+    int64_t rest = i % task.numel / task.columns, at = column * task.step, row = 0; // the first one that it is in
+    int64_t outer = 1, inner = 1, inner_pitch = 1; // the last dimension that is summed, and all others
+    int last = -1;
+    for (int64_t d = task.dims - 1, pitch = 1; d >= 0; pitch *= task.sizes[d--]) {
+      if (task.stride[d] != 0) {
+        at += rest % task.sizes[d] * task.stride[d];
+        row += rest % task.sizes[d] * pitch;
+        rest /= task.sizes[d];
+      } else if (last < 0) {
+        last = static_cast<int>(d);
+        inner = task.sizes[d];
+        inner_pitch = pitch;
+      } else {
+        outer *= task.sizes[d];
+      }
+    }
+    C sum = 0;
+    for (int64_t k = 0; k < outer; k++) {
+      int64_t from = row;
+      rest = k;
+      for (int64_t d = task.dims - 1, pitch = 1; d >= 0; pitch *= task.sizes[d--]) {
+        if (task.stride[d] != 0 || d == last) continue;
+        from += rest % task.sizes[d] * pitch;
+        rest /= task.sizes[d];
+      }
+      const auto until = [&](int64_t limit) {
+        const int64_t steps = limit <= from ? 0 : (limit - from + inner_pitch - 1) / inner_pitch;
+        return steps < inner ? steps : inner;
+      };
+      for (int64_t m = until(begin), stop = until(end); m < stop; m++)
+        sum += rows[(from + m * inner_pitch - task.begin) * task.columns + column];
+    }
+    sums[part * task.numel + at] = sum;
+  }
+}
+
+// Adds up parts pairwise.
+template <class C>
+__global__ void __launch_bounds__(kThreads) add_parts(C* sums, int64_t parts, int64_t numel, int32_t dtype, void* to) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < numel; i += step) {
+    for (int64_t width = 1; width < parts; width *= 2)
+      for (int64_t part = 0; part + width < parts; part += 2 * width)
+        sums[part * numel + i] += sums[(part + width) * numel + i];
+    if (dtype == kOrdinal<float16>)
+      static_cast<float16*>(to)[i] = narrow<float16>(static_cast<float>(sums[i]));
+    else if (dtype == kOrdinal<bfloat16>)
+      static_cast<bfloat16*>(to)[i] = narrow<bfloat16>(static_cast<float>(sums[i]));
+    else
+      static_cast<C*>(to)[i] = sums[i];
+  }
+}
+
+// Starts the kernels of a call. `allocate` returns memory of torch for its time.
+template <class Loop, class C, int kResults, int kOperands, int kNumbers>
+class RowsLaunch {
+ public:
+  RowsLaunch(const rows::Task& task, void* stream, const Allocate& allocate)
+      : task_(task), stream_(stream), allocate_(allocate) {}
+
+  Error operator()() {
+    fill();
+    if (!task_.summed) return compute(0, task_.count);
+    constexpr int64_t kMost = 1 << 26; // bytes of rows at a time, that are not added up yet
+    int64_t of_row = 1;
+    for (int k = 0; k < kResults; k++)
+      if (is_summed(k)) of_row += columns(k) * int64_t{sizeof(C)};
+    const int64_t parts = task_.parts(), rows_of_part = (task_.count + parts - 1) / parts;
+    const int64_t at_once = std::clamp<int64_t>(kMost / of_row / std::max<int64_t>(1, rows_of_part), 1, parts);
+    C *rows[kResults] = {}, *sums[kResults] = {};
+    for (int k = 0; k < kResults; k++) {
+      if (!is_summed(k)) continue;
+      device_.data[k] = rows[k] = memory(at_once * (rows_of_part + 1) * columns(k));
+      sums[k] = memory(parts * task_.numel[k]);
+    }
+    for (int64_t first = 0; first < parts; first += at_once) {
+      const int64_t until = std::min(parts, first + at_once), begin = task_.count * first / parts;
+      if (const Error error = compute(begin, task_.count * until / parts)) return error;
+      for (int k = 0; k < kResults; k++) {
+        if (!is_summed(k)) continue;
+        SumTask sum{columns(k), task_.step[k], begin, task_.count, parts, first, task_.numel[k], task_.dims, {}, {}};
+        for (int d = 0; d < task_.dims; d++) sum.sizes[d] = task_.sizes[d], sum.stride[d] = task_.stride[d][k];
+        if (const Error error =
+                for_each_of((until - first) * task_.numel[k], add_rows<C>, sum, rows[k], sums[k], until - first))
+          return error;
+      }
+    }
+    for (int k = 0; k < kResults; k++)
+      if (is_summed(k))
+        if (const Error error = for_each_of(
+                task_.numel[k], add_parts<C>, sums[k], parts, task_.numel[k], task_.dtypes[k], task_.data[k]))
+          return error;
+    return {};
+  }
+
+ private:
+  bool is_summed(int k) const {
+    return task_.summed >> k & 1;
+  }
+  int64_t elements(int k) const {
+    return task_.of_row >> k & 1 ? 1 : task_.size;
+  }
+  int64_t columns(int k) const { // that a row adds to a result
+    return device_.along >> k & 1 ? 1 : elements(k);
+  }
+  C* memory(int64_t n) const {
+    return static_cast<C*>(allocate_(std::max<int64_t>(1, n) * sizeof(C)));
+  }
+  template <class... Parameters, class... Arguments>
+  Error for_each_of(int64_t n, void (*kernel)(Parameters...), const Arguments&... arguments) const {
+    if (n == 0) return {};
+    return start(kernel, (n + kThreads - 1) / kThreads, kThreads, stream_, arguments...);
+  }
+
+  void fill() {
+    device_.size = task_.size;
+    device_.last = task_.last;
+    device_.dims = task_.dims;
+    device_.of_row = task_.of_row;
+    std::copy_n(task_.numbers, kNumbers, device_.numbers);
+    for (int d = 0; d < task_.dims; d++) device_.sizes[d] = task_.sizes[d];
+    for (int k = 0; k < kOperands; k++) {
+      bool is_kept = k >= kResults && task_.is_apart;
+      for (int d = 0; d < task_.dims; d++) {
+        device_.stride[d][k] = is_summed(k) ? 0 : task_.stride[d][k];
+        is_kept &= task_.stride[d][k] == 0;
+      }
+      const bool is_along = is_summed(k) && task_.step[k] == 0 && !(task_.of_row >> k & 1);
+      device_.kept |= uint32_t{is_kept} << k;
+      device_.along |= uint32_t{is_along} << k;
+      device_.step[k] = is_summed(k) ? 1 : task_.step[k];
+      device_.pitch[k] = is_summed(k) ? columns(k) : 0;
+      device_.data[k] = task_.data[k];
+      device_.dtypes[k] = is_summed(k) ? kOrdinal<C> : task_.dtypes[k];
+      device_.bytes[k] = static_cast<int32_t>(is_summed(k) ? sizeof(C) : task_.bytes[k]);
+    }
+  }
+
+  // Gives a place in a team's memory to each operand, or to those that cannot be computed where they are.
+  void place(bool all) {
+    device_.of_team = 0;
+    for (int k = 0; k < kOperands; k++) {
+      const bool is_16_bits = device_.dtypes[k] == kOrdinal<float16> || device_.dtypes[k] == kOrdinal<bfloat16>;
+      const bool is_adjacent = elements(k) == 1 || device_.step[k] == 1;
+      const bool is_direct =
+          is_adjacent && !is_16_bits && !(device_.along >> k & 1) && (k >= kResults || task_.is_apart);
+      device_.buffer[k] = -1;
+      if (task_.unwanted >> k & 1 || (is_direct && (!all || elements(k) == 1))) continue;
+      device_.buffer[k] = device_.of_team;
+      device_.of_team += (elements(k) * (is_16_bits ? 4 : device_.bytes[k]) + 31) / 32 * 32;
+    }
+  }
+
+  Error compute(int64_t begin, int64_t end) {
+    constexpr int64_t kShort = 1024;
+    if (begin == end) return {};
+    device_.begin = begin;
+    device_.end = end;
+    place(true);
+    const Limits limits = limits_of_device();
+    const bool is_short = task_.size <= kShort, is_shared = device_.of_team <= limits.shared;
+    int64_t teams = is_short ? kTeams : 1, blocks = int64_t{limits.processors} * 16;
+    if (is_shared) {
+      teams = std::clamp<int64_t>(limits.shared / std::max<int64_t>(1, device_.of_team), 1, teams);
+    } else {
+      place(false);
+      blocks = int64_t{limits.processors} * 2;
+    }
+    blocks = std::min(blocks, (end - begin + teams - 1) / teams);
+    device_.memory = is_shared || device_.of_team == 0
+                         ? nullptr
+                         : static_cast<std::byte*>(allocate_(blocks * teams * device_.of_team));
+    const Grid grid{blocks, is_short ? 32 : kThreads, static_cast<int>(teams), is_shared ? teams * device_.of_team : 0};
+    return start(cuda::rows_kernel<Loop, C, kResults, kOperands, kNumbers>, grid, stream_, device_);
+  }
+
+  const rows::Task& task_;
+  void* const stream_;
+  const Allocate& allocate_;
+  RowsTask<kOperands, kNumbers> device_{};
+};
+
+// The launch of a functor over rows.
+template <class Kernel>
+struct RowsOf {};
+template <class F, Kind... kKind>
+  requires parameters::is_of_rows<F> && (derivatives::order<F> == 0)
+struct RowsOf<Kernel<F, kKind...>> {
+  using K = Kernel<F, kKind...>;
+  static Error launch(const rows::Task& task, void* stream, const Allocate& allocate) {
+    Error error;
+    with_dtype(typename K::Dtypes{}, task.dtype, [&](auto storage) {
+      using C = compute_t<decltype(storage)>;
+      using Loop = passes::RowLoop<F, C, kKind...>;
+      error = RowsLaunch<Loop, C, K::kResults, K::kResults + K::kInputs, K::kNumbers>(task, stream, allocate)();
+    });
+    return error;
+  }
+};
+
+} // namespace elementwise::cuda

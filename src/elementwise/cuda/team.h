@@ -1,0 +1,149 @@
+// The threads that compute a row together: a warp for a short row, a block for a long one. All of them run the functor.
+// They share the loops over its elements, and each is given what a reduction returns. Numbers are added in the same
+// order as on the CPU, so the bits are the same. Included by rows/row.h.
+//
+// A block has threadIdx.y teams of blockDim.x threads, which are a multiple of 32; there is one team if it is more than
+// a warp.
+#pragma once
+
+#include <cstring>
+
+#include "../math/rules.h"
+
+#if defined(__CUDACC__) // of CUDA's assert.h
+extern "C" __host__ __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);
+#endif
+
+#if defined(__CUDA_ARCH__) || defined(ELEMENTWISE_CUDA_ON_HOST)
+#define ELEMENTWISE_ON_DEVICE(...) __VA_ARGS__
+#else // nvcc compiles functors for the host, too, where no one calls them
+#define ELEMENTWISE_ON_DEVICE(...)
+#endif
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace passes {
+
+constexpr bool kKeepsRows = false; // in memory: they are computed again
+
+ELEMENTWISE_INLINE int threads() {
+  int n = 1;
+  ELEMENTWISE_ON_DEVICE(n = static_cast<int>(blockDim.x);)
+  return n;
+}
+ELEMENTWISE_INLINE int rank() { // of a thread in its team
+  int n = 0;
+  ELEMENTWISE_ON_DEVICE(n = static_cast<int>(threadIdx.x);)
+  return n;
+}
+// Waits for the team, and for what its threads have written.
+ELEMENTWISE_INLINE void sync() {
+  ELEMENTWISE_ON_DEVICE(if (threads() == 32) __syncwarp(); else __syncthreads();)
+}
+
+// The x of another thread of the warp.
+template <class T>
+ELEMENTWISE_INLINE T of_lane(const T& x, [[maybe_unused]] int lane) {
+  uint32_t words[(sizeof(T) + 3) / 4] = {};
+  std::memcpy(words, &x, sizeof(T));
+  ELEMENTWISE_ON_DEVICE(for (uint32_t& word : words) word = __shfl_sync(0xffffffff, word, lane);)
+  T other;
+  std::memcpy(&other, words, sizeof(T));
+  return other;
+}
+
+// The x of the first thread of each warp, in the order of warps: thread k has that of warp k.
+template <class T>
+ELEMENTWISE_INLINE T of_warps(const T& x) {
+  T other = x;
+  static_assert(sizeof(T) <= 16);
+  ELEMENTWISE_ON_DEVICE(
+      __shared__ double memory[2 * 32]; //
+      T* const slots = reinterpret_cast<T*>(memory); const int warp = rank() / 32, lane = rank() % 32;
+      sync(); // the last ones have been read
+      if (lane == 0) slots[warp] = x; sync(); other = slots[lane % (threads() / 32)];)
+  return other;
+}
+
+// to[j] = f(j) for all j.
+template <class T, class F>
+ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
+  for (int64_t j = rank(); j < n; j += threads()) to[j] = f(j);
+  sync();
+}
+
+template <class F>
+ELEMENTWISE_INLINE void once(const F& f) {
+  if (rank() == 0) f();
+  sync();
+}
+
+// As torch's own kernels that are given a place: it stops the kernel, and the next call that waits for the device
+// fails. To ask before anything is written, as on the CPU, we would have to wait for the device in each call.
+ELEMENTWISE_INLINE void check_place([[maybe_unused]] int64_t place, [[maybe_unused]] int64_t size) {
+  ELEMENTWISE_ON_DEVICE(
+      if (place < 0 || place >= size) __assertfail("a place that is read lies in its row", "elementwise", 0, "", 1);)
+}
+
+// The elements from `begin` to `end`, joined in lanes and these by halves; each lane of a warp has an element, or of
+// each half warp, which has its own range. The first thread of it is given the result.
+template <int kLanes, class C, class Join, class F>
+ELEMENTWISE_INLINE C joined_in_lanes(int64_t begin, int64_t end, C identity, const Join& join, const F& f) {
+  C x = identity;
+  for (int64_t j = begin + rank() % kLanes; j < end; j += kLanes) x = join(x, f(j));
+  for (int half = kLanes / 2; half > 0; half /= 2) x = join(x, of_lane(x, rank() + half));
+  return x;
+}
+
+// join(f(0), ... f(n - 1)), as in rows/row.h: blocks of 1024 elements, which are leaves of a binary tree. A warp joins
+// a part of the blocks that is a tree of its own, with the blocks that are missing at the end left out.
+template <class C, class Join, class F>
+ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
+  constexpr int kLanes = sizeof(math::primal_t<C>) == 8 ? 16 : 32; // of integers, which have no order, no more either
+  constexpr int64_t kBlock = 1024, kStep = kBlock * (32 / kLanes); // two blocks at once where a lane has 64 bits
+  using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
+  const int lane = rank() % 32, warps = threads() / 32;
+  const int64_t steps = (n + kStep - 1) / kStep;
+  int64_t part = 1; // steps of a warp
+  while (part * warps < steps) part *= 2;
+  const int64_t first = rank() / 32 * part;
+  Level mine = identity; // lane d has what 2^d steps are together, if bit d of `count` is set
+  int64_t count = 0;
+  for (; count < part && first + count < steps; count++) {
+    const int64_t from = (first + count) * kStep, begin = from + lane / kLanes * kBlock;
+    Level sum = joined_in_lanes<kLanes>(begin, n - begin < kBlock ? n : begin + kBlock, identity, join, f);
+    if (kLanes == 16) {
+      const Level next = of_lane(sum, 16);
+      if (from + kBlock < n) sum = join(sum, next);
+    }
+    sum = of_lane(sum, 0);
+    int level = 0;
+    for (int64_t bits = count; bits & 1; bits >>= 1) sum = join(of_lane(mine, level++), sum);
+    if (lane == level) mine = sum;
+  }
+  Level all = identity;
+  for (int64_t bits = count, done = 0, level = 0; bits; bits >>= 1, level++)
+    if (bits & 1) {
+      const Level sum = of_lane(mine, static_cast<int>(level));
+      all = done++ ? join(sum, all) : sum;
+    }
+  if (warps > 1) {
+    all = of_warps(all);
+    for (int half = 1; half < warps; half *= 2) {
+      const Level next = of_lane(all, lane + half);
+      if ((lane + half) * part < steps) all = join(all, next);
+    }
+    all = of_lane(all, 0);
+  }
+  return static_cast<C>(all);
+}
+
+// The first element for which is(j), or 0.
+template <class F>
+ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
+  const int64_t first =
+      joined(n, n, [](int64_t a, int64_t b) { return b < a ? b : a; }, [&](int64_t j) { return is(j) ? j : n; });
+  return first < n ? first : 0;
+}
+
+} // namespace passes
+} // namespace elementwise::inline ELEMENTWISE_TARGET

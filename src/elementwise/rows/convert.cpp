@@ -1,0 +1,79 @@
+// What moves rows of the 16-bit types, which are computed with as float, and adds rows up. Once for each instruction
+// set.
+#include "../cpu/convert.h"
+
+#include "../cpu/vectors.h"
+
+namespace elementwise::cpu::ELEMENTWISE_ISA {
+namespace {
+
+void widen_bfloat16(const void* from, int64_t n, float* to) {
+  const auto* const x = static_cast<const Element<bfloat16>*>(from);
+  for (int64_t j = 0; j < n; j++) to[j] = widen(x[j].value);
+}
+void narrow_bfloat16(const float* from, int64_t n, void* to) {
+  auto* const x = static_cast<Element<bfloat16>*>(to);
+  for (int64_t j = 0; j < n; j++) x[j].value = narrow(from[j], To<bfloat16>{});
+}
+
+#if defined(__F16C__)
+void widen_float16(const void* from, int64_t n, float* to) {
+  const auto* const x = static_cast<const Element<float16>*>(from);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) std::memcpy(to + j, load_float16(x + j).lane, sizeof(Lanes<float>));
+  for (; j < n; j++) to[j] = widen(x[j].value);
+}
+void narrow_float16(const float* from, int64_t n, void* to) {
+  auto* const x = static_cast<Element<float16>*>(to);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    Lanes<float> lanes;
+    std::memcpy(lanes.lane, from + j, sizeof(lanes));
+    unload_float16(lanes, x + j);
+  }
+  for (; j < n; j++) x[j].value = narrow(from[j], To<float16>{});
+}
+#else
+void widen_float16(const void* from, int64_t n, float* to) {
+  const auto* const x = static_cast<const Element<float16>*>(from);
+  for (int64_t j = 0; j < n; j++) to[j] = widen(x[j].value);
+}
+void narrow_float16(const float* from, int64_t n, void* to) {
+  auto* const x = static_cast<Element<float16>*>(to);
+  for (int64_t j = 0; j < n; j++) x[j].value = narrow(from[j], To<float16>{});
+}
+#endif
+
+template <class C>
+void add(const void* from, int64_t n, void* to) {
+  const auto* const x = static_cast<const C*>(from);
+  auto* const y = static_cast<C*>(to);
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; j++) y[j] += x[j];
+}
+
+// In lanes and pairwise, as rows/row.h says of sums.
+template <class C>
+void sum(const void* from, int64_t n, void* to) {
+  constexpr int kLanes = 128 / sizeof(C);
+  const auto* const x = static_cast<const C*>(from);
+  C lanes[kLanes] = {};
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes)
+    for (int k = 0; k < kLanes; k++) lanes[k] += x[j + k];
+  for (int k = 0; j < n; j++, k++) lanes[k] += x[j];
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+  *static_cast<C*>(to) += lanes[0];
+}
+
+} // namespace
+
+const RowMover row_mover{widen_float16,
+                         widen_bfloat16,
+                         narrow_float16,
+                         narrow_bfloat16,
+                         {add<float>, add<double>},
+                         {sum<float>, sum<double>}};
+
+} // namespace elementwise::cpu::ELEMENTWISE_ISA

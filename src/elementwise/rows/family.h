@@ -1,0 +1,196 @@
+// The operators that a differentiable one over rows has beside it, made of its functor: of f(x, w)
+//
+//   _f_gradients(x, w, grad__0, needs__)         the gradients of x and w, each of the shape of its tensor, where a bit
+//                                                of `needs__` is set; others have the shape [0]
+//   _f_tangent(x, w, tangent__0, tangent__1)     the tangent of the result
+//   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   the tangents of the gradients
+//
+// There is a grad__k for each result of C, and a tangent__k for each tensor of C. The third serves every derivative of
+// the second order: the gradients are those of <grad, f(x)>, whose second derivatives are symmetric, so that what
+// is a tangent of the gradients in one direction is their gradient for this cotangent, too.
+#pragma once
+
+#include <array>
+#include <bit>
+
+#include "../operator.h"
+
+namespace elementwise {
+namespace rows {
+
+enum class Role { gradients, tangent, second };
+constexpr std::string_view kRoles[] = {"gradients", "tangent", "second"};
+
+// A functor, and which of its arguments are tensors: bit i that the i-th is. It does not name the operator, whose
+// declaration nvcc cannot repeat in the name of a kernel.
+template <class F, uint32_t kIsTensor>
+struct Parts {
+  using Functor = F;
+  using Read = parameters::Of<F, 0>;
+  static constexpr bool is_tensor(size_t argument) {
+    return kIsTensor >> argument & 1;
+  }
+  template <class P>
+  static constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
+  template <class P>
+  struct Present {
+    using type = P;
+  };
+  template <class P>
+  struct Present<Optional<P>> {
+    using type = P;
+  };
+
+  template <class... P>
+  static constexpr int count(List<P...>) {
+    return sizeof...(P);
+  }
+  static constexpr int kArguments = count(typename Read::Arguments{});
+  static constexpr int kNumbers = kArguments - std::popcount(kIsTensor);
+
+  template <size_t... I, class... P>
+  static Joined<std::conditional_t<is_tensor(I) && is_of_c<P>, List<typename Present<P>::type>, List<>>...> tensors_of(
+      std::index_sequence<I...>, List<P...>);
+  template <class... P>
+  static Joined<std::conditional_t<is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
+
+  using Tensors = decltype(tensors_of(std::make_index_sequence<kArguments>{}, typename Read::Arguments{}));
+  using Results = decltype(of_c(typename Read::Results{}));
+  static constexpr int kTensors = count(Tensors{}), kResults = count(Results{});
+
+  // The places of the tensors that have a derivative among the arguments. One more, for there may be none.
+  static constexpr auto places = [] {
+    std::array<int, kTensors + 1> places{};
+    int found = 0;
+    [&]<size_t... I, class... P>(std::index_sequence<I...>, List<P...>) {
+      ((is_tensor(I) && is_of_c<P> ? void(places[found++] = I) : void()), ...);
+    }(std::make_index_sequence<kArguments>{}, typename Read::Arguments{});
+    return places;
+  }();
+};
+
+template <class... T>
+constexpr bool has_floats(List<T...>) {
+  return (std::is_floating_point_v<compute_t<T>> || ...);
+}
+template <class... T>
+Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats(List<T...>);
+
+// Stands for a functor: its kernel is made of that of Parts.
+template <class Parts, Role role>
+struct Derived {
+  using dtypes = decltype(floats(typename DtypesOf<typename Parts::Functor>::type{}));
+};
+
+template <class Op>
+constexpr uint32_t is_tensor_of() {
+  uint32_t is_tensor = 0;
+  for (int i = 0; i < Op::signature.count; i++) is_tensor |= uint32_t{Op::signature.arguments[i].is_tensor()} << i;
+  return is_tensor;
+}
+template <class Op>
+using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
+
+// Writes the declaration.
+constexpr size_t write(char* to, const Signature& of, Role role, int tensors, int results) {
+  size_t size = 0;
+  const auto append = [&](std::string_view text) {
+    for (const char character : text) {
+      if (to) to[size] = character;
+      size++;
+    }
+  };
+  constexpr std::string_view digits = "0123456789";
+  const auto append_each = [&](std::string_view name, int count) {
+    for (int i = 0; i < count; i++) {
+      append(", Tensor ");
+      append(name);
+      append(digits.substr(i, 1));
+    }
+  };
+  append("_");
+  append(of.name);
+  append("_");
+  append(kRoles[static_cast<int>(role)]);
+  if (!of.overload.empty()) {
+    append(".");
+    append(of.overload);
+  }
+  append("(");
+  for (int i = 0; i < of.count; i++) {
+    if (i) append(", ");
+    append(kKinds[static_cast<int>(of.arguments[i].kind)]);
+    append(" ");
+    append(of.arguments[i].name);
+  }
+  append_each("grad__", role == Role::tangent ? 0 : results);
+  append_each("tangent__", role == Role::gradients ? 0 : tensors);
+  append_each("grad_tangent__", role == Role::second ? results : 0);
+  if (role == Role::gradients) append(", int needs__");
+  append(")");
+  return size;
+}
+template <const Signature& of, Role role, int tensors, int results>
+constexpr auto declaration() {
+  Literal<write(nullptr, of, role, tensors, results) + 1> to;
+  write(to.text, of, role, tensors, results);
+  return to;
+}
+
+template <class Op, Role kRole>
+struct DerivedOperator : Operator<
+                             declaration<Op::signature, kRole, PartsOf<Op>::kTensors, PartsOf<Op>::kResults>(),
+                             Derived<PartsOf<Op>, kRole>, functional> {
+  using Of = Op;
+  static constexpr Role role = kRole;
+  // Of each gradient the argument that has its shape.
+  static constexpr auto places = PartsOf<Op>::places;
+  static constexpr const int* like = kRole == Role::tangent ? nullptr : places.data();
+};
+
+template <class Op, Role role>
+auto if_it_fits() {
+  using P = PartsOf<Op>;
+  constexpr int results = role == Role::tangent ? P::kResults : P::kTensors;
+  constexpr int inputs = Op::signature.tensors + (role == Role::gradients ? P::kResults
+                                                  : role == Role::tangent ? P::kTensors
+                                                                          : P::kTensors + 2 * P::kResults);
+  if constexpr (inputs <= kMaxInputs && inputs + results <= kMaxOperands)
+    return List<DerivedOperator<Op, role>>{};
+  else
+    return List<>{};
+}
+
+// The derivatives of an operator over rows, if it has any.
+template <class Op>
+auto family() {
+  if constexpr (
+      Op::is_differentiable && has_floats(typename Op::Kernel::Dtypes{}) && PartsOf<Op>::kResults > 0 &&
+      PartsOf<Op>::kTensors > 0)
+    return Joined<
+        decltype(if_it_fits<Op, Role::gradients>()), decltype(if_it_fits<Op, Role::tangent>()),
+        decltype(if_it_fits<Op, Role::second>())>{};
+  else
+    return List<>{};
+}
+
+} // namespace rows
+
+namespace parameters {
+
+template <class Parts, rows::Role role>
+constexpr bool is_of_rows<rows::Derived<Parts, role>> = true;
+
+template <class Parts, rows::Role role, size_t kArguments>
+struct Of<rows::Derived<Parts, role>, kArguments> {
+  static constexpr bool kAreRead = true;
+  using Grads = std::conditional_t<role == rows::Role::tangent, List<>, typename Parts::Results>;
+  using Tangents = std::conditional_t<role == rows::Role::gradients, List<>, typename Parts::Tensors>;
+  using GradTangents = std::conditional_t<role == rows::Role::second, typename Parts::Results, List<>>;
+  using Results = std::conditional_t<role == rows::Role::tangent, typename Parts::Results, typename Parts::Tensors>;
+  using Needs = std::conditional_t<role == rows::Role::gradients, List<int64_t>, List<>>;
+  using Arguments = Joined<typename Parts::Read::Arguments, Grads, Tangents, GradTangents, Needs>;
+};
+
+} // namespace parameters
+} // namespace elementwise

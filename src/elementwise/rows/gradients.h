@@ -1,0 +1,363 @@
+// The gradients of an operator over rows, found by running its functor with dual numbers (dual.h). A row has the
+// reductions s_0, s_1, ..., each computed from the elements and from the reductions before it, and results computed
+// from the elements and from all reductions. As an example, rms_norm of a row x with the weights w:
+//
+//   s_0 = sum of x[j]^2        f = rsqrt(s_0 / n + eps)        y[j] = x[j] f w[j]
+//
+// Let h be the gradient that arrives for y. While the row is in the cache, the functor runs over it
+//
+//   1. once to find the reductions, and the rows that it keeps;
+//   2. once for each reduction, the last one first, to find its gradient g. The reduction is the variable and all else
+//      is constant, so g_0 = sum of h[j] dy[j]/ds_0 = sum of h[j] x[j] w[j] df/ds_0. A later reduction that depends on
+//      this one adds its own gradient times its derivative. A tensor with one value for each row is such a variable
+//      too, and comes last;
+//   3. once for the elements. The reductions are constant, and each loop of the functor adds its share:
+//      gx[j] = g_0 ds_0/dx[j] + h[j] dy[j]/dx[j] = g_0 2 x[j] + h[j] f w[j], and gw[j] = h[j] dy[j]/dw[j].
+//
+// B is the type of the numbers. It is itself a Dual in derivatives of the second order: then the result is the
+// derivative of the gradients in one direction (family.h).
+#pragma once
+
+#include "row.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace passes {
+
+// What a pass does, and by what it finds derivatives.
+enum class By { nothing, number, elements };
+
+// The element j as a variable of the i-th tensor.
+template <int i>
+struct Variable {
+  int64_t j;
+  ELEMENTWISE_INLINE operator int64_t() const {
+    return j;
+  }
+};
+
+// What the passes have found of a row, and need of it.
+template <class B>
+struct Known {
+  const Source& source;
+  const cpu::OneRow& row;
+  const void* const* grads; // of each result of C
+  const void* const* grad_tangents;
+  B value[kMost], gradient[kMost];             // of reductions
+  math::primal_t<B> ties[kMost], range[kMost]; // how many elements are the maximum; what has no derivative
+  int64_t place[kMost];
+
+  ELEMENTWISE_INLINE Known(
+      const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
+      : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
+};
+
+// A row that the functor keeps: its elements, and their derivatives by those of each tensor.
+template <class B, int tensors, class F, class Reads>
+struct KeptRow {
+  F element;
+  Reads reads;
+  B *value, *derivative[tensors + 1];
+};
+template <class B, int tensors, class F, class Reads>
+ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor) {
+  return x.reads(tensor);
+}
+
+// What is written of a gradient: its tangent, if it has one.
+template <class B>
+ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
+  if constexpr (kIsDual<B>)
+    return x.derivative;
+  else
+    return x;
+}
+
+// A run of the functor. Tensors are the places of those that have a value for each element and a derivative.
+template <class B, class Returned, class Tensors, By kBy>
+struct Pass;
+template <class B, class... R, int... kTensor, By kBy>
+struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
+    : Row<Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>, Dual<B>> {
+  using C = Dual<B>;
+  using P = math::primal_t<B>;
+  template <class T>
+  static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
+  static constexpr bool derives = true;
+  static constexpr int kTensors = sizeof...(kTensor);
+
+  Known<B>& known;
+  const Source& source;
+  const int number = -1;     // the reduction, or kMost + the place of the tensor, that derivatives are by
+  void* const* to = nullptr; // of each tensor its gradient, or null
+  B total = 0;               // the gradient of what this pass is by
+  bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
+  P shift[kTensors + 1]; // what all elements of a gradient have yet to be increased by
+  int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
+
+  ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
+
+  template <int i>
+  ELEMENTWISE_INLINE static constexpr int tensor() { // its place
+    const int places[] = {kTensor...};
+    return places[i];
+  }
+
+  // ---- Elements.
+  using Row<Pass, C>::load;
+  ELEMENTWISE_INLINE C load(Elements<C> x, int64_t j) const {
+    return {passes::element<B>(source, x.place, x.data, j), B(0)};
+  }
+  template <int i>
+  ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
+    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensor<i>() ? 1 : 0)};
+  }
+  template <class F, class Reads>
+  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
+    if constexpr (!kKeepsRows)
+      return x.element(j);
+    else if constexpr (kBy == By::number)
+      return {x.value[j], x.element(j).derivative};
+    else
+      return {x.value[j], B(0)};
+  }
+  template <class F, class Reads, int i>
+  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
+    if constexpr (!kKeepsRows)
+      return x.element(at);
+    else
+      return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
+  }
+  // Of a tensor with one value for each row.
+  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
+    return {passes::element<B>(source, place, data, j), B(kMost + place == number)};
+  }
+
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
+    const auto element = this->terms(f, x...);
+    const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
+    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, nullptr, {}};
+    if constexpr (kKeepsRows) {
+      row.value = buffer();
+      for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
+    }
+    if constexpr (kKeepsRows && kBy == By::nothing) {
+      bool is_found = false;
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (!reads_one(tensor<i>())) return;
+        B* const derivative = row.derivative[i];
+        write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
+          const C x = element(Variable<i>{j});
+          derivative[j] = x.derivative;
+          return x.value;
+        });
+        is_found = true;
+      });
+      if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+    }
+    return row;
+  }
+
+  // ---- Reductions.
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C sum_terms(const F& f, [[maybe_unused]] X... x) {
+    if constexpr (kBy == By::nothing)
+      known.value[reductions] = sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+    else
+      add_to_gradient(f, x...);
+    return reduction();
+  }
+  // Equal elements that are the maximum share its derivative.
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C max_terms(const F& f, [[maybe_unused]] X... x) {
+    const auto is_most = [&f, this, k = reductions](auto j)
+                             ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
+    if constexpr (kBy == By::nothing) {
+      known.value[reductions] = max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+      known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
+    } else {
+      const P share = 1 / known.ties[reductions];
+      add_to_gradient(
+          [&](auto j)
+              ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))}; },
+          x...);
+    }
+    return reduction();
+  }
+  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t j) {
+    if constexpr (kBy == By::nothing) known.value[reductions] = load(x, j).value;
+    if constexpr (kBy == By::elements)
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (x.place != tensor<i>() || !to[i]) return;
+        settle<i>();
+        const P more = written(known.gradient[reductions]);
+        once([&] { static_cast<P*>(to[i])[j] += more; });
+      });
+    return reduction();
+  }
+  template <class F>
+  ELEMENTWISE_INLINE P range_of(const F& f) {
+    if constexpr (kBy == By::nothing) known.range[ranges] = max_of<P>(source.size, f);
+    return known.range[ranges++];
+  }
+  template <class F>
+  ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
+    if constexpr (kBy == By::nothing) known.place[places] = place_of_max<P>(source.size, f);
+    return known.place[places++];
+  }
+
+  // ---- Results.
+  template <class To, class F, class... X>
+  ELEMENTWISE_INLINE void write([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
+    if constexpr (kBy != By::nothing && kIsDual<To>) {
+      const int result = place_of_elements(results++);
+      add<false>(f, [this, result](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); }, x...);
+    }
+  }
+  template <class Result>
+  ELEMENTWISE_INLINE void finish(const Result& returned) {
+    if constexpr (kBy == By::number) take<0, R...>(returned);
+    if constexpr (kBy == By::elements)
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (to[i]) settle<i>();
+      });
+  }
+
+ private:
+  ELEMENTWISE_INLINE B* buffer() {
+    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++));
+  }
+  ELEMENTWISE_INLINE C reduction() {
+    const int k = reductions++;
+    return {known.value[k], B(k == number)};
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE void add_to_gradient(const F& f, X... x) {
+    const int k = reductions;
+    if (number >= kMost || k > number)
+      add<true>(f, [g = known.gradient[k]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
+  }
+
+  // Adds weight(j), which may be the same for all j, times the derivative of f(j).
+  template <bool kSame, class F, class W, class... X>
+  ELEMENTWISE_INLINE void add(const F& f, const W& weight, [[maybe_unused]] X... x) {
+    if (source.size == 0) return;
+    if constexpr (kBy == By::number) {
+      const B one = f(int64_t{0}).derivative;
+      if (is_known(one) && one == 0) return;
+      total = total +
+              sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); });
+    } else {
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (!(reads(x, tensor<i>()) || ...) || !to[i]) return;
+        const B one = f(Variable<i>{0}).derivative;
+        if (kSame && is_known(one)) {
+          if (is_begun[i]) settle<i>();
+          const P more = written(scaled(one, weight(0)));
+          shift[i] = is_shifted[i] ? shift[i] + more : more;
+          is_shifted[i] = true;
+        } else {
+          update<i>([&](int64_t j)
+                        ELEMENTWISE_LAMBDA { return written(scaled(f(Variable<i>{j}).derivative, weight(j))); });
+        }
+      });
+    }
+  }
+  // Adds share(j) to the gradient of a tensor, after the shift: in the order of calls, whether or not there is one.
+  template <int i, class Share>
+  ELEMENTWISE_INLINE void update(const Share& share) {
+    P* const gradient = static_cast<P*>(to[i]);
+    const P shift = this->shift[i];
+    if (is_begun[i] && is_shifted[i])
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return (gradient[j] + shift) + share(j); });
+    else if (is_begun[i])
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + share(j); });
+    else if (is_shifted[i])
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return shift + share(j); });
+    else
+      write_row(gradient, source.size, share);
+    is_begun[i] = true;
+    is_shifted[i] = false;
+  }
+  // Writes the shift, or zeros if there is nothing yet.
+  template <int i>
+  ELEMENTWISE_INLINE void settle() {
+    const P shift = is_shifted[i] ? this->shift[i] : P(0);
+    const bool is_needed = is_shifted[i] || !is_begun[i];
+    is_shifted[i] = false;
+    if (is_needed) update<i>([shift](int64_t) ELEMENTWISE_LAMBDA { return shift; });
+  }
+  // Whether the compiler knows a derivative: a loop over one that is 0 is left out.
+  ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
+#if defined(__GNUC__) && !defined(ELEMENTWISE_IS_CUDA)
+    if constexpr (!kIsDual<B>) return __builtin_constant_p(x);
+#endif
+    return false;
+  }
+
+  template <class F>
+  ELEMENTWISE_INLINE static void for_tensors(const F& f) {
+    [&]<int... i>(std::integer_sequence<int, i...>)
+        ELEMENTWISE_LAMBDA { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, kTensors>{});
+  }
+  ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
+    const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
+    return passes::element<B>(of_grads, result, known.grads[result], j);
+  }
+  // The place of the k-th result of C that has elements, among all of C.
+  ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
+    constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
+    constexpr bool of_row[] = {parameters::is_of_row<R>...};
+    int place = 0;
+    for (size_t i = 0; i < sizeof...(R); i++) {
+      if (of_c[i] && !of_row[i] && k-- == 0) return place;
+      place += of_c[i];
+    }
+    return 0;
+  }
+  template <int place, class Q, class... Rest, class Result>
+  ELEMENTWISE_INLINE void take(const Result& returned) {
+    constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<Q>::type, parameters::AnyC>;
+    const auto one = [&](const auto& value) ELEMENTWISE_LAMBDA {
+      if constexpr (std::is_same_v<Q, parameters::AnyC>) total = total + scaled(C(value).derivative, grad(place, 0));
+    };
+    if constexpr (requires { returned.first; }) {
+      one(returned.first);
+      if constexpr (sizeof...(Rest) > 0) take<place + is_of_c, Rest...>(returned.rest);
+    } else {
+      one(returned);
+    }
+  }
+};
+
+// The gradient of one number. It is a function of its own, for it is called for each.
+template <class Bound, class Tensors, class B>
+ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
+  Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
+  pass.finish(Bound::template call<Dual<B>>(pass));
+  return pass.total;
+}
+
+// All gradients of a row. Numbers are the places of tensors with one value for each row.
+template <class Bound, class B, int... kTensor, int... kNumber>
+ELEMENTWISE_INLINE void gradients(
+    Known<B>& known, std::integer_sequence<int, kTensor...> tensors, void* const* of_tensors,
+    std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
+  using Tensors = decltype(tensors);
+  Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
+  Bound::template call<Dual<B>>(found);
+  for (int k = found.reductions - 1; k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);
+  [[maybe_unused]] const auto set = [&](void* to, int place) {
+    if (!to) return;
+    const auto gradient = written(by_number<Bound, Tensors>(known, kMost + place));
+    once([&] { *static_cast<math::primal_t<B>*>(to) = gradient; });
+  };
+  (set(*of_numbers++, kNumber), ...);
+  Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, of_tensors);
+  pass.finish(Bound::template call<Dual<B>>(pass));
+}
+
+} // namespace passes
+} // namespace elementwise::inline ELEMENTWISE_TARGET

@@ -1,0 +1,125 @@
+// What computes a row, compiled once for each target: a functor, or a derivative that is made of one.
+#pragma once
+
+#include "../cpu/work.h"
+#include "family.h"
+#include "gradients.h"
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace passes {
+
+template <class F, class C, Kind... kKind>
+struct RowLoop {
+  using Bound = passes::Bound<F, kKind...>;
+  using Returned = typename Bound::Returned;
+  static constexpr int kResults = std::size(parameters::Each<Returned>::own);
+
+  ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
+    const passes::Source source{row.size, row.index, row.data + kResults, nullptr, row.numbers};
+    passes::Values<C, Returned> values(source, row);
+    values.finish(Bound::template call<C>(values));
+  }
+  ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) {
+    passes::Checked<C, Returned> checked({row.size, row.index, row.data + kResults, nullptr, row.numbers});
+    Bound::template call<C>(checked);
+    return checked.is_inside;
+  }
+};
+
+template <class Parts, rows::Role role, class C, Kind... kKind>
+struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
+  static constexpr Kind kinds[] = {kKind...};
+  template <size_t... I>
+  static passes::Bound<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
+  using Bound = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
+  static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
+  static constexpr int kInputs = Bound::kInputs;
+
+  // Tensors that have a derivative: their place among these, and among all of the functor's tensors.
+  struct Chosen {
+    int count = 0, tensor[Parts::kTensors] = {}, place[Parts::kTensors] = {};
+  };
+  // Those that a call has, with a value for each element of a row, or with one for each row.
+  template <bool kOfElements, bool kOfRow, class... P>
+  static constexpr Chosen chosen(List<P...>) {
+    constexpr bool of_row[] = {parameters::is_of_row<P>...};
+    Chosen found;
+    for (int t = 0; t < Parts::kTensors; t++) {
+      const int argument = Parts::places[t];
+      if (kinds[argument] == Kind::absent || !(of_row[t] ? kOfRow : kOfElements)) continue;
+      found.tensor[found.count] = t;
+      for (int i = 0; i < argument; i++)
+        found.place[found.count] += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
+      found.count++;
+    }
+    return found;
+  }
+  template <bool kOfRow>
+  static constexpr auto places = []<size_t... I>(std::index_sequence<I...>) {
+    constexpr Chosen of = chosen<!kOfRow, kOfRow>(typename Parts::Tensors{});
+    return std::integer_sequence<int, of.place[I]...>{};
+  }(std::make_index_sequence<chosen<!kOfRow, kOfRow>(typename Parts::Tensors{}).count>{});
+
+  ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
+    const void* const* const inputs = row.data + kResults;
+    const void* tangents[kInputs] = {};
+    if constexpr (role != rows::Role::gradients) {
+      constexpr int first = kInputs + (role == rows::Role::second ? Parts::kResults : 0);
+      constexpr Chosen all = chosen<true, true>(typename Parts::Tensors{});
+      for (int i = 0; i < all.count; i++) tangents[all.place[i]] = inputs[first + all.tensor[i]];
+    }
+    const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
+    if constexpr (role == rows::Role::tangent) {
+      passes::Values<Dual<C>, typename Bound::Returned> values(source, row);
+      values.finish(Bound::template call<Dual<C>>(values));
+    } else {
+      using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
+      const void* const* const grads = inputs + kInputs;
+      passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
+      const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
+      void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
+      const auto find = [&](const Chosen& those, void** to) ELEMENTWISE_LAMBDA {
+        for (int i = 0; i < those.count; i++)
+          if (wanted >> those.tensor[i] & 1) to[i] = row.data[those.tensor[i]];
+      };
+      constexpr Chosen first = chosen<true, false>(typename Parts::Tensors{});
+      constexpr Chosen second = chosen<false, true>(typename Parts::Tensors{});
+      find(first, of_elements);
+      find(second, of_rows);
+      passes::gradients<Bound>(known, places<false>, of_elements, places<true>, of_rows);
+    }
+  }
+  static constexpr auto is_inside = static_cast<bool (*)(const cpu::OneRow&)>(nullptr);
+};
+
+template <class Kernel>
+struct RowLoopOf;
+template <class F, Kind... kKind>
+struct RowLoopOf<Kernel<F, kKind...>> {
+  template <class C>
+  using type = RowLoop<F, C, kKind...>;
+};
+
+} // namespace passes
+} // namespace elementwise::inline ELEMENTWISE_TARGET
+
+#if !defined(ELEMENTWISE_IS_CUDA)
+namespace elementwise::cpu::ELEMENTWISE_ISA {
+namespace {
+
+// For the 16-bit types it is that of float: their rows are converted as they are moved.
+template <class Kernel>
+Computer row_computer(int32_t dtype) {
+  Computer chosen{};
+  with_dtype(typename Kernel::Dtypes{}, dtype, [&](auto storage) {
+    using Loop = typename passes::RowLoopOf<Kernel>::template type<compute_t<decltype(storage)>>;
+    chosen.results = Kernel::kResults;
+    chosen.one_row = Loop::compute;
+    chosen.is_inside = Loop::is_inside;
+  });
+  return chosen;
+}
+
+} // namespace
+} // namespace elementwise::cpu::ELEMENTWISE_ISA
+#endif

@@ -1,0 +1,526 @@
+// Operators over rows: what a functor is that reduces. A row is a tensor with all dimensions fixed but one, the last
+// dimension or the one that an `int dim` of the schema names. The table entry is written as for an element-wise
+// operator. The functor's first parameter, a Row&, says that it works on rows:
+//
+//   Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
+//
+//   struct RmsNorm {
+//     template <class C, class Row>
+//     ELEMENTWISE_FUNCTION elementwise::Elements<C> operator()(
+//         Row& row, elementwise::Elements<C> x, elementwise::Elements<C> weight, C eps) const {
+//       const C squares = row.sum([](C x) { return x * x; }, x);
+//       const C factor = elementwise::rsqrt(squares / row.size() + eps);
+//       return row.each([=](C x, C w) { return x * factor * w; }, x, weight);
+//     }
+//   };
+//
+// The functor runs once for each row. It receives the arguments of the schema in their order:
+//
+//   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
+//                    of shape [n] has a value for each column and is the same for all rows.
+//   C                a tensor with one value for each row: its shape is that of the others without the reduced
+//                    dimension. Or a `float` of the schema.
+//   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
+//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; of the first, a
+//                    function of elements receives an Optional<C>.
+//
+// A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
+// returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
+//
+//   row.sum(f, x...)          row.product(f, x...)  row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f,
+//   x...) row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
+//   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
+//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
+//                             no derivative and costs none.
+//   row.at(x, place)          one element. A place outside of the row is an error before anything is written.
+//
+// row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
+// element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
+// elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
+//
+// const auto e = row.keep(f, x...) computes a row that is read several times; pass e like a tensor. This pays for an
+// exp. Derivatives keep it too, with its derivatives by the tensors that it reads.
+//
+// The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
+// or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
+// schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>.
+//
+// The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
+// instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
+//
+// Missing: several trailing dimensions as one row; derivatives of product and reduce, and of the third order; a tangent
+// of a tangent.
+#pragma once
+
+#include <limits>
+
+#include "../cpu/work.h"
+#include "../math/exponential.h"
+#include "../math/logarithm.h"
+#include "../math/rules.h"
+#include "../operator.h"
+
+// Inlines a lambda of ours, and whatever the lambdas of a functor call: a call would keep a loop from being vectorised.
+// What is called apart is compiled once.
+#if defined(ELEMENTWISE_IS_CUDA)
+#define ELEMENTWISE_LAMBDA
+#define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
+#define ELEMENTWISE_CALLED ELEMENTWISE_INLINE
+#elif defined(__OPTIMIZE__)
+#define ELEMENTWISE_LAMBDA __attribute__((always_inline))
+#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
+#define ELEMENTWISE_CALLED [[gnu::noinline, gnu::flatten]]
+#else
+#define ELEMENTWISE_LAMBDA
+#define ELEMENTWISE_FLATTEN
+#define ELEMENTWISE_CALLED
+#endif
+
+#if defined(ELEMENTWISE_IS_CUDA)
+#include "../cuda/team.h"
+#else
+#include "../cpu/row_loops.h"
+#endif
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace passes {
+
+constexpr int kMost = 6; // reductions of a functor
+
+// What is known of a row: its length, its place, and where the elements of each tensor begin that is there.
+struct Source {
+  int64_t size, index;
+  const void* const* data;
+  const void* const* tangents; // of each tensor of C, where B is dual
+  const Number* numbers;
+};
+
+// The place of an element in its row.
+struct Columns {};
+
+// What is made of elements, and made again wherever it is read.
+template <class F, class Reads>
+struct Made {
+  F element;
+  Reads reads;
+};
+
+// Whether a tensor is read.
+template <class T>
+ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
+  return x.place == tensor;
+}
+ELEMENTWISE_INLINE bool reads(Columns, int) {
+  return false;
+}
+template <class T>
+ELEMENTWISE_INLINE bool reads(Optional<T> x, int tensor) {
+  return x && reads(*x, tensor);
+}
+template <class F, class Reads>
+ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
+  return x.reads(tensor);
+}
+
+template <class C>
+constexpr bool kIsDual = false;
+template <class C>
+constexpr bool kIsDual<Dual<C>> = true;
+
+template <class C, class F>
+ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
+  return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
+}
+
+// The greatest; a NaN if there is one. Its derivative is the mean of those of all elements that are the greatest.
+template <class C, class F>
+ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
+  if constexpr (kIsDual<C>) {
+    using D = decltype(C::value);
+    using P = math::primal_t<C>;
+    const D most = max_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+    const P value = math::primal(most);
+    const P ties = sum_of<P>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(math::primal(f(j)) == value); });
+    return {most, sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
+                    const C x = f(j);
+                    return math::choose(math::primal(x) == value, x.derivative, D(0));
+                  }) / D(ties)};
+  } else if constexpr (std::is_floating_point_v<C>) {
+    return joined(
+        n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return (b > a) | (b != b) ? b : a; }, f);
+  } else {
+    return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+  }
+}
+
+// The first place of the greatest, or of a NaN.
+template <class C, class F>
+ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
+  const C most = max_of<C>(n, f);
+  return first_of(n, [&](int64_t j) {
+    const C x = f(j);
+    return x == most || x != x;
+  });
+}
+
+// ---- What an author calls. `Self` is a row of one kind of pass, with numbers of C.
+template <class Self, class C>
+class Row {
+ public:
+  using Number = math::primal_t<C>;
+
+  ELEMENTWISE_INLINE Number size() const {
+    return static_cast<Number>(self().source.size);
+  }
+  ELEMENTWISE_INLINE int64_t index() const {
+    return self().source.index;
+  }
+  ELEMENTWISE_INLINE Columns columns() const {
+    return {};
+  }
+
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C sum(const F& f, X... x) {
+    return self().sum_terms(terms(f, x...), x...);
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C max(const F& f, X... x) {
+    return self().max_terms(terms(f, x...), x...);
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C min(const F& f, X... x) {
+    return -max([&](auto... element) ELEMENTWISE_LAMBDA { return -C(f(element...)); }, x...);
+  }
+  template <class Join, class F, class... X>
+  ELEMENTWISE_INLINE C reduce(C identity, const Join& join, const F& f, X... x) {
+    static_assert(
+        !Self::derives && !kIsDual<C>,
+        "row.product and row.reduce have no derivative: leave `differentiable` out of the entry");
+    return self().join_terms(identity, join, terms(f, x...));
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C product(const F& f, X... x) {
+    return reduce(C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f, x...);
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE Number range(const F& f, X... x) {
+    return self().range_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C log_sum_exp(const F& f, X... x) {
+    const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
+    const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
+    if constexpr (Self::derives) // and its derivative need not compute it again
+      return log(sum(self().keep(power, x...))) + shift;
+    else
+      return log(sum(power, x...)) + shift;
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE int64_t argmax(const F& f, X... x) {
+    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE int64_t argmin(const F& f, X... x) {
+    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return -math::primal(C(f(self().load(x, j)...))); });
+  }
+  ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
+    check_place(place, self().source.size);
+    return self().element(x, place);
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto each(const F& f, X... x) {
+    using R = decltype(f(self().load(x, 0)...));
+    using To = std::conditional_t<Self::template makes<R>, R, C>;
+    self().template write<To>(
+        [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); }, x...);
+    return Elements<To>{};
+  }
+
+#define ELEMENTWISE_OF_ONE(reduction)                              \
+  template <class X>                                               \
+    requires(!std::is_invocable_v<X, C>)                           \
+  ELEMENTWISE_INLINE auto reduction(X x) {                         \
+    return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
+  }
+  ELEMENTWISE_OF_ONE(sum)
+  ELEMENTWISE_OF_ONE(product)
+  ELEMENTWISE_OF_ONE(max)
+  ELEMENTWISE_OF_ONE(min)
+  ELEMENTWISE_OF_ONE(range)
+  ELEMENTWISE_OF_ONE(log_sum_exp)
+  ELEMENTWISE_OF_ONE(argmax)
+  ELEMENTWISE_OF_ONE(argmin)
+#undef ELEMENTWISE_OF_ONE
+
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
+    if constexpr (Self::buffers) {
+      C* const to = self().buffer();
+      write_row(to, self().source.size, terms(f, x...));
+      return Elements<C>{to, -1};
+    } else {
+      const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
+      const auto one = [this, f, x...](int64_t j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
+      return Made<decltype(one), decltype(reads_one)>{one, reads_one};
+    }
+  }
+
+  // The element of a tensor: of C as this pass has it.
+  template <class T>
+  ELEMENTWISE_INLINE T load(Elements<T> x, int64_t j) const {
+    if constexpr (std::is_same_v<T, C>)
+      return self().lifted(x.place, x.data, j);
+    else
+      return static_cast<const T*>(x.data)[j];
+  }
+  template <class T, class J>
+  ELEMENTWISE_INLINE Optional<T> load(Optional<Elements<T>> x, J j) const {
+    return x ? Optional<T>{true, self().load(*x, j)} : Optional<T>{};
+  }
+  ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
+    return j;
+  }
+  template <class F, class Reads>
+  ELEMENTWISE_INLINE C load(const Made<F, Reads>& x, int64_t j) const {
+    return x.element(j);
+  }
+
+ protected:
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto terms(const F& f, X... x) const {
+    return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
+  }
+
+ private:
+  ELEMENTWISE_INLINE Self& self() {
+    return static_cast<Self&>(*this);
+  }
+  ELEMENTWISE_INLINE const Self& self() const {
+    return static_cast<const Self&>(*this);
+  }
+};
+
+// An element as it is computed with: with its tangent in forward mode.
+template <class B>
+ELEMENTWISE_INLINE B element(const Source& source, int place, const void* data, int64_t j) {
+  if constexpr (kIsDual<B>) {
+    using P = decltype(B::value);
+    const void* const tangent = source.tangents[place];
+    return {static_cast<const P*>(data)[j], static_cast<const P*>(tangent)[j]};
+  } else {
+    return static_cast<const B*>(data)[j];
+  }
+}
+
+// ---- The functor's arguments.
+
+template <class P, class C>
+struct WithOf {
+  using type = std::conditional_t<std::is_same_v<P, parameters::AnyC>, C, P>;
+};
+template <class P, class C>
+struct WithOf<Elements<P>, C> {
+  using type = Elements<typename WithOf<P, C>::type>;
+};
+template <class P, class C>
+struct WithOf<Optional<P>, C> {
+  using type = Optional<typename WithOf<P, C>::type>;
+};
+template <class P, class C>
+using With = typename WithOf<P, C>::type;
+
+// A functor and what its arguments are.
+template <class F, Kind... kKind>
+struct Bound {
+  using Arguments = typename parameters::Of<F, sizeof...(kKind)>::Arguments;
+  using Returned = typename parameters::Of<F, sizeof...(kKind)>::Results;
+  static constexpr int kInputs = (0 + ... + (kKind == Kind::tensor || kKind == Kind::optional));
+
+  template <class C, class Row>
+  ELEMENTWISE_INLINE static auto call(Row& row) {
+    return [&]<size_t... I>(std::index_sequence<I...>) ELEMENTWISE_LAMBDA {
+      return F{}.template operator()<C, Row>(row, argument<I, C>(row)...);
+    }(std::make_index_sequence<sizeof...(kKind)>{});
+  }
+
+ private:
+  static constexpr Kind kinds[] = {kKind...};
+  static constexpr int place_of(size_t argument) {
+    int before[2] = {};
+    for (size_t i = 0; i < argument; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
+    return before[is_tensor(kinds[argument])];
+  }
+  template <size_t argument> // among the tensors that are there, or among the numbers
+  static constexpr int place_of_argument = place_of(argument);
+  template <size_t I, class C, class Row>
+  ELEMENTWISE_INLINE static auto argument(const Row& row) {
+    constexpr int place = place_of_argument<I>;
+    using P = parameters::At<I, Arguments>;
+    constexpr Kind kind = kinds[I];
+    if constexpr (kind == Kind::absent)
+      return With<P, C>{};
+    else if constexpr (kind == Kind::optional)
+      return With<P, C>{true, tensor<decltype(With<P, C>::value), C>(row, place)};
+    else if constexpr (kind == Kind::tensor)
+      return tensor<With<P, C>, C>(row, place);
+    else if constexpr (kind == Kind::real)
+      return With<P, C>(static_cast<number_t<math::primal_t<C>>>(row.source.numbers[place].real));
+    else
+      return static_cast<P>(row.source.numbers[place].integer);
+  }
+  template <class X, class C, class Row>
+  ELEMENTWISE_INLINE static X tensor(const Row& row, int place) {
+    const void* const data = row.source.data[place];
+    if constexpr (!parameters::is_of_row<X>)
+      return {data, place};
+    else if constexpr (std::is_same_v<X, C>)
+      return row.lifted(place, data, 0);
+    else
+      return *static_cast<const X*>(data);
+  }
+};
+
+// ---- The row of a forward pass. It writes results; of duals their tangents alone.
+template <class B, class Returned>
+struct Values;
+template <class B, class... R>
+struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
+  template <class T>
+  static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
+
+  static constexpr bool buffers = kKeepsRows, derives = false;
+
+  Source source;
+  void* const* results;
+  const cpu::OneRow* row; // has memory for rows that are kept
+  int written = 0, kept_rows = 0;
+
+  ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
+      : source(source), results(row.data), row(&row) {}
+
+  ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
+    return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
+  }
+
+  ELEMENTWISE_INLINE B* buffer() {
+    return static_cast<B*>(row->scratch(row->run, kept_rows++));
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
+    return sum_of<B>(source.size, f);
+  }
+  template <class Join, class F>
+  ELEMENTWISE_INLINE B join_terms(B identity, const Join& join, const F& f) {
+    return joined(source.size, identity, join, f);
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
+    return max_of<B>(source.size, f);
+  }
+  ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
+    return this->load(x, place);
+  }
+  template <class F>
+  ELEMENTWISE_INLINE auto range_of(const F& f) {
+    return max_of<math::primal_t<B>>(source.size, f);
+  }
+  template <class F>
+  ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
+    return place_of_max<math::primal_t<B>>(source.size, f);
+  }
+
+  template <class To, class F, class... X>
+  ELEMENTWISE_INLINE void write(const F& f, X...) {
+    constexpr int slots[] = {parameters::is_of_row<R>..., 0};
+    int slot = 0, of_elements = written++;
+    for (size_t i = 0; i < sizeof...(R); i++) {
+      if (slots[i]) continue;
+      if (of_elements-- == 0) slot = static_cast<int>(i);
+    }
+    if constexpr (kIsDual<To>) {
+      auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
+      write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
+    } else if constexpr (!kIsDual<B>) {
+      write_row(static_cast<To*>(results[slot]), source.size, f);
+    }
+  }
+
+  // Writes what the functor returned: the results that are one for each row.
+  template <class Result>
+  ELEMENTWISE_INLINE void finish(const Result& returned) {
+    set<0, R...>(returned);
+  }
+
+ private:
+  // Forward mode has a tangent for each result of C.
+  ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
+    constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
+    int place = 0;
+    for (int i = 0; i < slot; i++) place += of_c[i];
+    return place;
+  }
+  template <int slot, class P, class... Rest, class Result>
+  ELEMENTWISE_INLINE void set(const Result& returned) {
+    if constexpr (requires { returned.first; }) {
+      set_one<slot, P>(returned.first);
+      if constexpr (sizeof...(Rest) > 0) set<slot + 1, Rest...>(returned.rest);
+    } else {
+      set_one<slot, P>(returned);
+    }
+  }
+  template <int slot, class P, class T>
+  ELEMENTWISE_INLINE void set_one(const T& value) {
+    if constexpr (parameters::is_of_row<P>) {
+      if constexpr (!kIsDual<B>)
+        once([&] { *static_cast<T*>(results[slot]) = value; });
+      else if constexpr (std::is_same_v<T, B>)
+        once([&] { *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative; });
+    }
+  }
+};
+
+// ---- The row of a pass that computes nothing, but asks whether every place that is read lies in the row.
+template <class B, class Returned>
+struct Checked;
+template <class B, class... R>
+struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
+  template <class T>
+  static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
+  static constexpr bool buffers = false, derives = false;
+  Source source;
+  bool is_inside = true;
+
+  ELEMENTWISE_INLINE explicit Checked(const Source& source) : source(source) {}
+  ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
+    return static_cast<const B*>(data)[j];
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
+    return 0;
+  }
+  template <class Join, class F>
+  ELEMENTWISE_INLINE B join_terms(B identity, const Join&, const F&) {
+    return identity;
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B max_terms(const F&, X...) {
+    return 0;
+  }
+  ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
+    is_inside &= place >= 0 && place < source.size;
+    return 0;
+  }
+  template <class F>
+  ELEMENTWISE_INLINE B range_of(const F&) {
+    return 0;
+  }
+  template <class F>
+  ELEMENTWISE_INLINE int64_t argmax_of(const F&) {
+    return 0;
+  }
+  template <class To, class F, class... X>
+  ELEMENTWISE_INLINE void write(const F&, X...) {}
+};
+
+} // namespace passes
+} // namespace elementwise::inline ELEMENTWISE_TARGET

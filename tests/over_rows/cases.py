@@ -1,0 +1,288 @@
+"""Operators over rows against torch, or against float64, in every mode and dtype."""
+
+import pytest
+import row_ops  # noqa: F401
+import torch
+import torch.nn.functional as F
+from torch.library import opcheck
+
+ops = torch.ops.row_ops
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+LENGTHS = [0, 1, 7, 8, 9, 31, 32, 33, 100, 1024, 1025, 5000]
+SCALE, EPS, POLY = 0.5, 1e-5, (0.3, 0.4, 0.5, 0.1)
+
+
+def rms(x, w):
+    return x * (x.square().mean(-1, True) + EPS).rsqrt() * w
+
+
+def causal(x):
+    later = torch.ones(x.shape[-2:]).triu(1).bool()
+    return (x * SCALE).masked_fill(later, -float("inf")).softmax(-1)
+
+
+def poly(x):
+    def normalised(y):
+        return y * (y.square().mean(-1, True) + 1e-6).rsqrt()
+
+    a, b, c, bias = POLY
+    return a * normalised(x**3) + b * normalised(x**2) + c * normalised(x) + bias
+
+
+def cross_entropy(x):
+    label = torch.arange(x.shape[:-1].numel()).reshape(x.shape[:-1]) % x.shape[-1]
+    label[..., 0] = -100
+    return x, label
+
+
+def variance(x, s):
+    return (x - x.mean(-1, True)) * s[..., None], x.var(-1, correction=0) * s
+
+
+def normal(*shape, dtype=torch.float64):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+# The operator, what it is to be, and the shapes of its tensors, of a length.
+CASES = {
+    "softmax": (ops.softmax, lambda x: x.softmax(-1), lambda n: [(4, 3, n)]),
+    "softmax of dim 1": (lambda x: ops.softmax(x, 1), lambda x: x.softmax(1), lambda n: [(4, n, 3)]),
+    "log_softmax": (lambda x: ops.log_softmax(x, 0), lambda x: x.log_softmax(0), lambda n: [(n, 5)]),
+    "logsumexp": (ops.logsumexp, lambda x: x.logsumexp(-1), lambda n: [(4, n)]),
+    "logsumexp kept": (
+        lambda x: ops.logsumexp(x, -2, keepdim=True),
+        lambda x: x.logsumexp(-2, True),
+        lambda n: [(2, n, 3)],
+    ),
+    "rms_norm": (ops.rms_norm, rms, lambda n: [(4, 3, n), (n,)]),
+    "rms_norm, a weight for each": (ops.rms_norm, rms, lambda n: [(4, 3, n), (3, n)]),
+    "rms_norm, one weight": (ops.rms_norm, rms, lambda n: [(4, 3, n), (4, 1, 1)]),
+    "layer_norm": (
+        ops.layer_norm,
+        lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
+        lambda n: [(5, n), (n,), (n,)],
+    ),
+    "layer_norm without bias": (
+        lambda x, w: ops.layer_norm(x, w, None),
+        lambda x, w: F.layer_norm(x, x.shape[-1:], w),
+        lambda n: [(5, n), (n,)],
+    ),
+    "layer_norm without weight": (
+        lambda x, b: ops.layer_norm(x, None, b),
+        lambda x, b: F.layer_norm(x, x.shape[-1:]) + b,
+        lambda n: [(5, n), (n,)],
+    ),
+    "l2_normalize": (ops.l2_normalize, lambda x: F.normalize(x, dim=-1), lambda n: [(5, n)]),
+    "cross_entropy": (
+        lambda x: ops.cross_entropy(*cross_entropy(x), -100, 0.1),
+        lambda x: F.cross_entropy(*cross_entropy(x), label_smoothing=0.1, reduction="none"),
+        lambda n: [(6, n)],
+    ),
+    "causal_softmax": (lambda x: ops.causal_softmax(x, SCALE), causal, lambda n: [(2, n, n)]),
+    "poly_norm": (lambda x: ops.poly_norm(x, *POLY), poly, lambda n: [(5, n)]),
+    "scaled_variance": (ops.scaled_variance, variance, lambda n: [(4, 3, n), (4, 3)]),
+    "maximum": (lambda x: ops.max_with_place(x)[0], lambda x: x.amax(-1), lambda n: [(4, n)]),
+}
+EVERY = pytest.mark.parametrize("name", CASES)
+
+
+def made(name, n, dtype=torch.float64):
+    op, reference, shapes = CASES[name]
+    return op, reference, [normal(*shape, dtype=dtype) for shape in shapes(n)]
+
+
+def close(got, expected, tolerance=1e-9):
+    got, expected = (x if isinstance(x, tuple) else (x,) for x in (got, expected))
+    for x, y in zip(got, expected, strict=True):
+        torch.testing.assert_close(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_results(name, dtype):
+    for n in LENGTHS:
+        if n == 0 and name in ("maximum", "cross_entropy", "layer_norm without bias"):  # torch refuses some of these
+            continue
+        if name == "causal_softmax" and n > 100:
+            continue
+        op, reference, args = made(name, n, dtype)
+        # The variance of one element is 0, of which 16 bits and eps make something else.
+        close(op(*args), reference(*(x.double() for x in args)), TOLERANCE[dtype])
+
+
+@EVERY
+def test_strides_do_not_matter(name):
+    op, _, args = made(name, 33)
+    expected = op(*args)
+    close(op(*(torch.empty(x.shape[::-1]).double().T.copy_(x) if x.dim() == 2 else x for x in args)), expected, 0)
+    spread = [torch.zeros(*x.shape, 2, dtype=x.dtype)[..., 0].copy_(x) for x in args]
+    close(op(*spread), expected, 0)
+
+
+@EVERY
+@pytest.mark.parametrize("n", [1, 9, 40])
+def test_derivatives(name, n):
+    op, reference, args = made(name, n)
+    args = [x.requires_grad_() for x in args]
+    results = [y if isinstance(y, tuple) else (y,) for y in (op(*args), reference(*args))]
+    grads = [normal(*y.shape) for y in results[0]]
+    first = [torch.autograd.grad(y, args, grads, create_graph=True) for y in results]
+    close(*first)
+    tangents = tuple(normal(*x.shape) + 1 for x in args)
+    plain = tuple(x.detach() for x in args)
+    close(*(torch.func.jvp(f, plain, tangents)[1] for f in (op, reference)))
+    if name != "maximum":  # torch has no second derivative of amax
+        second = []
+        for gradients in first:  # that of a bias depends on nothing
+            pairs = [(y, u) for y, u in zip(gradients, tangents, strict=True) if y.requires_grad]
+            ys, us = zip(*pairs, strict=True)
+            second.append(torch.autograd.grad(ys, args, us, materialize_grads=True))
+        close(*second, 1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_only_the_gradient_that_is_asked_for(dtype):
+    for place in (0, 1):
+        x, w = normal(40, 300, dtype=dtype), normal(300, dtype=dtype)
+        args = [x, w]
+        args[place].requires_grad_()
+        expected = [y.detach().double().requires_grad_() for y in args]
+        ops.rms_norm(*args).sum().backward()
+        rms(*expected).sum().backward()
+        close(args[place].grad, expected[place].grad, 10 * TOLERANCE[dtype])
+        assert args[1 - place].grad is None
+
+
+@EVERY
+def test_batches(name):
+    op, reference, args = made(name, 9)
+    stacked = [torch.stack([x, x + 1, 2 * x], 1) for x in args]
+    close(torch.vmap(op, 1)(*stacked), torch.vmap(reference, 1)(*stacked))
+    dims = (1, *[None] * (len(args) - 1))
+    first = (stacked[0], *args[1:])
+
+    def total(f):
+        def of(*xs):
+            results = f(*xs)
+            return sum(y.square().sum() for y in (results if isinstance(results, tuple) else (results,)))
+
+        return torch.vmap(torch.func.grad(of, tuple(range(len(args)))), dims)
+
+    close(total(op)(*first), total(reference)(*first))
+
+
+def test_masks():
+    x, mask = normal(3, 4, 33), normal(4, 33) > 0
+    mask[1] = True
+    expected = (x * SCALE).masked_fill(mask, -float("inf")).softmax(-1).nan_to_num()
+    close(ops.masked_softmax(x, mask, SCALE), expected)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_quantisation_has_a_scale_for_each_row(dtype):
+    x = normal(6, 100, dtype=dtype)
+    x[2] = 0
+    quantised, scale = ops.int8_quant(x)
+    assert quantised.dtype == torch.int8 and scale.dtype == torch.float32
+    close(scale, x.double().abs().amax(-1) / 127, 1e-6)
+    assert (quantised * scale[:, None] - x.double()).abs().le(scale[:, None] * 0.501).all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_two_tensors_are_updated_in_place(dtype):
+    x, residual, w = (
+        normal(6, 100, dtype=dtype),
+        normal(3, 2, 100, dtype=dtype).reshape(6, 100),
+        normal(100, dtype=dtype),
+    )
+    total = x.double() + residual.double()
+    ops.fused_add_rms_norm(x, residual, w, EPS)
+    close(residual, total, TOLERANCE[dtype])
+    close(x, rms(total, w.double()), TOLERANCE[dtype])
+
+
+def test_out_may_be_the_input():
+    x = normal(5, 40)
+    expected = x.softmax(-1)
+    ops.softmax_out(x, -1, x)
+    close(x, expected)
+
+
+def test_places():
+    x = torch.tensor([[1.0, 3.0, 3.0], [float("nan"), 5.0, float("nan")]])
+    for got, expected in zip(ops.max_with_place(x), x.max(-1), strict=True):
+        torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("label", [-1, 4, -101])
+def test_a_label_out_of_range_is_refused(label):
+    with pytest.raises(RuntimeError, match="cross_entropy: a place that is read lies outside of its row"):
+        ops.cross_entropy(torch.randn(3, 4), torch.tensor([0, label, 1]))
+
+
+def test_refusals():
+    with pytest.raises(RuntimeError, match=r"softmax: dim must be from -2 to 1, got 2"):
+        ops.softmax(torch.randn(3, 4), 2)
+    with pytest.raises(RuntimeError, match=r"softmax: dim must be from -2 to 1, got 2"):
+        ops.softmax(torch.randn(3, 4, device="meta"), 2)
+    with pytest.raises(RuntimeError, match=r"softmax: x must have a dimension to reduce, got shape \[\]"):
+        ops.softmax(torch.randn(()))
+    with pytest.raises(RuntimeError, match="softmax: a tangent of a tangent is asked for"):
+        torch.func.jvp(lambda x: torch.func.jvp(ops.softmax, (x,), (x,))[1], (torch.ones(2),), (torch.ones(2),))
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_rows_of_special_values(value):
+    for x in (torch.full((2, 40), value), torch.tensor([[1.0, value, 2.0]])):
+        close(ops.softmax(x), x.softmax(-1), 1e-6)
+        close(ops.logsumexp(x), x.logsumexp(-1), 1e-6)
+
+
+def test_a_large_common_mean_is_no_loss():
+    x = normal(2, 1000000, dtype=torch.float32) + 1000
+    expected = x.double().var(-1, correction=0)
+    error = (ops.scaled_variance(x, torch.ones(2))[1] - expected).abs()
+    assert (error <= torch.finfo(torch.float32).eps * expected).all()
+
+
+def test_threads_change_no_bit():
+    x, w = normal(501, 700, dtype=torch.float32).requires_grad_(), normal(700, dtype=torch.float32).requires_grad_()
+    found = []
+    for threads in (1, 4):
+        torch.set_num_threads(threads)
+        found.append(torch.autograd.grad(ops.rms_norm(x, w), (x, w), x.detach()))
+    close(*found, 0)
+
+
+@pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "cross_entropy", "scaled_variance"])
+def test_compiled(name):
+    op, _, args = made(name, 9)
+    args = [x.requires_grad_() for x in args]
+
+    def doubled(*xs):
+        return op(*(x * 2 for x in xs))
+
+    found = []
+    for f in (torch.compile(doubled, backend="aot_eager", fullgraph=True), doubled):
+        results = f(*args)
+        results = results if isinstance(results, tuple) else (results,)
+        found.append((*results, *torch.autograd.grad(results, args, [torch.ones_like(y) for y in results])))
+    close(*found)
+
+
+def test_opcheck():
+    x, w = normal(3, 4).requires_grad_(), normal(4).requires_grad_()
+    for op, args in (
+        (ops.softmax.default, (x, 0)),
+        (ops.rms_norm.default, (x, w)),
+        (ops.layer_norm.default, (x, w, None)),
+        (ops.cross_entropy.default, (x, torch.tensor([0, 1, 2]))),
+        (ops.int8_quant.default, (x.detach(),)),
+        (ops.fused_add_rms_norm.default, (normal(3, 4), normal(4, 3).reshape(3, 4), w.detach(), EPS)),
+    ):
+        opcheck(op, args)
+
+
+def test_autocast_computes_in_float32():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ops.softmax(torch.randn(2, 3, dtype=torch.bfloat16)).dtype == torch.float32

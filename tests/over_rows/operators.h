@@ -1,0 +1,34 @@
+// The entries of these functors. In a generated project this file is src/operators.h.
+#pragma once
+
+#include "elementwise/operator.h"
+#include "functors.h"
+
+namespace row_ops {
+
+using elementwise::differentiable, elementwise::Operator;
+using elementwise::functional, elementwise::writing, elementwise::out, elementwise::updating;
+
+// clang-format off
+using Operators = elementwise::List<
+    Operator<"softmax(Tensor x, int dim=-1)", Softmax, functional | writing | out | differentiable>,
+    Operator<"log_softmax(Tensor x, int dim=-1)", LogSoftmax, functional | writing | out | differentiable>,
+    Operator<"logsumexp(Tensor x, int dim=-1, *, bool keepdim=False)", Logsumexp, functional | writing | out | differentiable>,
+    Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-05)", RmsNorm, functional | writing | out | differentiable>,
+    Operator<"layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-05)", LayerNorm, functional | writing | out | differentiable>,
+    Operator<"layer_norm_stats(Tensor x, Tensor weight, Tensor bias, float eps)", LayerNormStats, functional | differentiable>,
+    Operator<"l2_normalize(Tensor x, int dim=-1, float eps=1e-12)", L2Normalize, functional | writing | out | differentiable>,
+    Operator<"cross_entropy(Tensor logits, Tensor label, int ignore_index=-100, float smoothing=0.0)", CrossEntropy, functional | writing | out | differentiable>,
+    Operator<"softmax_xentropy(Tensor logits, Tensor label, float smoothing)", SoftmaxXentropy, functional | differentiable>,
+    Operator<"causal_softmax(Tensor x, float scale)", CausalSoftmax, functional | writing | out | differentiable>,
+    Operator<"masked_softmax(Tensor x, Tensor mask, float scale)", MaskedSoftmax, functional | writing | out | differentiable>,
+    Operator<"int8_quant(Tensor x)", Int8Quant, functional | differentiable>,
+    Operator<"int8_quant_azp(Tensor x)", Int8QuantAzp, functional | differentiable>,
+    Operator<"fused_add_rms_norm(Tensor(a!) input, Tensor(b!) residual, Tensor weight, float eps)", FusedAddRmsNorm, updating>,
+    Operator<"poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-06)", PolyNorm, functional | writing | out | differentiable>,
+    Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
+    Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>
+>;
+// clang-format on
+
+} // namespace row_ops
