@@ -86,7 +86,7 @@ def add(
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
             raise ValueError(f"{name} exists already, and is not overwritten")
-    _tell(tell, schemas, kernel=kernel)
+    _tell(tell, schemas, kernel=kernel, rows=rows)
     replace(folder, changed, formatted=True)
 
 
@@ -125,8 +125,8 @@ def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel:
             to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
             what = (
                 f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
-                f"needs others, 'muladd-nb remove {schema.name}', and add it with --rows if it reduces over a dimension, "
-                "or else with --kernel"
+                f"needs others, 'muladd-nb remove {schema.name}', and add it with --rows if it reduces over a "
+                "dimension, or else with --kernel"
             )
         tell(f"{schema.name} is {what}.")
 
