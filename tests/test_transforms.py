@@ -1,9 +1,12 @@
 """torch.func and forward-mode AD, in any nesting, eager and compiled, compared with ATen."""
 
+import contextlib
+
 import pytest
 import torch
 from calls import FUNCTIONS, OPERATORS, RETURNING
 from conftest import each
+from modes import DispatchMode
 from torch.autograd import forward_ad
 from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
@@ -124,6 +127,24 @@ def test_values_under_a_transform_are_bit_for_bit_those_outside(device, dtype):
     assert torch.equal(jvp(f, (a,), (b,))[0], plain)
     assert torch.equal(vmap(lambda a, b: ops.mymuladd(a, b, 0.1))(a, b), plain)
     assert torch.equal(grad(lambda a: (f(a).sum(), f(a)), has_aux=True)(a)[1], plain)
+
+
+@pytest.mark.parametrize("listener", [contextlib.nullcontext, DispatchMode])
+def test_a_tensor_made_in_inference_mode_has_no_tangent(device, listener):
+    with torch.inference_mode():
+        made = torch.randn(3, device=device)
+    a, tangent = torch.randn(2, 3, device=device)
+    for call in RETURNING:
+        for place in range(len(call.names)):
+            results = []
+            for f in (call, call.expected):
+
+                def g(a, f=f, others=[made] * (len(call.names) - 1), place=place):
+                    return f(*others[:place], a, *others[place:])
+
+                with listener():
+                    results.append(jvp(g, (a,), (tangent,)))
+            torch.testing.assert_close(*results)
 
 
 def test_no_grad_inside_and_outside(vectors):

@@ -357,16 +357,18 @@ def is_recorded(args: tuple[Any, ...]) -> bool:
 
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
-    # An inference tensor has none, and outside of inference mode unpack_dual raises an error for it while
-    # torch.func.linearize traces.
+    # See has_tangent.
     value: Tensor = tensor if tensor.is_inference() else forward_ad.unpack_dual(tensor, level=0).primal
     return value
 
 
 def has_tangent(tensor: Tensor) -> bool:
     """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
-    # torch has no dual jagged tensors, and unpack_dual does not accept them.
-    return tensor.layout is not torch.jagged and forward_ad.unpack_dual(tensor, level=0).tangent is not None
+    # torch has no dual jagged tensors, and unpack_dual does not accept them. An inference tensor has no tangent, and
+    # outside of inference mode unpack_dual raises an error for it under a dispatch mode or torch.func.linearize.
+    if tensor.layout is torch.jagged or tensor.is_inference():
+        return False
+    return forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
 def dispatch_alike(tensors: Iterable[Tensor]) -> bool:
