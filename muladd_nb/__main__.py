@@ -21,6 +21,8 @@ from ._progress import Step
 
 # What takes torch is imported where it is needed: --help and --version take none.
 
+_INSTALL = "pip install meson-python meson ninja 'nanobind>=3' && pip install --no-build-isolation --editable '.[test]' && pytest"
+
 Run = Callable[[str], Step]
 _NOT_RUN_BY_US = ": built and audited from Linux, not run by us; 'muladd-nb check' is the test"
 
@@ -121,14 +123,14 @@ def _write_project(arguments: argparse.Namespace) -> int:
             _new.add(arguments.schemas, Path(), kernel=arguments.kernel, tell=print)
             package = _new.package_of(Path())
             print(f"Added. {_new.to_edit(arguments.schemas, package, kernel=arguments.kernel)}")
-            print("and test it: pip install '.[test]' && pytest")
+            print(f"and test it: {_INSTALL}")
             return 0
         folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel, tell=print)
     except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, kernel=arguments.kernel)}")
-    print(f"and test it: cd {folder} && pip install '.[test]' && pytest")
+    print(f"and test it: cd {folder} && {_INSTALL}")
     return 0
 
 
