@@ -21,8 +21,10 @@ from ._progress import Step
 
 # What takes torch is imported where it is needed: --help and --version take none.
 
-_INSTALL = "pip install meson-python meson ninja 'nanobind>=3' && pip install --no-build-isolation --editable '.[test]' && pytest"
-
+_INSTALL = (
+    "pip install meson-python meson ninja 'nanobind>=3' && "
+    "pip install --no-build-isolation --editable '.[test]' && pytest"
+)
 Run = Callable[[str], Step]
 _NOT_RUN_BY_US = ": built and audited from Linux, not run by us; 'muladd-nb check' is the test"
 
