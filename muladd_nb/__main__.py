@@ -21,6 +21,10 @@ from ._progress import Step
 
 # Modules that import torch are imported inside of functions, because --help and --version do not need torch.
 
+_INSTALL = (
+    "pip install meson-python meson ninja 'nanobind>=3' && "
+    "pip install --no-build-isolation --editable '.[test]' && pytest"
+)
 Run = Callable[[str], Step]
 _NOT_RUN_BY_US = ": built and audited from Linux, not run by us; 'muladd-nb check' is the test"
 
@@ -132,14 +136,14 @@ def _write_project(arguments: argparse.Namespace) -> int:
             _new.add(arguments.schemas, Path(), **kind, tell=print)
             package = _new.package_of(Path())
             print(f"Added. {_new.to_edit(arguments.schemas, package, **kind)}")
-            print("and test it: pip install '.[test]' && pytest")
+            print(f"and test it: {_INSTALL}")
             return 0
         folder = _new.create(arguments.package, arguments.schemas, Path(), **kind, tell=print)
     except (ImportError, ValueError) as error:  # torch is missing, or a schema is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
     print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, **kind)}")
-    print(f"and test it: cd {folder} && pip install '.[test]' && pytest")
+    print(f"and test it: cd {folder} && {_INSTALL}")
     return 0
 
 

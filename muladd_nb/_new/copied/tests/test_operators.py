@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import itertools
+import math
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -80,6 +83,35 @@ def test_values_far_from_zero(case, device, far):
             given = [f"{name}={x}" for name, x in zip(case.names, args, strict=True) if not is_tensor(x)]
             what = ", ".join([f"a result of {far}, shape {list(shape)} and {str(dtype)[6:]}", *given])
             case.close(ours, theirs, what, rtol=part, atol=close)
+
+
+def is_product(case, args):
+    """Return whether an operator multiplies its arguments, as those of the template do."""
+    pairs = list(zip(case.names, args, strict=True))
+    factors = [x for name, x in pairs if isinstance(x, (float, int, Tensor)) and name not in case.written]
+    written = [x.double() for name, x in pairs if is_tensor(x) and name in case.written]
+    results = as_tuple(case.call(*args))
+    try:
+        product = math.prod(x.double() if is_tensor(x) else x for x in factors)
+        expected = [x * product for x in written] + [product] * (len(results) - len(written))
+        return all(torch.allclose(x.double(), y, rtol=1e-2) for x, y in zip(results, expected, strict=True))
+    except RuntimeError:  # they have shapes or devices that are not for a product
+        return False
+
+
+def test_no_text_of_the_template_is_left(case, device):
+    """An operator that no longer multiplies its arguments is not said to."""
+    product, package = " * ".join(case.names), case.function.__module__.partition(".")[0]
+    wrote = rf"`{re.escape(product)}`|product of its tensors and numbers|by the other(s\.| tensors and)"
+    readme = Path(__file__).parents[1] / "README.md"
+    rows = readme.read_text("utf-8").splitlines() if readme.exists() else []
+    texts = {
+        f"its docstring in python/{package}/ops.py": (inspect.getdoc(case.function) or "").partition("\n")[0],
+        "its row in README.md": next((row for row in rows if row.startswith(f"| `{package}.{case.name}(")), ""),
+    }
+    left = [place for place, text in texts.items() if re.search(wrote, text)]
+    if left and not is_product(case, case.sample(case.dtypes[-1], device)):
+        pytest.fail(f"{case.name}: write what it computes into {' and '.join(left)}", pytrace=False)
 
 
 def test_invalid_indices(case, device):
