@@ -208,6 +208,7 @@ def test_the_help_names_every_command():
         "bench",
         "new",
         "add",
+        "remove",
         "update",
         "port",
     ]
