@@ -18,16 +18,7 @@
 #include <cstring>
 
 #include "../math/rules.h"
-
-// Before a loop that is to become vectors: see cpu/kernels.h; and before one whose results are no operands.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#undef ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
-#define ELEMENTWISE_APART _Pragma("GCC ivdep")
-#else
-#define ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_APART
-#endif
+#include "work.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
@@ -198,7 +189,7 @@ ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
     first.copy_to(to + j);
     second.copy_to(to + j + kSize);
   }
-  ELEMENTWISE_APART
+  ELEMENTWISE_INDEPENDENT
   for (; j < n; j++) to[j] = f(j);
 }
 
