@@ -194,7 +194,8 @@ struct PolyNorm {
   }
 };
 
-// The product, and the largest magnitude by a join of our own. They are of float, and not C, so they have no derivative.
+// The product, and the largest magnitude by a join of our own. They are of float, and not C, so they have no
+// derivative.
 struct ProductAndSize {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<float, float> operator()(Row& row, Elements<C> x) const {

@@ -46,7 +46,8 @@ struct Known {
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements are the maximum; what has no derivative
   int64_t place[kMost];
 
-  ELEMENTWISE_INLINE Known(const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
+  ELEMENTWISE_INLINE Known(
+      const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
       : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
 };
 
@@ -86,9 +87,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
   Known<B>& known;
   const Source& source;
-  const int number = -1; // the reduction, or kMost + the place of the tensor, that derivatives are by
+  const int number = -1;     // the reduction, or kMost + the place of the tensor, that derivatives are by
   void* const* to = nullptr; // of each tensor its gradient, or null
-  B total = 0;     // the gradient of what this pass is by
+  B total = 0;               // the gradient of what this pass is by
   bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
   P shift[kTensors + 1] = {}; // what all elements of a gradient have yet to be increased by
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
@@ -154,8 +155,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
         });
         is_found = true;
       });
-      if (!is_found)
-        write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+      if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
     }
     return row;
   }
@@ -172,18 +172,16 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   // Equal elements that are the maximum share its derivative.
   template <class F, class... X>
   ELEMENTWISE_INLINE C max_terms(const F& f, [[maybe_unused]] X... x) {
-    const auto is_most = [&f, this, k = reductions](auto j) ELEMENTWISE_LAMBDA {
-      return math::primal(f(j)) == math::primal(known.value[k]);
-    };
+    const auto is_most = [&f, this, k = reductions](auto j)
+                             ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
     if constexpr (kBy == By::nothing) {
       known.value[reductions] = max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
       known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
     } else {
       const P share = 1 / known.ties[reductions];
       add_to_gradient(
-          [&](auto j) ELEMENTWISE_LAMBDA {
-            return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))};
-          },
+          [&](auto j)
+              ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))}; },
           x...);
     }
     return reduction();
@@ -238,7 +236,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   template <class F, class... X>
   ELEMENTWISE_INLINE void add_to_gradient(const F& f, X... x) {
     const int k = reductions;
-    if (number >= kMost || k > number) add<true>(f, [g = known.gradient[k]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
+    if (number >= kMost || k > number)
+      add<true>(f, [g = known.gradient[k]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
   }
 
   // Adds weight(j), which may be the same for all j, times the derivative of f(j).
@@ -248,9 +247,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     if constexpr (kBy == By::number) {
       const B one = f(int64_t{0}).derivative;
       if (is_known(one) && one == 0) return;
-      total = total + sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
-                return scaled(f(j).derivative, weight(j));
-              });
+      total = total +
+              sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); });
     } else {
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!(reads(x, tensor<i>()) || ...) || !to[i]) return;
@@ -261,7 +259,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
           shift[i] = is_shifted[i] ? shift[i] + more : more;
           is_shifted[i] = true;
         } else {
-          update<i>([&](int64_t j) ELEMENTWISE_LAMBDA { return written(scaled(f(Variable<i>{j}).derivative, weight(j))); });
+          update<i>([&](int64_t j)
+                        ELEMENTWISE_LAMBDA { return written(scaled(f(Variable<i>{j}).derivative, weight(j))); });
         }
       });
     }
@@ -300,9 +299,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
   template <class F>
   ELEMENTWISE_INLINE static void for_tensors(const F& f) {
-    [&]<int... i>(std::integer_sequence<int, i...>) ELEMENTWISE_LAMBDA {
-      (f.template operator()<i>(), ...);
-    }(std::make_integer_sequence<int, kTensors>{});
+    [&]<int... i>(std::integer_sequence<int, i...>)
+        ELEMENTWISE_LAMBDA { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, kTensors>{});
   }
   ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
     const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};

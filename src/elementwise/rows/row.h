@@ -27,8 +27,8 @@
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
-//   row.sum(f, x...)          row.product(f, x...)  row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
+//   row.sum(f, x...)          row.product(f, x...)  row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f,
+//   x...) row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
 //                             no derivative and costs none.
@@ -60,8 +60,9 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
-// Inlines a lambda of ours, and whatever the lambdas of a functor call: a call would keep a loop from being vectorised.
-// What is called apart is compiled once.
+// ELEMENTWISE_LAMBDA inlines a lambda of the layer. ELEMENTWISE_FLATTEN inlines everything that a function calls, also
+// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a function,
+// which is itself called and not inlined.
 #if defined(ELEMENTWISE_IS_CUDA)
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
@@ -87,7 +88,7 @@ namespace passes {
 
 constexpr int kMost = 6; // reductions of a functor
 
-// What is known of a row: its length, its place, and where the elements of each tensor begin that is there.
+// A row: its length, its place, and where the elements of each given tensor begin.
 struct Source {
   int64_t size, index;
   const void* const* data;
@@ -98,7 +99,7 @@ struct Source {
 // The place of an element in its row.
 struct Columns {};
 
-// What is made of elements, and made again wherever it is read.
+// A row that is computed again wherever it is read.
 template <class F, class Reads>
 struct Made {
   F element;
@@ -146,7 +147,8 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
                     return math::choose(math::primal(x) == value, x.derivative, D(0));
                   }) / D(ties)};
   } else if constexpr (std::is_floating_point_v<C>) {
-    return joined(n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return (b > a) | (b != b) ? b : a; }, f);
+    return joined(
+        n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return (b > a) | (b != b) ? b : a; }, f);
   } else {
     return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
   }
@@ -230,14 +232,15 @@ class Row {
   ELEMENTWISE_INLINE auto each(const F& f, X... x) {
     using R = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<Self::template makes<R>, R, C>;
-    self().template write<To>([&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); }, x...);
+    self().template write<To>(
+        [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); }, x...);
     return Elements<To>{};
   }
 
-#define ELEMENTWISE_OF_ONE(reduction)           \
-  template <class X>                            \
-    requires(!std::is_invocable_v<X, C>)        \
-  ELEMENTWISE_INLINE auto reduction(X x) {      \
+#define ELEMENTWISE_OF_ONE(reduction)                              \
+  template <class X>                                               \
+    requires(!std::is_invocable_v<X, C>)                           \
+  ELEMENTWISE_INLINE auto reduction(X x) {                         \
     return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
   }
   ELEMENTWISE_OF_ONE(sum)
@@ -288,6 +291,7 @@ class Row {
   ELEMENTWISE_INLINE auto terms(const F& f, X... x) const {
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
   }
+
  private:
   ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
@@ -392,7 +396,8 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   const cpu::OneRow* row; // has memory for rows that are kept
   int written = 0, kept_rows = 0;
 
-  ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row) : source(source), results(row.data), row(&row) {}
+  ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
+      : source(source), results(row.data), row(&row) {}
 
   ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
     return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
