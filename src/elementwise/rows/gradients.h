@@ -46,7 +46,8 @@ struct Known {
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements are the maximum; what has no derivative
   int64_t place[kMost];
 
-  Known(const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
+  ELEMENTWISE_INLINE Known(
+      const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
       : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
 };
 
@@ -71,6 +72,15 @@ ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
     return x;
 }
 
+// A function of its own on the CPU. On a GPU it is inlined, so that what is known of a row stays in registers.
+#if defined(ELEMENTWISE_IS_CUDA)
+#define ELEMENTWISE_APART_FROM_ROW ELEMENTWISE_INLINE
+#define ELEMENTWISE_UNROLL _Pragma("unroll")
+#else
+#define ELEMENTWISE_APART_FROM_ROW [[gnu::noinline]] ELEMENTWISE_FLATTEN
+#define ELEMENTWISE_UNROLL
+#endif
+
 // A run of the functor. Tensors are the places of those that have a value for each element and a derivative.
 template <class B, class Returned, class Tensors, By kBy>
 struct Pass;
@@ -84,6 +94,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   static constexpr bool derives = true;
   static constexpr int kTensors = sizeof...(kTensor), tensors[] = {kTensor..., 0};
 
+  template <int i>
+  static constexpr int tensor = tensors[i];
+
   Known<B>& known;
   const Source& source;
   const int number = -1;     // the reduction, or kMost + the place of the tensor, that derivatives are by
@@ -93,9 +106,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   P shift[kTensors + 1]; // what all elements of a gradient have yet to be increased by
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
 
-  explicit Pass(Known<B>& known) : known(known), source(known.source) {}
-  Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
-  Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
+  ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
 
   // ---- Elements.
   using Row<Pass, C>::load;
@@ -104,7 +117,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
   template <int i>
   ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
-    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensors[i] ? 1 : 0)};
+    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensor<i> ? 1 : 0)};
   }
   template <class F, class Reads>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
@@ -115,7 +128,11 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
   template <class F, class Reads, int i>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
-    return {x.value[at.j], x.reads(tensors[i]) ? x.derivative[i][at.j] : B(0)};
+    return {x.value[at.j], x.reads(tensor<i>) ? x.derivative[i][at.j] : B(0)};
+  }
+  template <class F, class Reads, int i>
+  ELEMENTWISE_INLINE C load(const Made<F, Reads>& x, Variable<i> at) const {
+    return x.element(at);
   }
   // Of a tensor with one value for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
@@ -126,23 +143,28 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     const auto element = this->terms(f, x...);
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
-    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, buffer(), {}};
-    for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
-    if constexpr (kBy == By::nothing) {
-      bool is_found = false;
-      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!reads_one(tensors[i])) return;
-        B* const derivative = row.derivative[i];
-        write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
-          const C x = element(Variable<i>{j});
-          derivative[j] = x.derivative;
-          return x.value;
+    if constexpr (!kKeepsRows) {
+      return Made<decltype(element), decltype(reads_one)>{element, reads_one};
+    } else {
+      KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, buffer(), {}};
+      for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
+      if constexpr (kBy == By::nothing) {
+        bool is_found = false;
+        for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+          if (!reads_one(tensor<i>)) return;
+          B* const derivative = row.derivative[i];
+          write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
+            const C x = element(Variable<i>{j});
+            derivative[j] = x.derivative;
+            return x.value;
+          });
+          is_found = true;
         });
-        is_found = true;
-      });
-      if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+        if (!is_found)
+          write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+      }
+      return row;
     }
-    return row;
   }
 
   // ---- Reductions.
@@ -175,9 +197,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     if constexpr (kBy == By::nothing) known.value[reductions] = load(x, j).value;
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (x.place != tensors[i] || !to[i]) return;
+        if (x.place != tensor<i> || !to[i]) return;
         settle<i>();
-        static_cast<P*>(to[i])[j] += written(known.gradient[reductions]);
+        once([&] { static_cast<P*>(to[i])[j] += written(known.gradient[reductions]); });
       });
     return reduction();
   }
@@ -235,9 +257,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
               sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); });
     } else {
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!(reads(x, tensors[i]) || ...) || !to[i]) return;
+        if (!(reads(x, tensor<i>) || ...) || !to[i]) return;
         const B one = f(Variable<i>{0}).derivative;
         if (kSame && is_known(one)) {
+          if (is_begun[i] && is_shifted[i]) settle<i>(); // so that the order does not depend on what is known
           const P more = written(scaled(one, weight(0)));
           shift[i] = is_shifted[i] ? shift[i] + more : more;
           is_shifted[i] = true;
@@ -257,7 +280,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     this->is_begun[i] = true;
     this->is_shifted[i] = false;
     if (is_begun && is_shifted)
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + (share(j) + shift); });
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return (gradient[j] + shift) + share(j); });
     else if (is_begun)
       write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + share(j); });
     else if (is_shifted)
@@ -272,7 +295,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
   // Whether the compiler knows a derivative: a loop over one that is 0 is left out.
   ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(ELEMENTWISE_IS_CUDA)
     if constexpr (!kIsDual<B>) return __builtin_constant_p(x);
 #endif
     return false;
@@ -288,7 +311,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     return passes::element<B>(of_grads, result, known.grads[result], j);
   }
   // The place of the k-th result of C that has elements, among all of C.
-  static constexpr int place_of_elements(int k) {
+  ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
     int place = 0;
@@ -315,7 +338,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
 // The gradient of one number. It is a function of its own, for it is called for each.
 template <class Bound, class Tensors, class B>
-[[gnu::noinline]] ELEMENTWISE_FLATTEN B by_number(Known<B>& known, int number) {
+ELEMENTWISE_APART_FROM_ROW B by_number(Known<B>& known, int number) {
   Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
   pass.finish(Bound::template call<Dual<B>>(pass));
   return pass.total;
@@ -329,10 +352,16 @@ ELEMENTWISE_INLINE void gradients(
   using Tensors = decltype(tensors);
   Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
   Bound::template call<Dual<B>>(found);
-  for (int k = found.reductions - 1; k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);
-  for (const int place : {kNumber..., -1})
-    if (void* const to = place < 0 ? nullptr : *of_numbers++)
-      *static_cast<math::primal_t<B>*>(to) = written(by_number<Bound, Tensors>(known, kMost + place));
+  ELEMENTWISE_UNROLL
+  for (int k = kMost - 1; k >= 0; k--)
+    if (k < found.reductions) known.gradient[k] = by_number<Bound, Tensors>(known, k);
+  constexpr int numbers[] = {kNumber..., -1};
+  ELEMENTWISE_UNROLL
+  for (int i = 0; i < static_cast<int>(sizeof...(kNumber)); i++)
+    if (void* const to = of_numbers[i]) {
+      const B gradient = by_number<Bound, Tensors>(known, kMost + numbers[i]);
+      once([&] { *static_cast<math::primal_t<B>*>(to) = written(gradient); });
+    }
   Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, of_tensors);
   pass.finish(Bound::template call<Dual<B>>(pass));
 }

@@ -35,13 +35,17 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
+  // An array, which on a GPU std::array is not.
+  struct Found {
+    int count = 0, of[Parts::kTensors] = {};
+  };
   // Of each tensor that has a derivative its place among those that are there, or -1.
   static constexpr auto places = [] {
-    std::array<int, Parts::kTensors> places{};
+    Found places{};
     for (int t = 0; t < Parts::kTensors; t++) {
       int before = 0;
       for (int i = 0; i < Parts::places[t]; i++) before += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
-      places[t] = kinds[Parts::places[t]] == Kind::absent ? -1 : before;
+      places.of[t] = kinds[Parts::places[t]] == Kind::absent ? -1 : before;
     }
     return places;
   }();
@@ -52,16 +56,14 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   }
   template <bool kOfRow>
   static constexpr auto chosen = [] {
-    struct {
-      int count = 0, tensor[Parts::kTensors] = {};
-    } found;
+    Found found;
     for (int t = 0; t < Parts::kTensors; t++)
-      if (places[t] >= 0 && of_row(typename Parts::Tensors{})[t] == kOfRow) found.tensor[found.count++] = t;
+      if (places.of[t] >= 0 && of_row(typename Parts::Tensors{})[t] == kOfRow) found.of[found.count++] = t;
     return found;
   }();
   template <bool kOfRow>
   static constexpr auto chosen_places = []<size_t... I>(std::index_sequence<I...>) {
-    return std::integer_sequence<int, places[chosen<kOfRow>.tensor[I]]...>{};
+    return std::integer_sequence<int, places.of[chosen<kOfRow>.of[I]]...>{};
   }(std::make_index_sequence<chosen<kOfRow>.count>{});
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
@@ -69,8 +71,9 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {
       constexpr int first = kInputs + (role == rows::Role::second ? Parts::kResults : 0);
+      constexpr Found at = places;
       for (int t = 0; t < Parts::kTensors; t++)
-        if (places[t] >= 0) tangents[places[t]] = inputs[first + t];
+        if (at.of[t] >= 0) tangents[at.of[t]] = inputs[first + t];
     }
     const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
     if constexpr (role == rows::Role::tangent) {
@@ -82,13 +85,16 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
       void* to[2][Parts::kTensors] = {};
-      const auto find = [&](const auto& which, void** to) {
+      const auto find = [&]<bool kOfRow>(void** to) {
+        constexpr Found which = chosen<kOfRow>;
         for (int i = 0; i < which.count; i++)
-          if (wanted >> which.tensor[i] & 1) to[i] = row.data[which.tensor[i]];
+          if (wanted >> which.of[i] & 1) to[i] = row.data[which.of[i]];
       };
-      find(chosen<false>, to[0]);
-      find(chosen<true>, to[1]);
-      passes::gradients<Bound>(known, chosen_places<false>, to[0], chosen_places<true>, to[1]);
+      find.template operator()<false>(to[0]);
+      find.template operator()<true>(to[1]);
+      constexpr auto with_elements = chosen_places<false>;
+      constexpr auto of_row = chosen_places<true>;
+      passes::gradients<Bound>(known, with_elements, to[0], of_row, to[1]);
     }
   }
   static constexpr auto is_inside = static_cast<bool (*)(const cpu::OneRow&)>(nullptr);
