@@ -338,6 +338,13 @@ def fuzz(session: nox.Session) -> None:
     session.run("python", "tests/fuzz", *(session.posargs or ["--rounds", "1", "--seed", "1"]))
 
 
+@nox.session(tags=["gate"])
+def fuzz_rows(session: nox.Session) -> None:
+    """Try random cases of operators over rows, of which a project is compiled first."""
+    session.install(*PROJECT["build-system"]["requires"], ".[fuzz]")
+    session.run("python", "tests/fuzz", "rows", *(session.posargs or ["--rounds", "2", "--seed", "1"]))
+
+
 @nox.session
 def mistakes(session: nox.Session) -> None:
     """Plant mistakes in the operators of a generated project, or those after --; its tests must see each."""

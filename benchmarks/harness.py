@@ -38,10 +38,10 @@ def peers() -> Any:
     return torch.ops.muladd_nb_peers
 
 
-def installed(schemas: Iterable[str], edit: Callable[[Path], Any], *, kernel: bool = False) -> Any:
+def installed(schemas: Iterable[str], edit: Callable[[Path], Any], **kind: bool) -> Any:
     """Generate a project with these operators, edit and install it in a temporary folder, and return the package."""
     folder = Path(tempfile.mkdtemp())
-    project = _new.create("tour_ops", list(schemas), folder, kernel=kernel)
+    project = _new.create("tour_ops", list(schemas), folder, **kind)
     edit(project)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
     cuda = f"--config-settings=setup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"

@@ -247,7 +247,7 @@ def generated(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 def rows(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "The kernel of {doc}`ship/kernels`. Eager and compiled are `torch.nn.functional.rms_norm`.\n\n"
+    yield "The operator over rows of {doc}`ship/rows`. Eager and compiled are `torch.nn.functional.rms_norm`.\n\n"
     yield table(rows)
 
 
@@ -266,7 +266,7 @@ SECTIONS = {
     "shipped": ("Operators that projects ship, float32", shipped),
     "derivatives": ("Derivatives of functors, forward and backward, float32", as_table),
     "formula": ('Softclip with fused="formula"', as_table),
-    "rows": ("rms_norm, a kernel of its own, and its derivative", rows),
+    "rows": ("rms_norm, an operator over rows, and its derivative", rows),
     "fresh_pages": ("With and without the hint, in new processes", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }

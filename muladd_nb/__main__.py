@@ -82,11 +82,17 @@ def _run(argv: Sequence[str] | None) -> int:
     port.add_argument("--force", action="store_true", help="write where git could not undo it, too")
     port.add_argument("--json", action="store_true", help="print all of it as one JSON object")
     for command in (new, add):
+        kinds = command.add_mutually_exclusive_group()
+        what = (
+            "the operators reduce over rows, as norms and softmaxes do: over the last dimension, or the one that an "
+            "'int dim' of the schema names; with a 'bool keepdim' in the schema a result has one value for each row"
+        )
+        kinds.add_argument("--rows", action="store_true", help=what)
         what = (
             "the operators are not element-wise: write a kernel to fill in for each, whose schema may have optional "
             "tensors, lists, strings, dtypes, defaults, and tensors that are written to"
         )
-        command.add_argument("--kernel", action="store_true", help=what)
+        kinds.add_argument("--kernel", action="store_true", help=what)
     arguments, rest = parser.parse_known_args(argv)
     chosen = commands.choices.get(arguments.command, parser)  # its usage is what an error shows
     if "schemas" in arguments and not any(word.startswith("-") for word in rest):
@@ -112,17 +118,19 @@ def _write_project(arguments: argparse.Namespace) -> int:
             return _update_project(arguments)
         from . import build_info  # noqa: F401 (torch reads the schemas: where it is missing, this says what to do)
 
+        kind = {"kernel": arguments.kernel, "rows": arguments.rows}
+
         if arguments.command == "add":
-            _new.add(arguments.schemas, Path(), kernel=arguments.kernel)
+            _new.add(arguments.schemas, Path(), **kind)
             package = _new.package_of(Path())
-            print(f"Added. {_new.to_edit(arguments.schemas, package, kernel=arguments.kernel)}")
+            print(f"Added. {_new.to_edit(arguments.schemas, package, **kind)}")
             print("and test it: pip install '.[test]' && pytest")
             return 0
-        folder = _new.create(arguments.package, arguments.schemas, Path(), kernel=arguments.kernel)
+        folder = _new.create(arguments.package, arguments.schemas, Path(), **kind)
     except (ImportError, ValueError) as error:  # torch is missing, which reads the schemas, or one of them is wrong
         print(f"muladd-nb {arguments.command}: {error}", file=sys.stderr)
         return 2
-    print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, kernel=arguments.kernel)}")
+    print(f"{folder} is written. {_new.to_edit(arguments.schemas, arguments.package, **kind)}")
     print(f"and test it: cd {folder} && pip install '.[test]' && pytest")
     return 0
 

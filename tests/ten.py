@@ -13,10 +13,7 @@ BLEND = "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor"
 REFLECT = "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()"
 BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
 KERNEL = "row_logsumexp(Tensor x) -> Tensor"
-RMS_NORM = [  # of the site; that of the ten is another one
-    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
-    "rms_norm_backward(Tensor gradient, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)",
-]
+RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows; that of the ten is a kernel
 KERNELS = [
     "running_sum(Tensor x, int dim, bool reverse) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",

@@ -22,6 +22,13 @@ PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
 AFFINE = "affine(Tensor? weight, Tensor x, Tensor? the_bias_of_it=None, float factor=2.0, Tensor? other=None) -> Tensor"
 FADE = "fade_(Tensor! x, Tensor? keep, float by=0.5) -> ()"
 RAMP = "ramp(Tensor grad, float op=2.0, *, int by0=-3, float info=0.001, bool in_dims=False) -> Tensor"
+ROWS = [
+    "spread(Tensor x, Tensor? of_the_columns, float eps=1e-5) -> Tensor",
+    "mean_square(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
+    "twice(Tensor x, int n, bool b) -> (Tensor, Tensor)",
+    "fade_rows_(Tensor! x, Tensor! y, Tensor w, float by) -> ()",
+    "spread_into_out(Tensor x, float c, Tensor(a!) out) -> ()",
+]
 OTHERS = [POPCOUNT, BLEND, REFLECT]
 
 
@@ -152,10 +159,11 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert sentence in printed
 
 
-def printed(folder, right, wrong, target, *options):
+def printed(folder, right, wrong, target, *options, asked=(SOFTCLIP,)):
     """Return what is printed, and the errors in it, where the functor has something wrong in place of what is right."""
-    assert main(["new", "my_ops", SOFTCLIP]) == 0
+    assert main(["new", "my_ops", *asked]) == 0
     functors = folder / "my_ops/src/functors.h"
+    assert right in functors.read_text()
     functors.write_text(functors.read_text().replace(right, wrong))
     run("meson", "setup", "build", *options, cwd=folder / "my_ops")
     command = ["ninja", "-C", "build", *target]
@@ -183,6 +191,25 @@ def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sent
     assert re.search(sentence, error)
     assert len(lines) <= 20
     assert not any("by_x" in line or len(line) > 700 for line in lines)
+
+
+@pytest.mark.slow
+@needs("meson", "ninja")
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        ("C eps)", "float eps)", "the functor must take what its declaration says"),
+        ("Row& row, ", "", "the functor must take what its declaration says"),
+        ("elementwise::Elements<C> x, elem", "C x, elem", "a functor over rows must take the elements of a tensor"),
+        ("return row.each([=](C y) { return y * factor_; }, product_)", "return factor_", "functors.h:19:12: error: "),
+        ("[=](C y) { return y * factor_", "[=](C y, C z) { return y * factor_", "no match for call"),
+    ],
+)
+def test_a_functor_over_rows_that_does_not_compile_is_one_error(folder, right, wrong, sentence):
+    asked = ["--rows", "norm(Tensor x, Tensor? weight, float eps) -> Tensor"]
+    lines, (error,) = printed(folder, right, wrong, [], "-Dcuda=disabled", asked=asked)
+    assert re.search(sentence, error)
+    assert len(lines) <= 20
 
 
 @pytest.mark.slow
@@ -263,6 +290,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     kernel.write_text(kernel.read_text().replace(".k_ = k_,", f".k_ = {WEIGHT},"))
     monkeypatch.chdir(project)
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
+    assert main(["add", "--rows", *ROWS]) == 0
     install(project, folder / "site")
     its_tests(project, folder / "site")
 
@@ -348,6 +376,7 @@ def files(project):
         [PAIR, "wide(Tensor of_the_first, Tensor of_the_second, float a_factor) -> (Tensor, Tensor, Tensor)"],
         ["--kernel", "wide(Tensor first, Tensor second, float factor, int times, bool flag) -> (Tensor, Tensor)"],
         ["--kernel", *EVERY_ARGUMENT],
+        ["--rows", *ROWS],
     ],
     ids=[
         "default",
@@ -358,6 +387,7 @@ def files(project):
         "several results",
         "many arguments of a kernel",
         "every argument",
+        "rows",
     ],
 )
 def test_what_is_written_is_formatted(folder, schemas):
@@ -378,7 +408,8 @@ def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(fol
         monkeypatch.chdir(folder / name)
         assert main(["new", "my_ops", SOFTCLIP, POPCOUNT, BLEND]) == 0
         monkeypatch.chdir(folder / name / "my_ops")
-        assert main(["add", "--kernel", KERNEL, *RMS_NORM]) == 0
+        assert main(["add", "--kernel", KERNEL]) == 0
+        assert main(["add", "--rows", RMS_NORM]) == 0
         written.append({x: path.read_text() for x, path in files(Path()).items()})
         monkeypatch.setattr(_write.shutil, "which", lambda *_, **__: None)
     assert written[0] == written[1]

@@ -1,4 +1,4 @@
-"""The kernels of the documentation's tour, in a project of ``muladd-nb new``."""
+"""What computes rows in the documentation's tour, in a project of ``muladd-nb new``: a kernel, and a functor."""
 
 import os
 import re
@@ -30,11 +30,11 @@ SAYS = """\
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    """A project with the kernels of the tour, and `level`."""
+    """A project with these operators of the tour, and `level`."""
     folder = tmp_path_factory.mktemp("kernels")
     project = _new.create("my_ops", [KERNEL], folder, kernel=True)
     edit(project, "row_logsumexp")
-    _new.add(RMS_NORM, project, kernel=True)
+    _new.add([RMS_NORM], project, rows=True)
     edit(project, "rms_norm")
     _new.add([LEVEL], project, kernel=True)
     kernel = project / "src/level.h"
@@ -45,7 +45,7 @@ def kernels(tmp_path_factory):
     return project, folder / "site"
 
 
-def test_the_kernels_of_the_tour_pass_their_tests(kernels):
+def test_the_norm_of_the_tour_passes_its_tests(kernels):
     its_tests(*kernels, "-k", "rms_norm")
 
 
@@ -63,7 +63,9 @@ for dtype in dtypes:
     weight = torch.randn(301, dtype=torch.float64).to(dtype)
     def of_rows(first, last):
         rows = slice(first, last)
-        return my_ops.rms_norm(x[rows], weight, 1e-5), *my_ops.rms_norm_backward(gradient[rows], x[rows], weight, 1e-5)
+        inputs = x[rows].clone().requires_grad_(), weight.clone().requires_grad_()
+        result = my_ops.rms_norm(*inputs, 1e-5)
+        return result.detach(), *torch.autograd.grad(result, inputs, gradient[rows])
     of_all = of_rows(0, 300)
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)

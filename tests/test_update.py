@@ -44,7 +44,7 @@ def make_older(project):
     header, test = Path("src/elementwise/contract.h"), Path("tests/cases.py")
     header.write_text(header.read_text().replace("#pragma once", "#pragma once // before"))
     test.write_text(test.read_text().replace("class Case", "class CaseOfBefore"))
-    Path("src/elementwise/own_kernel/rows.h").unlink()  # there is one now
+    Path("src/elementwise/rows/task.h").unlink()  # there is one now
     old = ["src/elementwise/old/before.h", "python/my_ops/_layer/before.py"]  # there was one
     for name in old:
         Path(name).parent.mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ def test_what_is_copied_is_renewed_and_the_rest_is_left_alone(project, capsys):
             "removed python/my_ops/_layer/before.py",
             "renewed src/elementwise/contract.h",
             "removed src/elementwise/old/before.h",
-            "added   src/elementwise/own_kernel/rows.h",
+            "added   src/elementwise/rows/task.h",
             "renewed tests/cases.py",
         ]
     )
@@ -136,8 +136,8 @@ def test_what_was_edited_is_named_and_kept_until_it_is_told_otherwise(project, c
 
 def test_an_authors_file_of_the_name_of_a_new_copy_is_kept(project, capsys):
     make_older(project)
-    Path("src/elementwise/own_kernel/rows.h").write_text("mine\n")
-    assert "src/elementwise/own_kernel/rows.h: there is to be a copy of this name; rename yours" in refused(capsys)
+    Path("src/elementwise/rows/task.h").write_text("mine\n")
+    assert "src/elementwise/rows/task.h: there is to be a copy of this name; rename yours" in refused(capsys)
 
 
 def test_a_newer_layer_and_a_broken_record_are_refused(project, capsys):

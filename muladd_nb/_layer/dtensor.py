@@ -21,16 +21,16 @@ from . import contract, rows
 from . import torch_private as private
 from ._library import check_is_first
 from .kernel import Kernel
-from .operator import Form
+from .operator import Form, complete
 
 # For one mesh dimension: the placements of the results, and of the arguments that give these.
 _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 
-def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
+def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     inputs = form.given(args)
     if form.of_row:
-        return _shardings_over_rows(form, args)
+        return _shardings_over_rows(form, complete(form.op, args, numbers), len(args))
     # Also those that the inputs have: parameters under both FSDP and tensor parallelism are sharded in their own way.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
@@ -56,14 +56,14 @@ def _shardings(form: Form, /, *args: Any, **_: Any) -> list[_Sharding]:
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
 
 
-def _shardings_over_rows(form: Form, args: Sequence[Any]) -> list[_Sharding]:
+def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> list[_Sharding]:
     """Return the same of an operator over rows: never along the dimension that is reduced."""
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
     gradients = form.by in (("gradients",), ("second",))
     of_results = rows.result_shapes(form, args, shape)
-    order = private.argument_names(form.op)[: len(args)]
+    order = private.argument_names(form.op)[:positional]
     shardings = []
     for sharded in (None, *(dim for dim in range(len(shape)) if dim != reduced)):
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import contract, lowering, rows, unsupported
-from .operator import Form
+from .operator import Form, complete
 
 
 def register(form: Form) -> None:
@@ -20,6 +20,8 @@ def register(form: Form) -> None:
         unsupported.check(form, args, kwargs)
         contract.check_numbers(form, args)
         targets = form.targets(args, kwargs)
+        if form.of_row:  # the shape of a result depends on numbers
+            args = complete(form.op, args, kwargs)
         shape = contract.check(form, args, targets)
         if form.kind == "functional":
             like = contract.like(form, args, shape)

@@ -33,7 +33,7 @@ def _keeps(form: Form, args: Sequence[Any]) -> bool:
 def _from_end(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is reduced, counted from the end: 1 is the last one."""
     of_row = are_of_row(form, args)
-    dims = max(x.dim() for name, x in form.given(args).items() if not of_row[name])
+    dims = max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
     dim = complete(form.op, args, {})[form.integers["dim"]] if form.kinds.get("dim") == "int" else -1
@@ -106,11 +106,12 @@ def register_derivative(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"": _of_operator, "gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator)
+    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only tells two overloads apart
     derivative.derivative(
         form.op,
-        save=lambda needs, inputs, results: inputs,
-        vjp=vjp,
-        jvp=jvp,
+        save=lambda needs, inputs, results: inputs[: len(inputs) - len(more)],
+        vjp=lambda *given: (*vjp(*given), *more),
+        jvp=lambda saved, *tangents: jvp(saved, *tangents[: len(tangents) - len(more)]),
         node=operator.promises.node if not by else None,
     )
 
@@ -237,6 +238,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
     are_gradients = form.by in (("gradients",), ("second",))
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
+        args = complete(form.op, args, numbers)
         given, of_row = form.given(args), are_of_row(form, args)
         for x, place in written.items():
             if in_dims[place] is None:
@@ -248,8 +250,6 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
         # At least two: the index of the only row of an element of the batch is 0, and not its place in the batch.
         dims = max(x.dim() - (of[name] is not None) for name, x in given.items() if not of_row[name])
         rank = max(dims, 2)
-        args = complete(form.op, args, numbers) if form.kind != "out" else args
-        numbers = numbers if form.kind == "out" else {}
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]
@@ -265,7 +265,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
             if x not in form.inputs:  # out
                 out = args[place].movedim(in_dims[place], 0)
                 moved[place] = out.unsqueeze(1) if rank > dims else out
-        result = call(*moved, **numbers)
+        result = call(*moved)
         if result is None:
             return None, None
         results = _tuple(result)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from . import _copies, _kernel, _operator, _update
 from ._copies import RESOURCES, copies, read, renamed
-from ._schema import check_name
+from ._schema import Schema, check_name
 from ._schema import read as read_schema
 from ._write import format_written, replace, write
 
 _START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts from where no schema is given
 
 
-def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool = False) -> Path:
+def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool = False, rows: bool = False) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
     Raise ``ValueError``, and write nothing, if a name or a schema cannot be used, or the folder exists already.
@@ -35,7 +35,7 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     year = dt.datetime.now(dt.timezone.utc).year
     owner = f"Copyright (c) {year}, the {package} developers"
     files["LICENSE"] = re.sub("^Copyright .*", owner, _copies.license_text(), flags=re.MULTILINE)
-    _add(files, schemas or [_START], package, kernel=kernel)
+    _add(files, schemas or [_START], package, kernel=kernel, rows=rows)
     own = [*files]
     files |= copies(package)
     temporary = parent / f".{package}-{os.getpid()}"
@@ -49,7 +49,7 @@ def create(package: str, schemas: Sequence[str], parent: Path, *, kernel: bool =
     return folder
 
 
-def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
+def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False, rows: bool = False) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
     Raise ``ValueError``, and write nothing, if that is no project of this layer, or a schema cannot be used.
@@ -65,7 +65,7 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
             before[renamed(name, package)] = path.read_text("utf-8")
     files = dict(before)
     try:
-        _add(files, schemas, package, kernel=kernel)
+        _add(files, schemas, package, kernel=kernel, rows=rows)
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing, in which there is a place for an operator") from None
     changed = {name: text for name, text in files.items() if before.get(name) != text}
@@ -75,15 +75,29 @@ def add(schemas: Sequence[str], folder: Path, *, kernel: bool = False) -> None:
     replace(folder, changed, formatted=True)
 
 
-def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False) -> str:
+def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows: bool = False) -> str:
     """Return what the author of new operators edits next, a line for each."""
     lines = []
     for text in schemas or [_START]:
-        schema = read_schema(text, kernel=kernel)
-        of_kernel = f"src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
-        what = f", with a kernel of its own: {of_kernel}" if kernel else ", element-wise: its functor in src/functors.h"
-        lines.append(f"  {schema.name}{what}, and its Case in tests/operators.py")
+        schema = read_schema(text, kernel=kernel, rows=rows)
+        if kernel:
+            what = f"with a kernel of its own: src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
+        elif rows:
+            what = f"{_over_rows(schema)}: its functor in src/functors.h"
+        else:
+            what = "element-wise: its functor in src/functors.h"
+        lines.append(f"  {schema.name}, {what}, and its Case in tests/operators.py")
+        if not (kernel or rows) and {x.name for x in schema.arguments} & {"dim", "keepdim"}:
+            lines.append("    if it reduces over a dimension, undo this and use --rows")
     return "\n".join(["Now edit", *lines])
+
+
+def _over_rows(schema: Schema) -> str:
+    """Return what was understood of an operator over rows."""
+    along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
+    shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
+    result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
+    return f"over rows along {along}, {result} with {shape}"
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
@@ -101,6 +115,6 @@ def package_of(folder: Path) -> str:
     return tables[0].parent.name
 
 
-def _add(files: dict[str, str], schemas: Sequence[str], package: str, *, kernel: bool) -> None:
+def _add(files: dict[str, str], schemas: Sequence[str], package: str, *, kernel: bool, rows: bool) -> None:
     for text in schemas:
-        (_kernel if kernel else _operator).add(files, read_schema(text, kernel=kernel), package)
+        (_kernel if kernel else _operator).add(files, read_schema(text, kernel=kernel, rows=rows), package)

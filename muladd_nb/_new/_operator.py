@@ -1,7 +1,7 @@
 """What is written for one operator, in each of the files that have a place for it.
 
-It multiplies its arguments, so that everything works at once. An author changes the functor, from which its derivatives
-are made, and the reference and the arguments of its test.
+It multiplies its arguments, and over rows divides that by about its root mean square, so that everything works at once.
+An author changes the functor, from which its derivatives are made, and the reference and the arguments of its test.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _EXAMPLES = {
     "Layout": "torch.strided",
     "MemoryFormat": "torch.contiguous_format",
 }
+_REDUCES = {"dim": "either(-1, 0)", "keepdim": "either(False, True)"}
 _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
 # In a functor, where a Tensor and a float are C.
@@ -34,14 +35,18 @@ Files = dict[str, str]
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
-    """Add an element-wise operator to the files of a project; raise ``ValueError`` if they have no place for it."""
+    """Add an operator with a functor to the files of a project; raise ``ValueError`` if they have no place for it."""
     functor = functor_name(schema.operator)
     refuse_another(files, schema, package)
     differentiable = f"functional{' | writing | out' * (schema.results == 1)} | differentiable"
     forms = differentiable if schema.results else "writing"
     forms = "updating" if schema.written else forms
     row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
-    _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{_functor(schema, functor)}\n{m[2]}")
+    made = _functor_over_rows(schema, functor) if schema.is_over_rows else _functor(schema, functor)
+    _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{made}\n{m[2]}")
+    row_h = '#include "elementwise/rows/row.h"\n'
+    if schema.is_over_rows and row_h not in files["src/functors.h"]:
+        _edit(files, "src/functors.h", r"(?s)(.*^#include .*?\n)", lambda m: m[1] + row_h)
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
     append(files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise()')
     _add_public(files, schema, package)
@@ -77,14 +82,17 @@ def _in_table(files: Files, package: str) -> list[str]:
 
 def _add_public(files: Files, schema: Schema, package: str) -> None:
     """Add the public function of an operator."""
-    items, product = parameters(schema), f"``{_product(schema)}``"
+    items, product = parameters(schema), f"``{_computes(schema)}``"
     star = ["*"] * ("*" not in items)
     more, does = {
         0: (["out: Tensor"], f"Write {product} to ``out``"),
         1: ([*star, "out: Tensor | None = None"], f"Return {product}"),
     }.get(schema.results, ([], f"Return {product}, {schema.results} times"))
     if schema.written:
-        more, does = [], f"Multiply {', '.join(f'``{x.name}``' for x in schema.written)} by the others"
+        names = ", ".join(f"``{x.name}``" for x in schema.written)
+        more, does = [], f"Multiply {names} by the others"
+        if schema.is_over_rows:
+            does = f"Divide {names} by ``{_ROOT.format(_product(schema))}``"
     add_function(files, schema, package, [*items, *more], does)
 
 
@@ -117,19 +125,21 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     """Add what the tests and the README say of an operator."""
     names = ", ".join(argument.name for argument in schema.arguments)
     value = _product(schema, factor=_in_python)
-    if schema.written or schema.results > 1:
+    if schema.is_over_rows:
+        value = _over_rows_in_python(schema, value)
+    elif schema.written or schema.results > 1:
         value = _in_tuple(_become(schema, _in_python) or [value] * schema.results)
     add_case(files, schema, package, f"        reference=lambda {names}: {value},")
     called = ", ".join(item.partition(":")[0] for item in parameters(schema))
     if not (schema.results or schema.written):
         called += ", out"
-    what = ", ".join(_become(schema)) if schema.written else _product(schema)
+    what = ", ".join(_become(schema)) if schema.written else _computes(schema)
     add_line(files, f"{package}.{schema.name}({called})", f"`{what}`")
 
 
 def add_case(files: Files, schema: Schema, package: str, reference: str) -> None:
     """Add an operator to what is tested."""
-    examples = [_example(x) for x in schema.arguments]
+    examples = [_REDUCES[x.name] if x.name in schema.reduces else _example(x) for x in schema.arguments]
     case = f"""\
 Case(
         {package}.{schema.name},
@@ -180,12 +190,14 @@ def _in_cpp(argument: Argument) -> str:
 
 def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
     """Return the product of the arguments of an operator."""
-    return " * ".join(map(factor, schema.arguments))
+    return " * ".join(factor(x) for x in schema.arguments if x.name not in schema.reduces)
 
 
 def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
     """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
+    if schema.is_over_rows:
+        return [f"{x.name} / {_ROOT.format(_product(schema))}" for x in schema.written]
     return [" * ".join([x.name, *read]) for x in schema.written]
 
 
@@ -206,6 +218,63 @@ struct {functor} {{
   template <class C>
   ELEMENTWISE_FUNCTION {result} operator()({parameters}) const {{
     {value}
+  }}
+}};
+"""
+
+
+# Over rows the product of the arguments is divided by about its root mean square, or the mean square is the result.
+_ROOT = "sqrt(1 + mean of ({}) ** 2)"
+
+
+def _computes(schema: Schema) -> str:
+    """Return what an operator computes, for its documentation."""
+    product = _product(schema)
+    if not schema.is_over_rows:
+        return product
+    return f"mean of ({product}) ** 2" if schema.is_of_row else f"{product} / {_ROOT.format(product)}"
+
+
+def _over_rows_in_python(schema: Schema, product: str) -> str:
+    dim = "dim" if "dim" in schema.reduces else "-1"
+    if schema.is_of_row:
+        value = f"({product}).square().mean({dim}, keepdim)"
+        return _in_tuple([value] * schema.results) if schema.results > 1 else value
+    factor = f"(1 + ({product}).square().mean({dim}, True)).rsqrt()"
+    if schema.written:
+        return _in_tuple([f"{x.name} * {factor}" for x in schema.written])
+    value = f"{product} * {factor}"
+    return _in_tuple([value] * schema.results) if schema.results > 1 else value
+
+
+def _functor_over_rows(schema: Schema, functor: str) -> str:
+    elements = {"Tensor": "elementwise::Elements<C>", "Tensor?": "elementwise::Optional<elementwise::Elements<C>>"}
+    taken = [
+        f"{(elements | _CPP).get(x.type, 'C') if x.type != 'Tensor?' else elements[x.type]} "
+        + (f"/*{x.name}*/" if x.name in schema.reduces else x.name)
+        for x in schema.arguments
+    ]
+    tensors = [x for x in schema.arguments if x.is_tensor]
+    of_one = ", ".join(f"{_CPP.get(x.type, 'C')} {x.name}" for x in tensors)
+    names = ", ".join(x.name for x in tensors)
+    count = len(schema.written) or schema.results or 1
+    one = "C" if schema.is_of_row else "elementwise::Elements<C>"
+    result = one if count == 1 else f"elementwise::Results<{', '.join([one] * count)}>"
+    if schema.is_of_row:
+        values = ["mean_square_"] * count
+    elif schema.written:
+        values = [f"row.each([=](C {x.name}) {{ return {x.name} * factor_; }}, {x.name})" for x in schema.written]
+    else:
+        values = ["row.each([=](C y) { return y * factor_; }, product_)"] * count
+    factor = "" if schema.is_of_row else "    const C factor_ = elementwise::rsqrt(mean_square_ + 1);\n"
+    returned = values[0] if count == 1 else f"{{{', '.join(values)}}}"
+    return f"""\
+struct {functor} {{
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION {result} operator()(Row& row, {", ".join(taken)}) const {{
+    const auto product_ = row.keep([=]({of_one}) {{ return {_product(schema, factor=_in_cpp)}; }}, {names});
+    const C mean_square_ = row.sum([](C y) {{ return y * y; }}, product_) / row.size();
+{factor}    return {returned};
   }}
 }};
 """

@@ -32,6 +32,7 @@ _USED = {
     },
     "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
 }  # fmt: skip
+_REDUCES = {"dim": "int", "keepdim": "bool"}  # of an operator over rows: which dimension, and whether it stays
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 _IN_PYTHON = {
     "ScalarType": "torch.dtype",
@@ -78,6 +79,7 @@ class Schema:
     arguments: tuple[Argument, ...]
     results: int  # 0 of one that writes into `out`, or returns nothing
     text: str  # the schema, as the author has it
+    is_over_rows: bool = False
 
     @property
     def declaration(self) -> str:
@@ -112,6 +114,16 @@ class Schema:
         return [x for x in self.arguments if x.type in numbers or x in self.read]
 
     @property
+    def reduces(self) -> list[str]:
+        """The arguments of an operator over rows that say what is reduced."""
+        return [x.name for x in self.arguments if self.is_over_rows and x.name in _REDUCES]
+
+    @property
+    def is_of_row(self) -> bool:
+        """Whether the results of an operator over rows have one value for each row."""
+        return "keepdim" in self.reduces and self.results > 0
+
+    @property
     def first(self) -> Argument:
         """The tensor that is always there, or the list of which there must be one."""
         return next(x for type_ in ("Tensor", "Tensor[]") for x in self.arguments if x.type == type_)
@@ -132,7 +144,7 @@ def functor_name(operator: str) -> str:
     return "".join(map(str.capitalize, operator.split("_")))
 
 
-def read(text: str, *, kernel: bool) -> Schema:
+def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     """Read the schema of an operator; raise ``ValueError`` with the reason if none can be written for it."""
     if not text.isascii():  # torch's parser cuts other letters into bytes
         raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
@@ -185,7 +197,13 @@ def read(text: str, *, kernel: bool) -> Schema:
         most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
         raise refuse(f"there may be {most}")
     _check_results(parsed, written, refuse)
-    return Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns), text)
+    schema = Schema(parsed.name, tuple(map(_number_or_tensor, arguments)), len(parsed.returns), text, rows)
+    for x in schema.arguments if rows else ():
+        if x.type != _REDUCES.get(x.name, x.type):
+            raise refuse(f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}")
+        if x.name in ("Row", "row"):
+            raise refuse(f"{x.name} is what a functor over rows calls its row; choose another name")
+    return schema
 
 
 # What a schema calls a type of C++, or a number of any type.

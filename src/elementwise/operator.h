@@ -200,7 +200,8 @@ struct Kernel {
   static_assert(
       !Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{}),
       "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
-      "elementwise::Optional<C> for each Tensor?, an int64_t for each int, a bool for each bool");
+      "elementwise::Optional<C> for each Tensor?, an int64_t for each int, a bool for each bool; and over rows a Row& "
+      "before these, and an elementwise::Elements<C> for a tensor with a value for each element of a row");
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
       typename Parameters::Arguments{}))>;
@@ -219,6 +220,18 @@ struct Kernel {
   }
   static_assert(
       first() < kInputs, "a tensor that is always there must be C; a dtype that all have is one of `using dtypes`");
+  // Whether a tensor that is always there has elements that a row is made of.
+  static constexpr bool has_row() {
+    size_t place = 0;
+    for (const Kind kind : {kKind...}) {
+      if (kind == Kind::tensor && !OfInputs::of_row[place]) return true;
+      place += kind == Kind::tensor || kind == Kind::optional;
+    }
+    return false;
+  }
+  static_assert(
+      !parameters::is_of_rows<F> || has_row(),
+      "a functor over rows must take the elements of a tensor that is always there, as elementwise::Elements<C>");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
   using Results = typename OfResults::template type<T>;

@@ -15,9 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import rows
 from table import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "over_rows"))
+import project as over_rows
 from ten import write_project
 
 MOST = 8  # tests that one mistake may fail
@@ -25,28 +28,29 @@ ON_HOST = "CUDA kernels of one's own on the host"
 
 
 class Project:
-    """The project, its build and what is installed of it."""
+    """A project, its build and what is installed of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.sources, self.build, self.site = write_project(folder), folder / "build", folder / "site"
+    def __init__(self, folder: Path, sources: Path) -> None:
+        self.sources, self.build, self.site = sources, folder / "build", folder / "site"
         pip = [sys.executable, "-m", "pip"]
         options = ["--no-build-isolation", "--no-deps", "--quiet"]
         settings = [f"-Cbuild-dir={self.build}", "-Csetup-args=-Dcuda=disabled"]
         run(*pip, "install", *options, *settings, f"--target={self.site}", self.sources)
-        self.compiled = (self.site / "my_ops/_C.abi3.so").read_bytes()
+        self.module = self.site / sources.name / "_C.abi3.so"
+        self.compiled = self.module.read_bytes()
 
     def install(self, file: str) -> None:
         if file.endswith(".py"):
             shutil.copy(self.sources / file, self.site / file.removeprefix("python/"))
         elif not file.endswith(".cu"):
             run("meson", "compile", "-C", self.build)
-            shutil.copy(self.build / "_C.abi3.so", self.site / "my_ops")
+            shutil.copy(self.build / "_C.abi3.so", self.module)
 
     def restore(self, file: str) -> None:
         if file.endswith(".py"):
             self.install(file)
         else:  # and is compiled with the next mistake
-            (self.site / "my_ops/_C.abi3.so").write_bytes(self.compiled)
+            self.module.write_bytes(self.compiled)
 
     def test(self, file: str, operator: str) -> tuple[int, str]:
         """Return how many tests fail, and the last lines of what they print."""
@@ -72,30 +76,41 @@ def run(*command: object, cwd: Path | None = None, check: bool = True, **environ
 
 
 def main() -> None:
+    chosen = [row for row in TABLE if row[0] in (sys.argv[1:] or row)]
+    chosen_rows = [row for row in rows.TABLE if row[0] in (sys.argv[1:] or row)]
     with tempfile.TemporaryDirectory() as folder:
-        project, unseen = Project(Path(folder)), []
-        for file in ("", ".cu"):
-            failed, printed = project.test(file, "")
-            if failed:
-                sys.exit(f"without a mistake:\n{printed}")
-        chosen = [row for row in TABLE if row[0] in (sys.argv[1:] or row)]
-        for number, (operator, file, right, wrong) in enumerate(chosen, 1):
-            path, start = project.sources / file, time.monotonic()
-            text = path.read_text()
-            if text.count(right) != 1:
-                sys.exit(f"mistake {number}: {file} has {text.count(right)} places for {right!r}, not one")
-            path.write_text(text.replace(right, wrong))
-            project.install(file)
-            failed, printed = project.test(file, operator)
-            path.write_text(text)
-            project.restore(file)
-            seen = 0 < failed <= MOST and operator in "\n".join(printed.strip().splitlines()[-20:])
-            what = f"{number:2} {operator:14} {file:32} {failed:2} tests fail, {time.monotonic() - start:3.0f} s"
-            print(what if seen else f"{what}: NOT SEEN as it should be\n{printed[-3000:]}", flush=True)
-            unseen += [] if seen else [number]
-        if unseen:
-            sys.exit(f"mistakes that no test sees, or too many, or without the operator's name: {unseen}")
-        print(f"all {len(chosen)} mistakes are seen")
+        unseen = plant(Project(Path(folder), write_project(Path(folder))), chosen, ["", ".cu"]) if chosen else []
+    with tempfile.TemporaryDirectory() as folder:
+        if chosen_rows:
+            sources = over_rows.write_project(Path(folder), *rows.OPERATORS)
+            unseen += plant(Project(Path(folder), sources), chosen_rows, [""])
+    if unseen:
+        sys.exit(f"mistakes that no test sees, or too many, or without the operator's name: {unseen}")
+    print(f"all {len(chosen) + len(chosen_rows)} mistakes are seen")
+
+
+def plant(project: Project, table: list[tuple[str, str, str, str]], without: list[str]) -> list[str]:
+    """Return the mistakes of a table that the tests of a project do not see as they should."""
+    for file in without:
+        failed, printed = project.test(file, "")
+        if failed:
+            sys.exit(f"without a mistake:\n{printed}")
+    unseen = []
+    for number, (operator, file, right, wrong) in enumerate(table, 1):
+        path, start = project.sources / file, time.monotonic()
+        text = path.read_text()
+        if text.count(right) != 1:
+            sys.exit(f"mistake {number}: {file} has {text.count(right)} places for {right!r}, not one")
+        path.write_text(text.replace(right, wrong))
+        project.install(file)
+        failed, printed = project.test(file, operator)
+        path.write_text(text)
+        project.restore(file)
+        seen = 0 < failed <= MOST and operator in "\n".join(printed.strip().splitlines()[-20:])
+        what = f"{number:2} {operator:16} {file:32} {failed:2} tests fail, {time.monotonic() - start:3.0f} s"
+        print(what if seen else f"{what}: NOT SEEN as it should be\n{printed[-3000:]}", flush=True)
+        unseen += [] if seen else [f"{number} {operator}"]
+    return unseen
 
 
 if __name__ == "__main__":

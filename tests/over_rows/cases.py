@@ -49,7 +49,11 @@ CASES = {
     "softmax of dim 1": (lambda x: ops.softmax(x, 1), lambda x: x.softmax(1), lambda n: [(4, n, 3)]),
     "log_softmax": (lambda x: ops.log_softmax(x, 0), lambda x: x.log_softmax(0), lambda n: [(n, 5)]),
     "logsumexp": (ops.logsumexp, lambda x: x.logsumexp(-1), lambda n: [(4, n)]),
-    "logsumexp kept": (lambda x: ops.logsumexp(x, -2, True), lambda x: x.logsumexp(-2, True), lambda n: [(2, n, 3)]),
+    "logsumexp kept": (
+        lambda x: ops.logsumexp(x, -2, keepdim=True),
+        lambda x: x.logsumexp(-2, True),
+        lambda n: [(2, n, 3)],
+    ),
     "rms_norm": (ops.rms_norm, rms, lambda n: [(4, 3, n), (n,)]),
     "rms_norm, a weight for each": (ops.rms_norm, rms, lambda n: [(4, 3, n), (3, n)]),
     "rms_norm, one weight": (ops.rms_norm, rms, lambda n: [(4, 3, n), (4, 1, 1)]),

@@ -24,12 +24,14 @@ struct Softmax {
 struct LogSoftmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
-    const C all = row.log_sum_exp(x);
-    return row.each([=](C x) { return x - all; }, x);
+    // As torch has it: with log_sum_exp what is rounded is as large as x.
+    const auto most = row.range(x);
+    const C log_total = elementwise::log(row.sum(row.keep([=](C x) { return elementwise::exp(x - most); }, x)));
+    return row.each([=](C x) { return x - most - log_total; }, x);
   }
 };
 
-struct LogSumExp {
+struct Logsumexp {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, int64_t /*dim*/, bool /*keepdim*/) const {
     return row.log_sum_exp(x);
@@ -52,10 +54,22 @@ struct LayerNorm {
     const C mean = row.sum(x) / row.size();
     const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
     const C factor = elementwise::rsqrt(squares / row.size() + eps);
-    if (weight && bias) return row.each([=](C x, C w, C b) { return (x - mean) * factor * w + b; }, x, *weight, *bias);
-    if (weight) return row.each([=](C x, C w) { return (x - mean) * factor * w; }, x, *weight);
-    if (bias) return row.each([=](C x, C b) { return (x - mean) * factor + b; }, x, *bias);
-    return row.each([=](C x) { return (x - mean) * factor; }, x);
+    const auto scaled = [=](C x, Optional<C> w, Optional<C> b) {
+      return (x - mean) * factor * w.value_or(1) + b.value_or(0);
+    };
+    return row.each(scaled, x, weight, bias);
+  }
+};
+
+// apex, which keeps the mean and the inverse of the deviation.
+struct LayerNormStats {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<C>, C, C> operator()(
+      Row& row, Elements<C> x, Elements<C> weight, Elements<C> bias, C eps) const {
+    const C mean = row.sum(x) / row.size();
+    const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
+    const C factor = elementwise::rsqrt(squares / row.size() + eps);
+    return {row.each([=](C x, C w, C b) { return (x - mean) * factor * w + b; }, x, weight, bias), {mean, {factor}}};
   }
 };
 
@@ -74,10 +88,21 @@ struct CrossEntropy {
   ELEMENTWISE_FUNCTION C
   operator()(Row& row, Elements<C> logits, int64_t label, int64_t ignore_index, C smoothing) const {
     const bool is_ignored = label == ignore_index;
+    const auto most = row.range(logits);
+    const C log_total = elementwise::log(row.sum(row.keep([=](C x) { return elementwise::exp(x - most); }, logits)));
+    const C mean = row.sum([=](C x) { return x - most; }, logits) / row.size();
+    const C picked = row.at(logits, is_ignored ? 0 : label) - most;
+    return is_ignored ? C(0) : log_total - (1 - smoothing) * picked - smoothing * mean;
+  }
+};
+
+// apex, which keeps the logarithm of the sum.
+struct SoftmaxXentropy {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<C, C> operator()(Row& row, Elements<C> logits, int64_t label, C smoothing) const {
     const C all = row.log_sum_exp(logits);
-    const C sum = row.sum(logits);
-    const C picked = row.at(logits, is_ignored ? 0 : label);
-    return is_ignored ? C(0) : all - (1 - smoothing) * picked - smoothing * (sum / row.size());
+    const C mean = row.sum(logits) / row.size();
+    return {all - (1 - smoothing) * row.at(logits, label) - smoothing * mean, {all}};
   }
 };
 
@@ -122,6 +147,23 @@ struct Int8Quant {
             },
             x),
         {static_cast<float>(most / 127)}};
+  }
+};
+
+// vllm's dynamic_scaled_int8_quant with a zero point: the least and the greatest of a token are -128 and 127.
+struct Int8QuantAzp {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float, int32_t> operator()(Row& row, Elements<C> x) const {
+    const C least = row.min(x), most = row.max(x);
+    const C scale = most > least ? (most - least) / 255 : C(1);
+    const C zero = elementwise::rint(-128 - least / scale);
+    return {
+        row.each(
+            [=](C x) {
+              return static_cast<int8_t>(elementwise::clamp(elementwise::rint(x / scale) + zero, C(-128), C(127)));
+            },
+            x),
+        {static_cast<float>(scale), {static_cast<int32_t>(zero)}}};
   }
 };
 

@@ -64,6 +64,7 @@ ELEMENTWISE_INLINE T of_warps(const T& x) {
   return other;
 }
 
+// to[j] = f(j) for all j.
 template <class T, class F>
 ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
   for (int64_t j = rank(); j < n; j += threads()) to[j] = f(j);

@@ -72,15 +72,6 @@ ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
     return x;
 }
 
-// A function of its own on the CPU. On a GPU it is inlined, so that what is known of a row stays in registers.
-#if defined(ELEMENTWISE_IS_CUDA)
-#define ELEMENTWISE_APART_FROM_ROW ELEMENTWISE_INLINE
-#define ELEMENTWISE_UNROLL _Pragma("unroll")
-#else
-#define ELEMENTWISE_APART_FROM_ROW [[gnu::noinline]] ELEMENTWISE_FLATTEN
-#define ELEMENTWISE_UNROLL
-#endif
-
 // A run of the functor. Tensors are the places of those that have a value for each element and a derivative.
 template <class B, class Returned, class Tensors, By kBy>
 struct Pass;
@@ -92,10 +83,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
   static constexpr bool derives = true;
-  static constexpr int kTensors = sizeof...(kTensor), tensors[] = {kTensor..., 0};
-
-  template <int i>
-  static constexpr int tensor = tensors[i];
+  static constexpr int kTensors = sizeof...(kTensor);
 
   Known<B>& known;
   const Source& source;
@@ -110,6 +98,12 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
   ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
 
+  template <int i>
+  ELEMENTWISE_INLINE static constexpr int tensor() { // its place
+    const int places[] = {kTensor...};
+    return places[i];
+  }
+
   // ---- Elements.
   using Row<Pass, C>::load;
   ELEMENTWISE_INLINE C load(Elements<C> x, int64_t j) const {
@@ -117,22 +111,23 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
   template <int i>
   ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
-    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensor<i> ? 1 : 0)};
+    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensor<i>() ? 1 : 0)};
   }
   template <class F, class Reads>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
-    if constexpr (kBy == By::number)
+    if constexpr (!kKeepsRows)
+      return x.element(j);
+    else if constexpr (kBy == By::number)
       return {x.value[j], x.element(j).derivative};
     else
       return {x.value[j], B(0)};
   }
   template <class F, class Reads, int i>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
-    return {x.value[at.j], x.reads(tensor<i>) ? x.derivative[i][at.j] : B(0)};
-  }
-  template <class F, class Reads, int i>
-  ELEMENTWISE_INLINE C load(const Made<F, Reads>& x, Variable<i> at) const {
-    return x.element(at);
+    if constexpr (!kKeepsRows)
+      return x.element(at);
+    else
+      return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
   }
   // Of a tensor with one value for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
@@ -143,28 +138,26 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     const auto element = this->terms(f, x...);
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
-    if constexpr (!kKeepsRows) {
-      return Made<decltype(element), decltype(reads_one)>{element, reads_one};
-    } else {
-      KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, buffer(), {}};
+    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, nullptr, {}};
+    if constexpr (kKeepsRows) {
+      row.value = buffer();
       for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
-      if constexpr (kBy == By::nothing) {
-        bool is_found = false;
-        for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-          if (!reads_one(tensor<i>)) return;
-          B* const derivative = row.derivative[i];
-          write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
-            const C x = element(Variable<i>{j});
-            derivative[j] = x.derivative;
-            return x.value;
-          });
-          is_found = true;
-        });
-        if (!is_found)
-          write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
-      }
-      return row;
     }
+    if constexpr (kKeepsRows && kBy == By::nothing) {
+      bool is_found = false;
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (!reads_one(tensor<i>())) return;
+        B* const derivative = row.derivative[i];
+        write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
+          const C x = element(Variable<i>{j});
+          derivative[j] = x.derivative;
+          return x.value;
+        });
+        is_found = true;
+      });
+      if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+    }
+    return row;
   }
 
   // ---- Reductions.
@@ -197,9 +190,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     if constexpr (kBy == By::nothing) known.value[reductions] = load(x, j).value;
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (x.place != tensor<i> || !to[i]) return;
+        if (x.place != tensor<i>() || !to[i]) return;
         settle<i>();
-        once([&] { static_cast<P*>(to[i])[j] += written(known.gradient[reductions]); });
+        const P more = written(known.gradient[reductions]);
+        once([&] { static_cast<P*>(to[i])[j] += more; });
       });
     return reduction();
   }
@@ -257,10 +251,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
               sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); });
     } else {
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!(reads(x, tensor<i>) || ...) || !to[i]) return;
+        if (!(reads(x, tensor<i>()) || ...) || !to[i]) return;
         const B one = f(Variable<i>{0}).derivative;
         if (kSame && is_known(one)) {
-          if (is_begun[i] && is_shifted[i]) settle<i>(); // so that the order does not depend on what is known
+          if (is_begun[i]) settle<i>();
           const P more = written(scaled(one, weight(0)));
           shift[i] = is_shifted[i] ? shift[i] + more : more;
           is_shifted[i] = true;
@@ -271,27 +265,29 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       });
     }
   }
-  // Increases the gradient of a tensor by share(j).
+  // Adds share(j) to the gradient of a tensor, after the shift: in the order of calls, whether or not there is one.
   template <int i, class Share>
   ELEMENTWISE_INLINE void update(const Share& share) {
     P* const gradient = static_cast<P*>(to[i]);
-    const bool is_begun = this->is_begun[i], is_shifted = this->is_shifted[i];
     const P shift = this->shift[i];
-    this->is_begun[i] = true;
-    this->is_shifted[i] = false;
-    if (is_begun && is_shifted)
+    if (is_begun[i] && is_shifted[i])
       write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return (gradient[j] + shift) + share(j); });
-    else if (is_begun)
+    else if (is_begun[i])
       write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + share(j); });
-    else if (is_shifted)
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return share(j) + shift; });
+    else if (is_shifted[i])
+      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return shift + share(j); });
     else
       write_row(gradient, source.size, share);
+    is_begun[i] = true;
+    is_shifted[i] = false;
   }
-  // Brings the gradient up to date.
+  // Writes the shift, or zeros if there is nothing yet.
   template <int i>
   ELEMENTWISE_INLINE void settle() {
-    if (is_shifted[i] || !is_begun[i]) update<i>([](int64_t) ELEMENTWISE_LAMBDA { return P(0); });
+    const P shift = is_shifted[i] ? this->shift[i] : P(0);
+    const bool is_needed = is_shifted[i] || !is_begun[i];
+    is_shifted[i] = false;
+    if (is_needed) update<i>([shift](int64_t) ELEMENTWISE_LAMBDA { return shift; });
   }
   // Whether the compiler knows a derivative: a loop over one that is 0 is left out.
   ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
@@ -338,7 +334,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
 // The gradient of one number. It is a function of its own, for it is called for each.
 template <class Bound, class Tensors, class B>
-ELEMENTWISE_APART_FROM_ROW B by_number(Known<B>& known, int number) {
+ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
   Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
   pass.finish(Bound::template call<Dual<B>>(pass));
   return pass.total;
@@ -355,13 +351,12 @@ ELEMENTWISE_INLINE void gradients(
   ELEMENTWISE_UNROLL
   for (int k = kMost - 1; k >= 0; k--)
     if (k < found.reductions) known.gradient[k] = by_number<Bound, Tensors>(known, k);
-  constexpr int numbers[] = {kNumber..., -1};
-  ELEMENTWISE_UNROLL
-  for (int i = 0; i < static_cast<int>(sizeof...(kNumber)); i++)
-    if (void* const to = of_numbers[i]) {
-      const B gradient = by_number<Bound, Tensors>(known, kMost + numbers[i]);
-      once([&] { *static_cast<math::primal_t<B>*>(to) = written(gradient); });
-    }
+  [[maybe_unused]] const auto set = [&](void* to, int place) {
+    if (!to) return;
+    const auto gradient = written(by_number<Bound, Tensors>(known, kMost + place));
+    once([&] { *static_cast<math::primal_t<B>*>(to) = gradient; });
+  };
+  (set(*of_numbers++, kNumber), ...);
   Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, of_tensors);
   pass.finish(Bound::template call<Dual<B>>(pass));
 }

@@ -35,45 +35,40 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
-  // An array, which on a GPU std::array is not.
-  struct Found {
-    int count = 0, of[Parts::kTensors] = {};
+  // Tensors that have a derivative: their place among these, and among all of the functor's tensors.
+  struct Chosen {
+    int count = 0, tensor[Parts::kTensors] = {}, place[Parts::kTensors] = {};
   };
-  // Of each tensor that has a derivative its place among those that are there, or -1.
-  static constexpr auto places = [] {
-    Found places{};
+  // Those that a call has, with a value for each element of a row, or with one for each row.
+  template <bool kOfElements, bool kOfRow, class... P>
+  static constexpr Chosen chosen(List<P...>) {
+    constexpr bool of_row[] = {parameters::is_of_row<P>...};
+    Chosen found;
     for (int t = 0; t < Parts::kTensors; t++) {
-      int before = 0;
-      for (int i = 0; i < Parts::places[t]; i++) before += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
-      places.of[t] = kinds[Parts::places[t]] == Kind::absent ? -1 : before;
+      const int argument = Parts::places[t];
+      if (kinds[argument] == Kind::absent || !(of_row[t] ? kOfRow : kOfElements)) continue;
+      found.tensor[found.count] = t;
+      for (int i = 0; i < argument; i++)
+        found.place[found.count] += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
+      found.count++;
     }
-    return places;
-  }();
-  // Which of them have a value for each element of a row, or one for each row.
-  template <class... P>
-  static constexpr std::array<bool, sizeof...(P)> of_row(List<P...>) {
-    return {parameters::is_of_row<P>...};
-  }
-  template <bool kOfRow>
-  static constexpr auto chosen = [] {
-    Found found;
-    for (int t = 0; t < Parts::kTensors; t++)
-      if (places.of[t] >= 0 && of_row(typename Parts::Tensors{})[t] == kOfRow) found.of[found.count++] = t;
     return found;
-  }();
+  }
+  template <bool kOfElements, bool kOfRow> // nvcc calls no function of the host, not even for a constant
+  static constexpr Chosen those = chosen<kOfElements, kOfRow>(typename Parts::Tensors{});
   template <bool kOfRow>
-  static constexpr auto chosen_places = []<size_t... I>(std::index_sequence<I...>) {
-    return std::integer_sequence<int, places.of[chosen<kOfRow>.of[I]]...>{};
-  }(std::make_index_sequence<chosen<kOfRow>.count>{});
+  static constexpr auto places = []<size_t... I>(std::index_sequence<I...>) {
+    constexpr Chosen of = chosen<!kOfRow, kOfRow>(typename Parts::Tensors{});
+    return std::integer_sequence<int, of.place[I]...>{};
+  }(std::make_index_sequence<chosen<!kOfRow, kOfRow>(typename Parts::Tensors{}).count>{});
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const void* const* const inputs = row.data + kResults;
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {
       constexpr int first = kInputs + (role == rows::Role::second ? Parts::kResults : 0);
-      constexpr Found at = places;
-      for (int t = 0; t < Parts::kTensors; t++)
-        if (at.of[t] >= 0) tangents[at.of[t]] = inputs[first + t];
+      constexpr Chosen all = those<true, true>;
+      for (int i = 0; i < all.count; i++) tangents[all.place[i]] = inputs[first + all.tensor[i]];
     }
     const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
     if constexpr (role == rows::Role::tangent) {
@@ -84,17 +79,18 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       const void* const* const grads = inputs + kInputs;
       passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
-      void* to[2][Parts::kTensors] = {};
-      const auto find = [&]<bool kOfRow>(void** to) {
-        constexpr Found which = chosen<kOfRow>;
-        for (int i = 0; i < which.count; i++)
-          if (wanted >> which.of[i] & 1) to[i] = row.data[which.of[i]];
+      void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
+      const auto find = [&](const Chosen& of, void** to) ELEMENTWISE_LAMBDA {
+        for (int i = 0; i < of.count; i++)
+          if (wanted >> of.tensor[i] & 1) to[i] = row.data[of.tensor[i]];
       };
-      find.template operator()<false>(to[0]);
-      find.template operator()<true>(to[1]);
-      constexpr auto with_elements = chosen_places<false>;
-      constexpr auto of_row = chosen_places<true>;
-      passes::gradients<Bound>(known, with_elements, to[0], of_row, to[1]);
+      constexpr Chosen first = those<true, false>;
+      constexpr Chosen second = those<false, true>;
+      find(first, of_elements);
+      find(second, of_rows);
+      constexpr auto first_places = places<false>;
+      constexpr auto second_places = places<true>;
+      passes::gradients<Bound>(known, first_places, of_elements, second_places, of_rows);
     }
   }
   static constexpr auto is_inside = static_cast<bool (*)(const cpu::OneRow&)>(nullptr);

@@ -1,6 +1,6 @@
-// Operators over rows: what a functor is that reduces. A row is what is left of a tensor where all dimensions but one
-// are fixed: that is the last one, or the one that an `int dim` of the schema names. The entry in the table is as for
-// an element-wise operator; the layer sees at the functor that it is one over rows, for its first parameter is a Row&:
+// Operators over rows: what a functor is that reduces. A row is a tensor with all dimensions fixed but one, the last
+// dimension or the one that an `int dim` of the schema names. The table entry is written as for an element-wise
+// operator. The functor's first parameter, a Row&, says that it works on rows:
 //
 //   Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
 //
@@ -14,43 +14,42 @@
 //     }
 //   };
 //
-// The functor runs once for each row, and takes the arguments of the schema in their order:
+// The functor runs once for each row. It receives the arguments of the schema in their order:
 //
-//   Elements<C>      a tensor that has a value for each element of a row. All of these are broadcast together, so one
-//                    of shape [n] has a value for each column, and is the same for all rows.
-//   C                a tensor that has one value for each row: its shape is that of the others without the dimension
-//                    that is reduced. Or a `float` of the schema.
+//   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
+//                    of shape [n] has a value for each column and is the same for all rows.
+//   C                a tensor with one value for each row: its shape is that of the others without the reduced
+//                    dimension. Or a `float` of the schema.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with a dtype of its own. Optional<Elements<C>>, Optional<C>: one that may be absent.
+//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; of the first, a
+//                    function of elements receives an Optional<C>.
 //
-// It reads elements in reductions: each takes a function of elements, then the tensors that it reads. What a reduction
-// returns is a number that the next ones may use.
+// A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
+// returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
-//   row.sum(f, x...)          row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the greatest or least, an int64_t
-//   row.range(f, x...)        the maximum, where it is only subtracted to keep exp in its range, as in softmax: of that
-//                             there is no derivative, and it costs none
-//   row.at(x, place)          one element; a place outside of the row is an error before anything is written
+//   row.sum(f, x...)          row.product(f, x...)  row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f,
+//   x...) row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
+//   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
+//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
+//                             no derivative and costs none.
+//   row.at(x, place)          one element. A place outside of the row is an error before anything is written.
 //
-// Without f they take the elements of one tensor: row.sum(x). row.size() is the number of elements, a number to compute
-// with. row.columns() may stand among the tensors: f is given the place of the element, an int64_t. row.index() is the
-// place of the row in the last dimension that is not reduced. For elements that do not satisfy a condition f returns
-// what changes nothing: 0 in a sum.
+// row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
+// element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
+// elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
-// const auto e = row.keep(f, x...) computes a row that is read several times: e stands among the tensors of others. It
-// pays for an exp. In derivatives f is called wherever e is read.
+// const auto e = row.keep(f, x...) computes a row that is read several times; pass e like a tensor. This pays for an
+// exp. Derivatives keep it too, with its derivatives by the tensors that it reads.
 //
-// The type of the result says what it is: Elements<T> is made by row.each(f, x...) and has the shape of the tensors; C
-// or another number is one for each row, and has the shape without the dimension that is reduced, or with 1 in its
-// place if the schema has a `bool keepdim` that is true. Several are Results<Elements<int8_t>, float>.
+// The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
+// or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
+// schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>.
 //
-// Sums: each block of 1024 elements is added in lanes, of which there are as many as numbers in 128 bytes; these are
-// added pairwise, and so are the sums of blocks, those of float in double. So the order depends on the length of the
-// row alone: the bits are the same for every instruction set, number of threads and layout. 16-bit types are added in
-// float.
+// The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
+// instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
 //
-// What there is not: kernels for CUDA, where a call is an error that says so; several trailing dimensions as one row; a
-// derivative of the third order, or a tangent of a tangent.
+// Missing: several trailing dimensions as one row; derivatives of product and reduce, and of the third order; a tangent
+// of a tangent.
 #pragma once
 
 #include <limits>
@@ -61,8 +60,29 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
+// Inlines a lambda of ours, and whatever the lambdas of a functor call: a call would keep a loop from being vectorised.
+// What is called apart is compiled once.
+#if defined(ELEMENTWISE_IS_CUDA)
+#define ELEMENTWISE_LAMBDA
+#define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
+#define ELEMENTWISE_CALLED ELEMENTWISE_INLINE
+#define ELEMENTWISE_UNROLL _Pragma("unroll") // so that what is known of a row stays in registers
+#elif defined(__OPTIMIZE__)
+#define ELEMENTWISE_LAMBDA __attribute__((always_inline))
+#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
+#define ELEMENTWISE_CALLED [[gnu::noinline, gnu::flatten]]
+#define ELEMENTWISE_UNROLL
+#else
+#define ELEMENTWISE_LAMBDA
+#define ELEMENTWISE_FLATTEN
+#define ELEMENTWISE_CALLED
+#define ELEMENTWISE_UNROLL
+#endif
+
 #if defined(ELEMENTWISE_IS_CUDA)
 #include "../cuda/team.h"
+#else
+#include "../cpu/row_loops.h"
 #endif
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
@@ -96,6 +116,10 @@ ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
 ELEMENTWISE_INLINE bool reads(Columns, int) {
   return false;
 }
+template <class T>
+ELEMENTWISE_INLINE bool reads(Optional<T> x, int tensor) {
+  return x && reads(*x, tensor);
+}
 template <class F, class Reads>
 ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
   return x.reads(tensor);
@@ -105,209 +129,6 @@ template <class C>
 constexpr bool kIsDual = false;
 template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
-
-// Before a loop that is to become vectors: see cpu/kernels.h; and before one whose results are no operands.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#undef ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
-#define ELEMENTWISE_APART _Pragma("GCC ivdep")
-#else
-#define ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_APART
-#endif
-
-// Inlines a lambda of ours.
-#if defined(__OPTIMIZE__) && !defined(__CUDACC__)
-#define ELEMENTWISE_LAMBDA __attribute__((always_inline))
-#else
-#define ELEMENTWISE_LAMBDA
-#endif
-
-// Inlines whatever is called, also the lambdas of a functor: a call in a loop keeps it from being vectorised.
-#if defined(ELEMENTWISE_IS_CUDA)
-#define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
-#elif defined(__OPTIMIZE__)
-#define ELEMENTWISE_FLATTEN [[gnu::flatten]]
-#else
-#define ELEMENTWISE_FLATTEN
-#endif
-
-// ---- Who does what: here one thread does all. On a GPU the threads of a team share these loops: cuda/team.h.
-#if !defined(ELEMENTWISE_IS_CUDA)
-
-constexpr bool kKeepsRows = true; // in memory, and does not compute them again
-
-template <class F>
-ELEMENTWISE_INLINE void once(const F& f) {
-  f();
-}
-
-// The first element for which is(j), or 0.
-template <class F>
-ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
-  for (int64_t j = 0; j < n; j++)
-    if (is(j)) return j;
-  return 0;
-}
-
-// The caller has asked before: see Checked.
-ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
-
-// Reductions, in an order that depends on n alone.
-template <int half, class Lanes, class Join>
-ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
-  ELEMENTWISE_AS_A_LOOP
-  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
-  if constexpr (half > 1) halve<half / 2>(lanes, join);
-}
-
-#if defined(__AVX512F__)
-constexpr int kVector = 64; // bytes
-#elif defined(__AVX__)
-constexpr int kVector = 32;
-#else
-constexpr int kVector = 16;
-#endif
-
-// n numbers in memory. Of duals, the values and the derivatives are apart.
-template <class C, int n>
-struct Numbers {
-  alignas(kVector) C number[n];
-  ELEMENTWISE_INLINE C operator[](int k) const {
-    return number[k];
-  }
-  ELEMENTWISE_INLINE void set(int k, C x) {
-    number[k] = x;
-  }
-  ELEMENTWISE_INLINE void copy_to(C* to) const {
-    typedef char Register __attribute__((vector_size(sizeof(number)))); // an array would be copied in two halves
-    Register numbers;
-    std::memcpy(&numbers, number, sizeof(number));
-    std::memcpy(to, &numbers, sizeof(number));
-  }
-};
-template <class C, int n>
-struct Numbers<Dual<C>, n> {
-  Numbers<C, n> values, derivatives;
-  ELEMENTWISE_INLINE Dual<C> operator[](int k) const {
-    return {values[k], derivatives[k]};
-  }
-  ELEMENTWISE_INLINE void set(int k, const Dual<C>& x) {
-    values.set(k, x.value);
-    derivatives.set(k, x.derivative);
-  }
-  ELEMENTWISE_INLINE void copy_to(Dual<C>* to) const {
-    for (int k = 0; k < n; k++) to[k] = (*this)[k];
-  }
-};
-
-// The numbers of a vector register. GCC keeps a vector in a register where it would keep an array in memory.
-template <class C>
-struct Vector {
-  static constexpr int kSize = kVector / sizeof(C);
-  typedef C Register __attribute__((vector_size(kVector)));
-  Register numbers;
-  ELEMENTWISE_INLINE void fill(C x) {
-    numbers = x - Register{}; // and not +, which would lose the sign of -0
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
-    std::memcpy(&numbers, from.number + at, sizeof(numbers));
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
-    std::memcpy(to.number + at, &numbers, sizeof(numbers));
-  }
-};
-template <class C>
-struct Vector<Dual<C>> {
-  static constexpr int kSize = Vector<C>::kSize;
-  Vector<C> values, derivatives;
-  ELEMENTWISE_INLINE void fill(const Dual<C>& x) {
-    values.fill(x.value);
-    derivatives.fill(x.derivative);
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void load(const Numbers<Dual<C>, n>& from, int at = 0) {
-    values.load(from.values, at);
-    derivatives.load(from.derivatives, at);
-  }
-  template <int n>
-  ELEMENTWISE_INLINE void store(Numbers<Dual<C>, n>& to, int at = 0) const {
-    values.store(to.values, at);
-    derivatives.store(to.derivatives, at);
-  }
-};
-
-// join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
-// pairwise.
-template <class C, class Join, class F, int... part>
-ELEMENTWISE_INLINE C
-block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
-  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(part);
-  Vector<C> vectors[sizeof...(part)];
-  (vectors[part].fill(identity), ...);
-  int64_t j = begin;
-  const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
-    Numbers<C, n> some;
-    vector.store(some);
-    ELEMENTWISE_AS_A_LOOP
-    for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
-    vector.load(some);
-    j += n;
-  };
-  while (j + kLanes <= end) (join_vector(vectors[part]), ...);
-  ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
-  Numbers<C, kLanes> all;
-  (vectors[part].store(all, part * n), ...);
-  for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
-  halve<kLanes / 2>(all, join);
-  return all[0];
-}
-
-// join of f(0), ... f(n - 1), in blocks that are joined pairwise.
-template <class C, class Join, class F>
-ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
-  constexpr int64_t kBlock = 1024;
-  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // of the lanes
-  using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
-  Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
-  int64_t count = 0;
-  for (int64_t j = 0; j < n; j += kBlock, count++) {
-    all = block(j, std::min(n, j + kBlock), identity, join, f, parts);
-    if (n <= kBlock) break;
-    int level = 0;
-    for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);
-    levels[level] = all;
-  }
-  bool is_first = true;
-  for (int level = 0; count >> level; level++) // none, if there is one block
-    if (count >> level & 1) {
-      all = is_first ? levels[level] : join(levels[level], all);
-      is_first = false;
-    }
-  return static_cast<C>(all);
-}
-
-// to[j] = f(j) for all j. Two vectors at a time, so that their steps can be mixed (cpu/kernels.h).
-template <class T, class F>
-ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
-  constexpr int kSize = Vector<math::primal_t<T>>::kSize;
-  int64_t j = 0;
-  for (; j + 2 * kSize <= n; j += 2 * kSize) {
-    Numbers<T, kSize> first, second;
-    ELEMENTWISE_AS_A_LOOP
-    for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
-    ELEMENTWISE_AS_A_LOOP
-    for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
-    first.copy_to(to + j);
-    second.copy_to(to + j + kSize);
-  }
-  ELEMENTWISE_APART
-  for (; j < n; j++) to[j] = f(j);
-}
-
-#endif
 
 template <class C, class F>
 ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
@@ -339,7 +160,7 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
 template <class C, class F>
 ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   const C most = max_of<C>(n, f);
-  return first_of(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
+  return first_of(n, [&](int64_t j) {
     const C x = f(j);
     return x == most || x != x;
   });
@@ -372,6 +193,17 @@ class Row {
   template <class F, class... X>
   ELEMENTWISE_INLINE C min(const F& f, X... x) {
     return -max([&](auto... element) ELEMENTWISE_LAMBDA { return -C(f(element...)); }, x...);
+  }
+  template <class Join, class F, class... X>
+  ELEMENTWISE_INLINE C reduce(C identity, const Join& join, const F& f, X... x) {
+    static_assert(
+        !Self::derives && !kIsDual<C>,
+        "row.product and row.reduce have no derivative: leave `differentiable` out of the entry");
+    return self().join_terms(identity, join, terms(f, x...));
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE C product(const F& f, X... x) {
+    return reduce(C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f, x...);
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE Number range(const F& f, X... x) {
@@ -414,6 +246,7 @@ class Row {
     return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
   }
   ELEMENTWISE_OF_ONE(sum)
+  ELEMENTWISE_OF_ONE(product)
   ELEMENTWISE_OF_ONE(max)
   ELEMENTWISE_OF_ONE(min)
   ELEMENTWISE_OF_ONE(range)
@@ -442,6 +275,10 @@ class Row {
       return self().lifted(x.place, x.data, j);
     else
       return static_cast<const T*>(x.data)[j];
+  }
+  template <class T, class J>
+  ELEMENTWISE_INLINE Optional<T> load(Optional<Elements<T>> x, J j) const {
+    return x ? Optional<T>{true, self().load(*x, j)} : Optional<T>{};
   }
   ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
     return j;
@@ -521,8 +358,8 @@ struct Bound {
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
     constexpr int place = place_of_argument<I>;
-    constexpr Kind kind = kinds[I];
     using P = parameters::At<I, Arguments>;
+    constexpr Kind kind = kinds[I];
     if constexpr (kind == Kind::absent)
       return With<P, C>{};
     else if constexpr (kind == Kind::optional)
@@ -574,6 +411,10 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
     return sum_of<B>(source.size, f);
+  }
+  template <class Join, class F>
+  ELEMENTWISE_INLINE B join_terms(B identity, const Join& join, const F& f) {
+    return joined(source.size, identity, join, f);
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
@@ -652,13 +493,17 @@ struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
   Source source;
   bool is_inside = true;
 
-  explicit Checked(const Source& source) : source(source) {}
+  ELEMENTWISE_INLINE explicit Checked(const Source& source) : source(source) {}
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
     return 0;
+  }
+  template <class Join, class F>
+  ELEMENTWISE_INLINE B join_terms(B identity, const Join&, const F&) {
+    return identity;
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B max_terms(const F&, X...) {

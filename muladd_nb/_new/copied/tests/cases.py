@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from my_ops._layer import contract, rows
 from my_ops._layer.kernel import Kernel
 from my_ops._layer.torch_private import arguments
 from my_ops._operators import FORMS, TABLE
@@ -23,6 +24,10 @@ from my_ops._operators import FORMS, TABLE
 # order, so that a result that differs is wrong.
 LARGE, SMALL = 2.0**6, 2.0**-6
 EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
+
+SHAPES = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
+# Rows that end within a vector, a block of lanes, and a block of 1024 elements.
+ROWS = ((2, 3), (5,), (0, 3), (3, 1, 33), (2, 2100), (300, 501))
 
 # Of a gradient: it is the product of several operations of PyTorch, each of which rounds. Relative and absolute.
 GRADIENT_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-10}
@@ -49,7 +54,8 @@ class Case:
         these become, and then the results.
     shapes
         Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
-        which must be large enough for several.
+        which must be large enough for several. Over rows all have a dimension; a tensor with one value for each row is
+        made with ``shape=tensor.shape[:-1]``.
     differentiable
         The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats, but none
         of one that writes or takes a list.
@@ -61,16 +67,20 @@ class Case:
     extremes
         The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
         bounds of ``tensor``, and the same elements in all tensors.
+    mean
+        Over rows, what is added to all elements of the first tensor, where a large mean must be no loss; None where they
+        have bounds.
     """
 
     function: Callable[..., Any]
     arguments: Callable[..., tuple[Any, ...]]
     reference: Callable[..., Any] | None = None
-    shapes: Sequence[tuple[int, ...]] = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
+    shapes: Sequence[tuple[int, ...]] = ()
     differentiable: Sequence[str] | None = None
     results: Sequence[torch.dtype] = ()
     tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
     extremes: Sequence[float] = EXTREMES
+    mean: float | None = 1000.0
 
     def __post_init__(self) -> None:
         self.name = self.function.__name__
@@ -79,6 +89,9 @@ class Case:
         # Not the form that returns `out`, which is for ExecuTorch: programs in Python call the others.
         self.ops = [form.op for form in self.forms if form.kind != "out"]
         self.dtypes = self.forms[0].dtypes
+        self.is_over_rows = bool(self.forms[0].of_row)
+        self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3  # of derivatives
+        self.shapes = self.shapes or (ROWS if self.is_over_rows else SHAPES)
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
         self.written = {*self.forms[0].written}
         self.writes = self.name.endswith("_out") and not (self.kernel or self.written)
@@ -110,7 +123,11 @@ class Case:
             names = () if self.written or any(self.lengths) else self.names if is_by_hand else ()
             if self.forms[0].promises.differentiable:
                 by_formula = inspect.signature(formula).parameters if formula else ()
-                names = {*names, *by_formula, *(by[0] for by in self.forms[0].family if len(by) == 1)}
+                family = self.forms[0].family
+                by_functor = {by[0] for by in family if len(by) == 1}
+                if self.is_over_rows:
+                    by_functor = {*family["gradients",].reads} if ("gradients",) in family else ()
+                names = {*names, *by_formula, *by_functor}
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
             self.differentiable = [name for name in self.differentiable if name in names and not self.writes]
             if self.is_elementwise and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
@@ -194,6 +211,10 @@ class Case:
         """Return a tensor for the result of a call, on the device of its tensors."""
         dtype = None if self.kernel or self.written else self.forms[0].result_dtypes(args)[0]
         given = tensors(args)
+        if self.is_over_rows:
+            form = self.forms[0]
+            shape, *_ = rows.result_shapes(form, args, contract.check(form, tuple(args)))
+            return given[0].new_empty(shape, dtype=dtype)
         return torch.empty_like((torch.broadcast_tensors(*given) if self.broadcasts else given)[0], dtype=dtype)
 
     def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:

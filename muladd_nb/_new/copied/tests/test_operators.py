@@ -70,6 +70,41 @@ def test_threads_share_the_work(case, device):
     case.check(result, case.expected(*args), "the result of 4 threads")
 
 
+def test_a_large_mean_is_no_loss(case, device):
+    """Of the elements of a row: a sum of squares would lose what is left of it."""
+    if not case.is_over_rows or case.mean is None or torch.float32 not in case.dtypes:
+        pytest.skip("no elements around a large mean")
+    for choice, shape in itertools.product(case.choices, case.shapes):
+        args = case.sample(torch.float32, device, shape, choice)
+        args[case.first] += case.mean
+        # An integer may be another one, where it was rounded.
+        result, expected = (tuple(filter(is_float, as_tuple(y))) for y in (case.call(*args), case.expected(*args)))
+        case.close(result, expected, f"the result of a large mean, {list(shape)}", rtol=1e-3, atol=1e-3)
+
+
+def test_a_place_out_of_its_row(case, device):
+    """Is an error, before anything is written; a row of integers may be anything else, and then has a result."""
+    labels = [place for place, name in enumerate(case.names) if is_label(case, name)]
+    if not labels:
+        pytest.skip("no integers, one for each row")
+    for label, value in itertools.product(labels, (-1, 7, 2**40)):
+        args = case.sample(torch.float32, device, (2, 7))
+        args[label] = args[label].clone()
+        args[label].view(-1)[-1] = min(value, torch.iinfo(args[label].dtype).max)
+        try:
+            expected = case.expected(*args)
+        except (IndexError, RuntimeError):
+            refuses(case, "a place that is read lies outside of its row", case.call, *args)
+        else:
+            case.check(case.call(*args), expected, f"the result of {case.names[label]} {value}")
+
+
+def is_label(case, name):
+    form = case.forms[0]
+    of_row = zip(form.inputs, form.of_row[1], strict=True) if case.is_over_rows else ()
+    return dict(of_row).get(name) and not getattr(form.own.get(name), "is_floating_point", True)
+
+
 def test_the_fake_kernel_knows_the_result(case, device):
     def metadata(x):
         # torch.empty_like itself does not give an empty tensor the same strides with data and without.
@@ -86,11 +121,13 @@ def test_broadcasting(case, device):
     if not case.broadcasts or len(case.forms[0].inputs) < 2:
         pytest.skip("it does not broadcast")
     whole = case.sample(case.dtypes[-1], device, (3, 4))
-    read = [i for i, x in enumerate(whole) if is_tensor(x) and case.names[i] not in case.written]
+    read = [i for i, x in enumerate(whole) if is_tensor(x) and x.dim() == 2 and case.names[i] not in case.written]
     for place, of_one in itertools.product(read, ("row", "column")):
         small = whole[place][0] if of_one == "row" else whole[place][:, :1]
         given = [small if i == place else x for i, x in enumerate(whole)]
         expanded = [small.expand(3, 4) if i == place else x for i, x in enumerate(whole)]
+        if torch.broadcast_shapes(*(x.shape for x in tensors(given) if x.dim() == 2 or x is small)) != (3, 4):
+            continue  # no other tensor says how long a row is
         what = f"{case.name} of a {of_one} as {case.names[place]}"
         result, expected = case.call(*given), case.call(*expanded)
         assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m, what=what: f"{what}: {m}")
@@ -119,7 +156,7 @@ def test_out(case, device):
     for observer in (contextlib.nullcontext, Listens):
         args = case.sample(case.dtypes[-1], device)
         expected = case.call(*args)
-        for out in (case.empty_out(args), *(x for x in tensors(args)[:1] if x.dtype == expected.dtype)):
+        for out in (case.empty_out(args), *(x for x in tensors(args)[:1] if (x.dtype, x.shape) == (expected.dtype, expected.shape))):
             version = out._version
             with observer():
                 by_place, by_keyword = case.given(args)
@@ -444,15 +481,16 @@ def split(x, shapes):
 
 
 def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
-    """Up to the third order, in reverse mode: each against differences of the one before."""
+    """Up to the order that it has, in reverse mode: each against differences of the one before."""
+    orders = case.orders
     for choice in case.choices:
-        taylor, h = Taylor(case, device, choice, 1, 3), 1e-5
+        taylor, h = Taylor(case, device, choice, 1, orders), 1e-5
         (x,) = taylor.x
         names = [name for name, x in zip(taylor.names, taylor.points[0], strict=True) for _ in range(x.numel())]
         for place, name in enumerate(names):
             step = h * torch.eye(len(x), dtype=x.dtype, device=x.device)[place]
-            above, below = (taylor.derivatives(x + step, 2), taylor.derivatives(x - step, 2))
-            for order in range(3):
+            above, below = (taylor.derivatives(x + step, orders - 1), taylor.derivatives(x - step, orders - 1))
+            for order in range(orders):
                 difference = (above[order] - below[order]) / (2 * h)
                 what = f"derivative {order + 1} by {name}, reverse mode"
                 case.close(taylor.levels[order + 1][0][..., place], difference, what, rtol=1e-3, atol=1e-5)
@@ -478,8 +516,12 @@ TRANSFORMS = {
 @pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_nested_derivatives(case, device, depth):
     """Every nesting of transforms gives what the operator's own derivatives say."""
-    taylor = Taylor(case, device, {}, 3, depth)
+    orders = min(depth, case.orders)
+    taylor = Taylor(case, device, {}, 3, orders)
     for nesting in [nesting for n in range(depth) for nesting in itertools.product(TRANSFORMS, repeat=n + 1)]:
+        forward = sum(nesting.count(name) for name in ("jvp", "jacfwd"))
+        if case.is_over_rows and (forward > 1 or len(nesting) - nesting.count("vmap") > orders):
+            continue  # it is refused
         batch = (2,) * nesting.count("vmap")
         which = torch.arange(2 ** len(batch), device=device) % 3  # no two dimensions of the batch are alike
         x = [
@@ -640,6 +682,8 @@ def test_dtensors(case, mesh):
     args = case.sample(case.dtypes[-1])
     if any(is_tensor(x) and x.shape != args[case.first].shape for x in args):
         pytest.skip("not of one shape")
+    if case.is_over_rows and args[case.first].dim() == 1:
+        pytest.skip("it is one row, which is not sharded")
     expected = case.call(*args)
     for placement in (Shard(0), Replicate()):
         result = case.call(*(distribute_tensor(x, mesh, [placement]) if is_tensor(x) else x for x in args))

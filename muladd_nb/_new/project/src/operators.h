@@ -1,5 +1,5 @@
-// The element-wise operators: each one's declaration, the functor that computes it on every backend, and the forms in
-// which it is offered. elementwise/operator.h says which schemas these are.
+// The operators, element-wise and over rows: each one's declaration, the functor that computes it on every backend, and
+// the forms in which it is offered. elementwise/operator.h says which schemas these are.
 #pragma once
 
 #include "elementwise/operator.h"

@@ -1,0 +1,206 @@
+// The loops over a row on the CPU, where one thread does all of it. On a GPU the threads of a team share them:
+// ../cuda/team.h has the same functions.
+//
+// Numbers are joined in an order that depends on their count alone, so the bits are the same for every instruction set.
+// A block of 1024 is joined in lanes, as many as there are numbers in 128 bytes. With 4 lanes and 10 numbers:
+//
+//   lane 0       lane 1       lane 2       lane 3
+//   f(0)         f(1)         f(2)         f(3)
+//   f(4)         f(5)         f(6)         f(7)
+//   f(8)         f(9)
+//
+//   (lane 0 + lane 2) + (lane 1 + lane 3)
+//
+// Blocks are joined pairwise too, those of float in double.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "../math/rules.h"
+
+// Before a loop that is to become vectors: see cpu/kernels.h; and before one whose results are no operands.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#undef ELEMENTWISE_AS_A_LOOP
+#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
+#define ELEMENTWISE_APART _Pragma("GCC ivdep")
+#else
+#define ELEMENTWISE_AS_A_LOOP
+#define ELEMENTWISE_APART
+#endif
+
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace passes {
+
+constexpr bool kKeepsRows = true; // in memory, and does not compute them again
+
+template <class F>
+ELEMENTWISE_INLINE void once(const F& f) {
+  f();
+}
+
+// The first element for which is(j), or 0.
+template <class F>
+ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
+  for (int64_t j = 0; j < n; j++)
+    if (is(j)) return j;
+  return 0;
+}
+
+// The caller has asked before: see Checked.
+ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
+
+template <int half, class Lanes, class Join>
+ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
+  ELEMENTWISE_AS_A_LOOP
+  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
+  if constexpr (half > 1) halve<half / 2>(lanes, join);
+}
+
+#if defined(__AVX512F__)
+constexpr int kVector = 64; // bytes
+#elif defined(__AVX__)
+constexpr int kVector = 32;
+#else
+constexpr int kVector = 16;
+#endif
+
+// n numbers in memory. Of duals, the values and the derivatives are apart.
+template <class C, int n>
+struct Numbers {
+  alignas(kVector) C number[n];
+  ELEMENTWISE_INLINE C operator[](int k) const {
+    return number[k];
+  }
+  ELEMENTWISE_INLINE void set(int k, C x) {
+    number[k] = x;
+  }
+  ELEMENTWISE_INLINE void copy_to(C* to) const {
+    typedef char Register __attribute__((vector_size(sizeof(number)))); // an array would be copied in two halves
+    Register numbers;
+    std::memcpy(&numbers, number, sizeof(number));
+    std::memcpy(to, &numbers, sizeof(number));
+  }
+};
+template <class C, int n>
+struct Numbers<Dual<C>, n> {
+  Numbers<C, n> values, derivatives;
+  ELEMENTWISE_INLINE Dual<C> operator[](int k) const {
+    return {values[k], derivatives[k]};
+  }
+  ELEMENTWISE_INLINE void set(int k, const Dual<C>& x) {
+    values.set(k, x.value);
+    derivatives.set(k, x.derivative);
+  }
+  ELEMENTWISE_INLINE void copy_to(Dual<C>* to) const {
+    for (int k = 0; k < n; k++) to[k] = (*this)[k];
+  }
+};
+
+// The numbers of a vector register. GCC keeps a vector in a register where it would keep an array in memory.
+template <class C>
+struct Vector {
+  static constexpr int kSize = kVector / sizeof(C);
+  typedef C Register __attribute__((vector_size(kVector)));
+  Register numbers;
+  ELEMENTWISE_INLINE void fill(C x) {
+    numbers = x - Register{}; // and not +, which would lose the sign of -0
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
+    std::memcpy(&numbers, from.number + at, sizeof(numbers));
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
+    std::memcpy(to.number + at, &numbers, sizeof(numbers));
+  }
+};
+template <class C>
+struct Vector<Dual<C>> {
+  static constexpr int kSize = Vector<C>::kSize;
+  Vector<C> values, derivatives;
+  ELEMENTWISE_INLINE void fill(const Dual<C>& x) {
+    values.fill(x.value);
+    derivatives.fill(x.derivative);
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void load(const Numbers<Dual<C>, n>& from, int at = 0) {
+    values.load(from.values, at);
+    derivatives.load(from.derivatives, at);
+  }
+  template <int n>
+  ELEMENTWISE_INLINE void store(Numbers<Dual<C>, n>& to, int at = 0) const {
+    values.store(to.values, at);
+    derivatives.store(to.derivatives, at);
+  }
+};
+
+// join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined pairwise.
+template <class C, class Join, class F, int... part>
+ELEMENTWISE_INLINE C block(
+    int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
+  constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(part);
+  Vector<C> vectors[sizeof...(part)];
+  (vectors[part].fill(identity), ...);
+  int64_t j = begin;
+  const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
+    Numbers<C, n> some;
+    vector.store(some);
+    ELEMENTWISE_AS_A_LOOP
+    for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
+    vector.load(some);
+    j += n;
+  };
+  while (j + kLanes <= end) (join_vector(vectors[part]), ...);
+  ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
+  Numbers<C, kLanes> all;
+  (vectors[part].store(all, part * n), ...);
+  for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
+  halve<kLanes / 2>(all, join);
+  return all[0];
+}
+
+// join of f(0), ... f(n - 1), in blocks that are joined pairwise.
+template <class C, class Join, class F>
+ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
+  constexpr int64_t kBlock = 1024;
+  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // of the lanes
+  using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
+  Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; j += kBlock, count++) {
+    all = block(j, std::min(n, j + kBlock), identity, join, f, parts);
+    if (n <= kBlock) break;
+    int level = 0;
+    for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);
+    levels[level] = all;
+  }
+  bool is_first = true;
+  for (int level = 0; count >> level; level++) // none, if there is one block
+    if (count >> level & 1) {
+      all = is_first ? levels[level] : join(levels[level], all);
+      is_first = false;
+    }
+  return static_cast<C>(all);
+}
+
+// to[j] = f(j) for all j. Two vectors at a time, so that their steps can be mixed (cpu/kernels.h).
+template <class T, class F>
+ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
+  constexpr int kSize = kVector / sizeof(math::primal_t<T>);
+  int64_t j = 0;
+  for (; j + 2 * kSize <= n; j += 2 * kSize) {
+    Numbers<T, kSize> first, second;
+    ELEMENTWISE_AS_A_LOOP
+    for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
+    ELEMENTWISE_AS_A_LOOP
+    for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
+    first.copy_to(to + j);
+    second.copy_to(to + j + kSize);
+  }
+  ELEMENTWISE_APART
+  for (; j < n; j++) to[j] = f(j);
+}
+
+} // namespace passes
+} // namespace elementwise::inline ELEMENTWISE_TARGET

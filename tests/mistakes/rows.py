@@ -1,0 +1,18 @@
+"""Mistakes in operators over rows, of ``tests/over_rows``: those of an author, and those that the layer might have."""
+
+OPERATORS = ["softmax", "softmax_xentropy", "masked_softmax", "scaled_variance"]
+
+TABLE = [
+    # A sum of squares, of which a large mean leaves nothing.
+    ("scaled_variance", "src/functors.h", "const C variance = row.sum([=](C x) { return (x - mean) * (x - mean); }, x) / row.size();", "const C variance = row.sum([](C x) { return x * x; }, x) / row.size() - mean * mean;"),
+    # A softmax without its maximum.
+    ("softmax", "src/functors.h", "row.keep([=](C x) { return elementwise::exp(x - most); }, x)", "row.keep([](C x) { return elementwise::exp(x); }, x); (void)most"),
+    # A mask that is read in one reduction, and not in the other.
+    ("masked_softmax", "src/functors.h", "return is_masked ? C(0) : elementwise::exp(x * scale - most);", "return is_masked && x > 1000 ? C(0) : elementwise::exp(x * scale - most);"),
+    # A label that is out of range is taken for another one.
+    ("softmax_xentropy", "src/functors.h", "row.at(logits, label)", "row.at(logits, label < 0 || label >= row.size() ? 0 : label)"),
+    # The layer: partial sums are combined wrongly, the tail of a row is forgotten, and a gradient omits a reduction.
+    ("scaled_variance", "src/elementwise/rows/row.h", "block = join(levels[level++], block);", "block = join(block, levels[level++] * 0);"),
+    ("scaled_variance", "src/elementwise/rows/row.h", "for (; j < end; j++, lane++) *lane = join(*lane, f(j));", "j = end;"),
+    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "const B factor = of_reductions[k];", "const B factor = k == 1 ? B(0) : of_reductions[k];"),
+]  # fmt: skip

@@ -1,0 +1,39 @@
+"""Write the project of these operators, as an author would: ask for them, then edit functors and tests."""
+
+import shutil
+from pathlib import Path
+
+from muladd_nb import _new
+
+HERE = Path(__file__).parent
+
+SCHEMAS = [
+    "softmax(Tensor x, int dim=-1) -> Tensor",
+    "log_softmax(Tensor x, int dim=-1) -> Tensor",
+    "logsumexp(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
+    "rms_norm(Tensor x, Tensor weight, float eps=1e-5) -> Tensor",
+    "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-5) -> Tensor",
+    "layer_norm_stats(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)",
+    "l2_normalize(Tensor x, int dim=-1, float eps=1e-12) -> Tensor",
+    "cross_entropy(Tensor logits, Tensor label, int ignore_index=-100, float smoothing=0.0) -> Tensor",
+    "softmax_xentropy(Tensor logits, Tensor label, float smoothing) -> (Tensor, Tensor)",
+    "causal_softmax(Tensor x, float scale) -> Tensor",
+    "masked_softmax(Tensor x, Tensor mask, float scale) -> Tensor",
+    "int8_quant(Tensor x) -> (Tensor, Tensor)",
+    "int8_quant_azp(Tensor x) -> (Tensor, Tensor, Tensor)",
+    "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps) -> ()",
+    "poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-6) -> Tensor",
+    "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
+    "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
+]
+
+
+def write_project(parent, *names):
+    """Write the project ``row_ops``, with the operators of these names or all, into a folder, and return its own."""
+    schemas = [schema for schema in SCHEMAS if schema.partition("(")[0] in (names or schema)]
+    project = _new.create("row_ops", schemas, parent, rows=True)
+    shutil.copy(HERE / "functors.h", project / "src")
+    shutil.copy(HERE / "operators.py", project / "tests")
+    if not names:
+        shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
+    return project
