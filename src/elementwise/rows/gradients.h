@@ -348,7 +348,9 @@ ELEMENTWISE_INLINE void gradients(
   using Tensors = decltype(tensors);
   Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
   Bound::template call<Dual<B>>(found);
-  for (int k = found.reductions - 1; k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);
+  ELEMENTWISE_UNROLL
+  for (int k = kMost - 1; k >= 0; k--)
+    if (k < found.reductions) known.gradient[k] = by_number<Bound, Tensors>(known, k);
   [[maybe_unused]] const auto set = [&](void* to, int place) {
     if (!to) return;
     const auto gradient = written(by_number<Bound, Tensors>(known, kMost + place));

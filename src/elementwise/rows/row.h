@@ -67,14 +67,17 @@
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
 #define ELEMENTWISE_CALLED ELEMENTWISE_INLINE
+#define ELEMENTWISE_UNROLL _Pragma("unroll") // so that what is known of a row stays in registers
 #elif defined(__OPTIMIZE__)
 #define ELEMENTWISE_LAMBDA __attribute__((always_inline))
 #define ELEMENTWISE_FLATTEN [[gnu::flatten]]
 #define ELEMENTWISE_CALLED [[gnu::noinline, gnu::flatten]]
+#define ELEMENTWISE_UNROLL
 #else
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN
 #define ELEMENTWISE_CALLED
+#define ELEMENTWISE_UNROLL
 #endif
 
 #if defined(ELEMENTWISE_IS_CUDA)
