@@ -357,6 +357,35 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
     run(sys.executable, "-c", PRODUCTS, cwd="/", PYTHONPATH=str(folder / "site"))
 
 
+def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
+    assert main(["new", "my_ops", "--rows", *ROWS]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "  spread, over rows along the last dimension, its result with the shape of the tensors: its functor in ",
+        "  mean_square, over rows along the dimension `dim`, its result with one value for each row: ",
+        "  twice, over rows along the last dimension, each result with the shape of the tensors: ",
+        "  fade_rows_, over rows along the last dimension, what it writes with the shape of the tensors: ",
+    ):
+        assert line in said
+    assert main(["new", "other_ops", "mean(Tensor x, int dim) -> Tensor"]) == 0
+    assert "if it reduces over a dimension, undo this and use --rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        ("f(Tensor x, float dim) -> Tensor", "dim of an operator over rows must be int, got float"),
+        ("f(Tensor x, int keepdim) -> Tensor", "keepdim of an operator over rows must be bool, got int"),
+        ("f(Tensor row) -> Tensor", "row is what a functor over rows calls its row"),
+        ("f(Tensor x, int[] dim) -> Tensor", "dim is a list"),
+    ],
+)
+def test_a_schema_that_is_not_over_rows_is_refused(folder, capsys, schema, sentence):
+    assert main(["new", "my_ops", "--rows", schema]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (folder / "my_ops").exists()
+
+
 PYTHON = "import sys, torch; sys.path.insert(0, {!r}); "
 
 

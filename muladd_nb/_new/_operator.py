@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable
 
 from ._kernel_words import in_lines
@@ -248,10 +249,9 @@ def _over_rows_in_python(schema: Schema, product: str) -> str:
 
 
 def _functor_over_rows(schema: Schema, functor: str) -> str:
-    elements = {"Tensor": "elementwise::Elements<C>", "Tensor?": "elementwise::Optional<elementwise::Elements<C>>"}
+    types = _CPP | {"Tensor": "elementwise::Elements<C>", "Tensor?": "elementwise::Optional<elementwise::Elements<C>>"}
     taken = [
-        f"{(elements | _CPP).get(x.type, 'C') if x.type != 'Tensor?' else elements[x.type]} "
-        + (f"/*{x.name}*/" if x.name in schema.reduces else x.name)
+        f"{types.get(x.type, 'C')} " + (f"/*{x.name}*/" if x.name in schema.reduces else x.name)
         for x in schema.arguments
     ]
     tensors = [x for x in schema.arguments if x.is_tensor]
@@ -268,10 +268,15 @@ def _functor_over_rows(schema: Schema, functor: str) -> str:
         values = ["row.each([=](C y) { return y * factor_; }, product_)"] * count
     factor = "" if schema.is_of_row else "    const C factor_ = elementwise::rsqrt(mean_square_ + 1);\n"
     returned = values[0] if count == 1 else f"{{{', '.join(values)}}}"
+    head = f"  ELEMENTWISE_FUNCTION {result} operator()("
+    listed, tail = ", ".join(["Row& row", *taken]), ") const {"
+    if len(head + listed + tail) > 120:  # as clang-format breaks it
+        words = listed.replace(", ", ",\n").replace(" ", "\0").replace("\n", " ")
+        listed = "\n" + textwrap.fill(words, 120, initial_indent=6 * " ", subsequent_indent=6 * " ").replace("\0", " ")
     return f"""\
 struct {functor} {{
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION {result} operator()(Row& row, {", ".join(taken)}) const {{
+{head}{listed}{tail}
     const auto product_ = row.keep([=]({of_one}) {{ return {_product(schema, factor=_in_cpp)}; }}, {names});
     const C mean_square_ = row.sum([](C y) {{ return y * y; }}, product_) / row.size();
 {factor}    return {returned};

@@ -3,7 +3,9 @@
 import pytest
 import row_ops  # noqa: F401
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.library import opcheck
 
 ops = torch.ops.row_ops
@@ -201,6 +203,14 @@ def test_two_tensors_are_updated_in_place(dtype):
     close(x, rms(total, w.double()), TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("n", LENGTHS)
+def test_products_and_reductions_of_an_own_join(n):
+    x = 1 + normal(3, n, dtype=torch.float32) / (n + 1)
+    product, size = ops.product_and_size(x)
+    close(product, x.double().prod(-1), 1e-5)
+    close(size, x.abs().amax(-1) if n else torch.zeros(3), 0)
+
+
 def test_out_may_be_the_input():
     x = normal(5, 40)
     expected = x.softmax(-1)
@@ -268,6 +278,64 @@ def test_compiled(name):
         results = results if isinstance(results, tuple) else (results,)
         found.append((*results, *torch.autograd.grad(results, args, [torch.ones_like(y) for y in results])))
     close(*found)
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, w, mask, label):
+        quantised, scale = ops.int8_quant(ops.rms_norm(x, w))
+        y = ops.masked_softmax(quantised * scale[:, None], mask, SCALE)
+        return ops.cross_entropy(y, label), ops.logsumexp(x, keepdim=True)
+
+
+def test_exported_and_packaged(tmp_path):
+    args = normal(3, 40, dtype=torch.float32), normal(40, dtype=torch.float32), normal(3, 40) > 0, torch.arange(3)
+    program = torch.export.export(Model(), args)
+    expected = Model()(*args)
+    close(program.module()(*args), expected, 0)
+    package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    close(tuple(torch._inductor.aoti_load_package(package)(*args)), expected, 1e-6)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_updates_in_compiled_programs(backend):
+    """Also of views, which a compiled program writes where eager mode does."""
+
+    def function(x, residual, w):
+        y = x * 2
+        ops.fused_add_rms_norm(y, residual[0], w, EPS)
+        return y + residual.sum()
+
+    found = []
+    for f in (function, torch.compile(function, backend=backend, fullgraph=True)):
+        residual = normal(2, 6, 40)
+        found.append((f(normal(6, 40), residual, normal(40)), residual))
+    close(*found)
+
+
+def test_a_row_is_never_sharded():
+    import row_ops.dtensor  # noqa: F401
+
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    x, w, label = normal(4, 9), normal(9), torch.arange(4)
+
+    def sharded(y, dim):
+        return distribute_tensor(y.clone(), mesh, [Shard(dim)])
+
+    try:
+        for dim, placement in ((1, Replicate()), (0, Shard(0))):
+            given, weight = sharded(x, dim).requires_grad_(), distribute_tensor(w.clone(), mesh, [Replicate()])
+            y = ops.rms_norm(given, weight.requires_grad_())
+            assert y.placements == (placement,)
+            assert ops.logsumexp(given).placements == (placement,)
+            assert ops.softmax(given, 0).placements == ((Shard(1),) if dim else (Replicate(),))
+            assert ops.cross_entropy(given, sharded(label, 0)).placements in ((placement,), (Shard(0),))
+            y.sum().backward()
+            expected = x.clone().requires_grad_(), w.clone().requires_grad_()
+            rms(*expected).sum().backward()
+            close((given.grad.full_tensor(), weight.grad.full_tensor()), tuple(z.grad for z in expected))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_opcheck():

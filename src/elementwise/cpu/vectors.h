@@ -21,14 +21,6 @@ constexpr int kVector = 32;
 constexpr int kVector = 16;
 #endif
 
-// Stands before a loop whose steps do not depend on each other, although its pointers might. Without it, clang does not
-// vectorise functions that read a table.
-#if defined(__clang__)
-#define ELEMENTWISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define ELEMENTWISE_INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
 // An element in memory, at any address: a tensor may begin between two of its elements.
 template <class T>
 struct __attribute__((packed)) Element {

@@ -342,7 +342,7 @@ class RowsLaunch {
 template <class Kernel>
 struct RowsOf {};
 template <class F, Kind... kKind>
-  requires parameters::is_of_rows<F> && (derivatives::order<F> == 0)
+  requires parameters::is_of_rows<F>
 struct RowsOf<Kernel<F, kKind...>> {
   using K = Kernel<F, kKind...>;
   static Error launch(const rows::Task& task, void* stream, const Allocate& allocate) {

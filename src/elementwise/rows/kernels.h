@@ -1,4 +1,4 @@
-// What computes a row, compiled once for each target: a functor, or a derivative that is made of one.
+// Computes one row of a functor or of a derivative that is made from one. Compiled once for each target.
 #pragma once
 
 #include "../cpu/work.h"
@@ -54,6 +54,8 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     }
     return found;
   }
+  template <bool kOfElements, bool kOfRow> // nvcc calls no function of the host, not even for a constant
+  static constexpr Chosen those = chosen<kOfElements, kOfRow>(typename Parts::Tensors{});
   template <bool kOfRow>
   static constexpr auto places = []<size_t... I>(std::index_sequence<I...>) {
     constexpr Chosen of = chosen<!kOfRow, kOfRow>(typename Parts::Tensors{});
@@ -65,7 +67,7 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {
       constexpr int first = kInputs + (role == rows::Role::second ? Parts::kResults : 0);
-      constexpr Chosen all = chosen<true, true>(typename Parts::Tensors{});
+      constexpr Chosen all = those<true, true>;
       for (int i = 0; i < all.count; i++) tangents[all.place[i]] = inputs[first + all.tensor[i]];
     }
     const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
@@ -78,15 +80,17 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
       void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
-      const auto find = [&](const Chosen& those, void** to) ELEMENTWISE_LAMBDA {
-        for (int i = 0; i < those.count; i++)
-          if (wanted >> those.tensor[i] & 1) to[i] = row.data[those.tensor[i]];
+      const auto find = [&](const Chosen& of, void** to) ELEMENTWISE_LAMBDA {
+        for (int i = 0; i < of.count; i++)
+          if (wanted >> of.tensor[i] & 1) to[i] = row.data[of.tensor[i]];
       };
-      constexpr Chosen first = chosen<true, false>(typename Parts::Tensors{});
-      constexpr Chosen second = chosen<false, true>(typename Parts::Tensors{});
+      constexpr Chosen first = those<true, false>;
+      constexpr Chosen second = those<false, true>;
       find(first, of_elements);
       find(second, of_rows);
-      passes::gradients<Bound>(known, places<false>, of_elements, places<true>, of_rows);
+      constexpr auto first_places = places<false>;
+      constexpr auto second_places = places<true>;
+      passes::gradients<Bound>(known, first_places, of_elements, second_places, of_rows);
     }
   }
   static constexpr auto is_inside = static_cast<bool (*)(const cpu::OneRow&)>(nullptr);

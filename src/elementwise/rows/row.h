@@ -60,20 +60,24 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
-// Inlines a lambda of ours, and whatever the lambdas of a functor call: a call would keep a loop from being vectorised.
-// What is called apart is compiled once.
+// ELEMENTWISE_LAMBDA inlines a lambda of the layer. ELEMENTWISE_FLATTEN inlines everything that a function calls, also
+// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a function,
+// which is itself called and not inlined.
 #if defined(ELEMENTWISE_IS_CUDA)
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
 #define ELEMENTWISE_CALLED ELEMENTWISE_INLINE
+#define ELEMENTWISE_UNROLL _Pragma("unroll") // so that what is known of a row stays in registers
 #elif defined(__OPTIMIZE__)
 #define ELEMENTWISE_LAMBDA __attribute__((always_inline))
 #define ELEMENTWISE_FLATTEN [[gnu::flatten]]
 #define ELEMENTWISE_CALLED [[gnu::noinline, gnu::flatten]]
+#define ELEMENTWISE_UNROLL
 #else
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN
 #define ELEMENTWISE_CALLED
+#define ELEMENTWISE_UNROLL
 #endif
 
 #if defined(ELEMENTWISE_IS_CUDA)
@@ -87,7 +91,7 @@ namespace passes {
 
 constexpr int kMost = 6; // reductions of a functor
 
-// What is known of a row: its length, its place, and where the elements of each tensor begin that is there.
+// A row: its length, its place, and where the elements of each given tensor begin.
 struct Source {
   int64_t size, index;
   const void* const* data;
@@ -98,7 +102,7 @@ struct Source {
 // The place of an element in its row.
 struct Columns {};
 
-// What is made of elements, and made again wherever it is read.
+// A row that is computed again wherever it is read.
 template <class F, class Reads>
 struct Made {
   F element;

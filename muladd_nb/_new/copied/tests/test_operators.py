@@ -233,7 +233,10 @@ def test_out(case, device):
     for observer in (contextlib.nullcontext, Listens):
         args = case.sample(case.dtypes[-1], device)
         expected = case.call(*args)
-        for out in (case.empty_out(args), *(x for x in tensors(args)[:1] if (x.dtype, x.shape) == (expected.dtype, expected.shape))):
+        for out in (
+            case.empty_out(args),
+            *(x for x in tensors(args)[:1] if (x.dtype, x.shape) == (expected.dtype, expected.shape)),
+        ):
             version = out._version
             with observer():
                 by_place, by_keyword = case.given(args)
