@@ -1,4 +1,4 @@
-// Functors over rows: what norms, softmaxes, losses and quantisers of other projects compute, each with its derivative
+// Functors over rows: what norms, softmaxes, losses and quantizers of other projects compute, each with its derivative
 // made of it. In a generated project this file is src/functors.h.
 #pragma once
 
