@@ -14,5 +14,5 @@ TABLE = [
     # The layer: partial sums are combined wrongly, the tail of a row is forgotten, and a gradient omits a reduction.
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "lanes.set(k, join(lanes[k], lanes[half + k]));", "lanes.set(k, join(lanes[k], lanes[k]));"),
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "j < end; j++, k++) all.set(k, join(all[k], f(j)));", "j + 1 < end; j++, k++) all.set(k, join(all[k], f(j)));"),
-    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "k >= 0; k--) known.gradient[k] = by_number<Bound, Tensors>(known, k);", "k >= 0; k--) known.gradient[k] = k == 1 ? B(0) : by_number<Bound, Tensors>(known, k);"),
+    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "known.gradient[k] = by_number<Bound, Tensors>(known, k);", "known.gradient[k] = k == 1 ? B(0) : by_number<Bound, Tensors>(known, k);"),
 ]  # fmt: skip
