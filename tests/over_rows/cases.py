@@ -201,6 +201,14 @@ def test_two_tensors_are_updated_in_place(dtype):
     close(x, rms(total, w.double()), TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("n", LENGTHS)
+def test_products_and_reductions_of_an_own_join(n):
+    x = 1 + normal(3, n, dtype=torch.float32) / (n + 1)
+    product, size = ops.product_and_size(x)
+    close(product, x.double().prod(-1), 1e-5)
+    close(size, x.abs().amax(-1) if n else torch.zeros(3), 0)
+
+
 def test_out_may_be_the_input():
     x = normal(5, 40)
     expected = x.softmax(-1)

@@ -194,6 +194,17 @@ struct PolyNorm {
   }
 };
 
+// The product, and the largest magnitude by a join of our own. They are of float, and not C, so they have no
+// derivative.
+struct ProductAndSize {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<float, float> operator()(Row& row, Elements<C> x) const {
+    const auto larger = [](auto a, auto b) { return elementwise::max(a, b); };
+    const C size = row.reduce(C(0), larger, [](C x) { return elementwise::abs(x); }, x);
+    return {static_cast<float>(row.product(x)), {static_cast<float>(size)}};
+  }
+};
+
 struct MaxWithPlace {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<C, int64_t> operator()(

@@ -26,6 +26,7 @@ using Operators = elementwise::List<
     Operator<"int8_quant_azp(Tensor x)", Int8QuantAzp, functional | differentiable>,
     Operator<"fused_add_rms_norm(Tensor(a!) input, Tensor(b!) residual, Tensor weight, float eps)", FusedAddRmsNorm, updating>,
     Operator<"poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-06)", PolyNorm, functional | writing | out | differentiable>,
+    Operator<"product_and_size(Tensor x)", ProductAndSize, functional | differentiable>,
     Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
     Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>
 >;

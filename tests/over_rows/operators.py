@@ -159,6 +159,13 @@ CASES = [
         extremes=FINITE,
     ),
     case(
+        "product_and_size",
+        lambda tensor, either: (tensor(),),
+        lambda x: (x.prod(-1), x.abs().amax(-1) if x.shape[-1] else x.sum(-1)),
+        tolerance={torch.float32: (1e-5, 1e-5)},
+        extremes=FINITE,
+    ),
+    case(
         "max_with_place",
         lambda tensor, either: (tensor(), either(-1, 0), either(False, True)),
         max_with_place,

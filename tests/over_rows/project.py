@@ -23,6 +23,7 @@ SCHEMAS = [
     "int8_quant_azp(Tensor x) -> (Tensor, Tensor, Tensor)",
     "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps) -> ()",
     "poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-6) -> Tensor",
+    "product_and_size(Tensor x) -> (Tensor, Tensor)",
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
 ]

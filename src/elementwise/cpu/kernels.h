@@ -41,14 +41,6 @@ void store(const Results<C...>& results, T& to, Rest&... rest) {
   if constexpr (sizeof...(Rest) > 0) store(results.rest, rest...);
 }
 
-// Before a loop that computes the elements of a vector: GCC would unroll one so short before it makes vectors of loops,
-// but copies a vector with an instruction.
-#if defined(__GNUC__) && !defined(__clang__)
-#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
-#else
-#define ELEMENTWISE_AS_A_LOOP
-#endif
-
 #if defined(__F16C__)
 
 // One of two vectors of adjacent elements. Those of bfloat16 are the lower and the upper halves of 32 bits, so that no

@@ -18,21 +18,12 @@
 #include <cstring>
 
 #include "../math/rules.h"
-
-// Before a loop that is to become vectors: see cpu/kernels.h; and before one whose results are no operands.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#undef ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
-#define ELEMENTWISE_APART _Pragma("GCC ivdep")
-#else
-#define ELEMENTWISE_AS_A_LOOP
-#define ELEMENTWISE_APART
-#endif
+#include "work.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-constexpr bool kKeepsRows = true; // in memory, and does not compute them again
+constexpr bool kKeepsRows = true; // row.keep writes to memory
 
 template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
@@ -47,7 +38,7 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
   return 0;
 }
 
-// The caller has asked before: see Checked.
+// The caller has checked all places before the kernel runs: see Checked in rows/row.h.
 ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
 
 template <int half, class Lanes, class Join>
@@ -57,10 +48,8 @@ ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
   if constexpr (half > 1) halve<half / 2>(lanes, join);
 }
 
-#if defined(__AVX512F__)
-constexpr int kVector = 64; // bytes
-#elif defined(__AVX__)
-constexpr int kVector = 32;
+#if defined(__AVX__)
+constexpr int kVector = 32; // bytes; with AVX-512 too, where meson.build asks GCC for vectors of 256 bits
 #else
 constexpr int kVector = 16;
 #endif
@@ -135,10 +124,11 @@ struct Vector<Dual<C>> {
   }
 };
 
-// join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined pairwise.
+// join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
+// pairwise.
 template <class C, class Join, class F, int... part>
-ELEMENTWISE_INLINE C block(
-    int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
+ELEMENTWISE_INLINE C
+block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std::integer_sequence<int, part...>) {
   constexpr int n = Vector<C>::kSize, kLanes = n * sizeof...(part);
   Vector<C> vectors[sizeof...(part)];
   (vectors[part].fill(identity), ...);
@@ -160,7 +150,7 @@ ELEMENTWISE_INLINE C block(
   return all[0];
 }
 
-// join of f(0), ... f(n - 1), in blocks that are joined pairwise.
+// Joins f(0), ... f(n - 1), as the head of this file says.
 template <class C, class Join, class F>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
   constexpr int64_t kBlock = 1024;
@@ -198,7 +188,7 @@ ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
     first.copy_to(to + j);
     second.copy_to(to + j + kSize);
   }
-  ELEMENTWISE_APART
+  ELEMENTWISE_INDEPENDENT
   for (; j < n; j++) to[j] = f(j);
 }
 

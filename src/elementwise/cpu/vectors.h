@@ -20,14 +20,6 @@ constexpr int kVector = 32;
 constexpr int kVector = 16;
 #endif
 
-// Before a loop whose steps do not depend on each other, whatever its pointers are. Without it, clang vectorises no
-// function that looks into a table.
-#if defined(__clang__)
-#define ELEMENTWISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define ELEMENTWISE_INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
 // An element in memory, at any address: a tensor may begin between two of its elements.
 template <class T>
 struct __attribute__((packed)) Element {

@@ -5,6 +5,22 @@
 
 #include "../task.h"
 
+// Before a loop whose steps do not depend on each other, whatever its pointers are. Without it, clang vectorises no
+// function that looks into a table.
+#if defined(__clang__)
+#define ELEMENTWISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define ELEMENTWISE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+// Before a loop that computes the elements of a vector: GCC would unroll one so short before it makes vectors of loops,
+// but copies a vector with an instruction.
+#if defined(__GNUC__) && !defined(__clang__)
+#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
+#else
+#define ELEMENTWISE_AS_A_LOOP
+#endif
+
 namespace elementwise::cpu {
 
 constexpr int64_t kLine = 64; // bytes of a cache line

@@ -1,5 +1,4 @@
-// What moves rows of the 16-bit types, which are computed with as float, and adds rows up. Once for each instruction
-// set.
+// Converts rows of the 16-bit types, which are computed as float, and adds up rows. Compiled for each instruction set.
 #include "../cpu/convert.h"
 
 #include "../cpu/vectors.h"

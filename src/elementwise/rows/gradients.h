@@ -91,7 +91,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   void* const* to = nullptr; // of each tensor its gradient, or null
   B total = 0;               // the gradient of what this pass is by
   bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
-  P shift[kTensors + 1]; // what all elements of a gradient have yet to be increased by
+  P shift[kTensors + 1] = {}; // what all elements of a gradient have yet to be increased by
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
 
   ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}

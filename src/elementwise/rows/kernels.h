@@ -1,4 +1,4 @@
-// What computes a row, compiled once for each target: a functor, or a derivative that is made of one.
+// Computes one row of a functor or of a derivative that is made from one. Compiled once for each target.
 #pragma once
 
 #include "../cpu/work.h"

@@ -60,8 +60,9 @@
 #include "../math/rules.h"
 #include "../operator.h"
 
-// Inlines a lambda of ours, and whatever the lambdas of a functor call: a call would keep a loop from being vectorised.
-// What is called apart is compiled once.
+// ELEMENTWISE_LAMBDA inlines a lambda of the layer. ELEMENTWISE_FLATTEN inlines everything that a function calls, also
+// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a function,
+// which is itself called and not inlined.
 #if defined(ELEMENTWISE_IS_CUDA)
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
@@ -90,7 +91,7 @@ namespace passes {
 
 constexpr int kMost = 6; // reductions of a functor
 
-// What is known of a row: its length, its place, and where the elements of each tensor begin that is there.
+// A row: its length, its place, and where the elements of each given tensor begin.
 struct Source {
   int64_t size, index;
   const void* const* data;
@@ -101,7 +102,7 @@ struct Source {
 // The place of an element in its row.
 struct Columns {};
 
-// What is made of elements, and made again wherever it is read.
+// A row that is computed again wherever it is read.
 template <class F, class Reads>
 struct Made {
   F element;

@@ -1,5 +1,5 @@
-// Runs a task over rows on the CPU. A row is computed where it is, if its elements are adjacent and of the type that is
-// computed in; else it is copied into a buffer that stays in the cache. No operand is copied as a whole.
+// Runs a task over rows on the CPU. A row is computed in place if its elements are adjacent and have the type that the
+// kernel computes in. Otherwise it is copied into a buffer that stays in the cache. No operand is copied as a whole.
 #pragma once
 
 #include <algorithm>
