@@ -41,8 +41,6 @@ struct Backend {
   }
 
   static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t device_index) {
-    if (!row_kernels[task.index])
-      contract::fail(op, "a derivative of an operator over rows runs on the CPU alone; call x.cpu() first");
     if (task.dims > kRowDims)
       contract::fail(op, "on CUDA, rows have at most ", kRowDims, " dimensions that cannot be merged, got ", task.dims);
     std::vector<OwnTensor> memory; // torch gives it to no other stream before this one is done with it

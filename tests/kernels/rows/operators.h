@@ -1,0 +1,27 @@
+// Of the operators in tests/over_rows, those that have all that a kernel can have: several results, places, optional
+// tensors, tensors that are written to. Derivatives take long to compile, so a few have them.
+#pragma once
+
+#include "elementwise/operator.h"
+#include "over_rows/functors.h"
+
+namespace row_ops {
+
+using elementwise::Operator, elementwise::functional, elementwise::updating, elementwise::differentiable;
+
+// clang-format off
+using Operators = elementwise::List<
+    Operator<"softmax(Tensor x, int dim=-1)", Softmax, functional>,
+    Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
+    Operator<"layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-5)", LayerNorm, functional>,
+    Operator<"cross_entropy(Tensor logits, Tensor label, int ignore_index=-100, float smoothing=0.0)", CrossEntropy, functional | differentiable>,
+    Operator<"causal_softmax(Tensor x, float scale)", CausalSoftmax, functional>,
+    Operator<"masked_softmax(Tensor x, Tensor mask, float scale)", MaskedSoftmax, functional>,
+    Operator<"int8_quant(Tensor x)", Int8Quant, functional>,
+    Operator<"fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps)", FusedAddRmsNorm, updating>,
+    Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
+    Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>
+>;
+// clang-format on
+
+} // namespace row_ops
