@@ -61,8 +61,8 @@
 #include "../operator.h"
 
 // ELEMENTWISE_LAMBDA inlines a lambda of the layer. ELEMENTWISE_FLATTEN inlines everything that a function calls, also
-// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a function,
-// which is itself called and not inlined.
+// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a
+// function, which is itself called and not inlined.
 #if defined(ELEMENTWISE_IS_CUDA)
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
