@@ -246,7 +246,7 @@ def test_no_path_of_a_machine():
 
 
 # What a source may include: the standard library, the system, and the stable ABIs; nanobind the bindings alone.
-HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link|mach-o/dyld)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
+HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link|ucontext|mach-o/dyld)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
 MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*", "tests": r"|cuda\w*\.h"}
 
 
