@@ -135,7 +135,18 @@ class RowsRun {
   void add(int k, const void* from, std::byte* sums) const {
     const bool is_double = task_.dtypes[k] == kOrdinal<double>;
     std::byte* const to = sums + offset_[k] * (is_double ? 8 : 4);
-    (task_.step[k] == 0 ? mover_.sum : mover_.add)[is_double](from, elements(k), to);
+    const int64_t step = elements(k) == 1 ? 1 : task_.step[k];
+    if (step == 0 || step == 1)
+      (step == 0 ? mover_.sum : mover_.add)[is_double](from, elements(k), to);
+    else if (is_double)
+      add_apart(static_cast<const double*>(from), elements(k), step, to);
+    else
+      add_apart(static_cast<const float*>(from), elements(k), step, to);
+  }
+  // Adds to elements that are `step` apart, where an `int dim` is not the last one.
+  template <class T>
+  static void add_apart(const T* from, int64_t n, int64_t step, std::byte* to) {
+    for (int64_t j = 0; j < n; j++) reinterpret_cast<T*>(to)[j * step] += from[j];
   }
 
   void advance() {

@@ -28,9 +28,9 @@ struct dim3 {
 #undef __shared__
 #define __shared__ static
 
-#include <setjmp.h>
 #include <ucontext.h>
 
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
