@@ -82,6 +82,14 @@ struct L2Normalize {
   }
 };
 
+// Where dim is not the last, the gradient of a weight that several rows share has its elements apart.
+struct WeightedSum {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, Elements<C> weight, int64_t /*dim*/) const {
+    return row.sum([](C x, C w) { return x * w; }, x, weight);
+  }
+};
+
 // As torch.nn.functional.cross_entropy with reduction="none".
 struct CrossEntropy {
   template <class C, class Row>

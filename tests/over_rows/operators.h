@@ -28,6 +28,7 @@ using Operators = elementwise::List<
     Operator<"poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-06)", PolyNorm, functional | writing | out | differentiable>,
     Operator<"product_and_size(Tensor x)", ProductAndSize, functional | differentiable>,
     Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
+    Operator<"weighted_sum(Tensor x, Tensor weight, int dim=-1)", WeightedSum, functional | writing | out | differentiable>,
     Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>
 >;
 // clang-format on

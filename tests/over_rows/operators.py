@@ -114,6 +114,15 @@ CASES = [
         lambda x, dim, eps: F.normalize(x, dim=dim, eps=eps),
     ),
     case(
+        "weighted_sum",
+        lambda tensor, either: (
+            tensor(),
+            tensor(shape=tensor.shape[1:] or tensor.shape),
+            either(-1, 0, len(tensor.shape) // 2),
+        ),
+        lambda x, weight, dim: (x * weight).sum(dim),
+    ),
+    case(
         "cross_entropy",
         lambda tensor, either: (tensor(), label(tensor), either(-100, 0), either(0.0, 0.25)),
         cross_entropy,

@@ -25,6 +25,7 @@ SCHEMAS = [
     "poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-6) -> Tensor",
     "product_and_size(Tensor x) -> (Tensor, Tensor)",
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
+    "weighted_sum(Tensor x, Tensor weight, int dim=-1) -> Tensor",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
 ]
 

@@ -93,7 +93,12 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       passes::gradients<Bound>(known, first_places, of_elements, second_places, of_rows);
     }
   }
-  static constexpr auto is_inside = static_cast<bool (*)(const cpu::OneRow&)>(nullptr);
+  ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) { // the functor's tensors come first
+    passes::Checked<C, typename Bound::Returned> checked(
+        {row.size, row.index, row.data + kResults, nullptr, row.numbers});
+    Bound::template call<C>(checked);
+    return checked.is_inside;
+  }
 };
 
 template <class Kernel>

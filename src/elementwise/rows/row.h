@@ -27,8 +27,9 @@
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
-//   row.sum(f, x...)          row.product(f, x...)  row.max(f, x...)      row.min(f, x...)      row.log_sum_exp(f,
-//   x...) row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
+//   row.sum(f, x...)          row.product(f, x...)
+//   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
+//   row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
 //                             no derivative and costs none.
@@ -52,6 +53,8 @@
 // of a tangent.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "../cpu/work.h"
@@ -90,6 +93,17 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
 constexpr int kMost = 6; // reductions of a functor
+
+// Ends the process, for a mistake of a functor's author that no compiler sees.
+[[noreturn]] ELEMENTWISE_INLINE void stop([[maybe_unused]] const char* sentence) {
+#if defined(__CUDA_ARCH__)
+  __trap();
+  __builtin_unreachable();
+#else
+  std::fprintf(stderr, "%s\n", sentence);
+  std::abort();
+#endif
+}
 
 // A row: its length, its place, and where the elements of each given tensor begin.
 struct Source {
