@@ -246,7 +246,8 @@ def test_no_path_of_a_machine():
 
 
 # A source may include the standard library, the system and the stable ABIs; only the bindings may include nanobind.
-HEADERS = r"[a-z_]+|(unistd|immintrin|dlfcn|link|setjmp|ucontext|mach-o/dyld)\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
+SYSTEM = "unistd|immintrin|dlfcn|link|setjmp|ucontext|mach-o/dyld"
+HEADERS = rf"[a-z_]+|({SYSTEM})\.h|sys/\w+\.h|torch/(csrc/stable|headeronly)/.*"
 MORE = {"python": r"|nanobind/.*", "cuda": r"|cuda\w*\.h", "executorch": r"|executorch/.*", "tests": r"|cuda\w*\.h"}
 
 

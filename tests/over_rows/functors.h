@@ -77,7 +77,7 @@ struct L2Normalize {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/, C eps) const {
     const C norm = elementwise::sqrt(row.sum([](C x) { return x * x; }, x));
-    const C divisor = elementwise::max(norm, eps);
+    const C divisor = norm < eps ? eps : norm; // where they are equal, the gradient is that of clamp_min
     return row.each([=](C x) { return x / divisor; }, x);
   }
 };

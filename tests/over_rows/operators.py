@@ -116,8 +116,8 @@ CASES = [
     case(
         "weighted_sum",
         lambda tensor, either: (
-            tensor(),
-            tensor(shape=tensor.shape[1:] or tensor.shape),
+            tensor(0.5, 2),
+            tensor(0.5, 2, tensor.shape[1:] or tensor.shape),
             either(-1, 0, len(tensor.shape) // 2),
         ),
         lambda x, weight, dim: (x * weight).sum(dim),
