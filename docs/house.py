@@ -18,7 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SRC, PACKAGE = ROOT / "src", ROOT / "muladd_nb"
 LAYER = {SRC / "elementwise", PACKAGE / "_layer"}
-FOLDERS = {SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "own_kernel", "python")}  # a room each
+FOLDERS = {
+    SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "own_kernel", "python", "rows")
+}  # a room each
+# What operators over rows take of a backend: rooms of their own, for the rest of the backend includes rows/.
+LOOPS = {SRC / "elementwise" / name for name in ("cpu/work.h", "cpu/row_loops.h", "cuda/team.h")}
 MODULE = PACKAGE / "_C.pyi"  # all of the C++, compiled: what the Python stands on
 FLOORS = ["operators", "layer", "compiled"]
 Arrows = set[tuple[Path, Path]]
@@ -84,7 +88,7 @@ CHARACTER, LINE, PADDING, GAP, BETWEEN, WIDEST = 6.9, 16, 8, 12, 30, 460  # pixe
 
 
 def _name(path: Path) -> str:
-    if folders := FOLDERS.intersection(path.parents):
+    if (folders := FOLDERS.intersection(path.parents)) and path not in LOOPS:
         return f"{folders.pop().name}/"
     if path.name == "__init__.py":
         return f"{path.parent.name}/"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import derivative, rows
+from . import derivative, row_derivatives
 from . import torch_private as private
 from ._library import implement
 from .fast_path import caller
@@ -28,7 +28,7 @@ def register(form: Form) -> None:
     """Register the derivative of a functional form; where nothing can require grad there is none."""
     promises = form.promises
     if form.of_row:
-        rows.register_derivative(form)
+        row_derivatives.register(form)
         return
     if form.kind == "updating" and (promises.formula or promises.derivative or promises.fused):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Operators over rows: which dimension is reduced, what shape that gives, and what follows for each subsystem.
+"""Operators over rows: which dimension is reduced, what shape that gives, and the batching rule.
 
 ``src/elementwise/rows/row.h`` says what such an operator is. Shapes are aligned at their last dimension: a tensor that
 has one value for each row gets a dimension of one element where the others have the one that is reduced.
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
-from ._library import implement
 from .operator import Form, complete
 
 
@@ -87,152 +85,6 @@ def are_like_tensors(form: Form) -> list[bool]:
     return [not is_gradient and not is_of_row for is_of_row in form.of_row[0]]
 
 
-# ---- Derivatives: of kernels that are made of the functor (src/elementwise/rows/family.h).
-
-
-def register_derivative(form: Form) -> None:
-    """Register the derivative of an operator over rows that returns its results, or that it has none."""
-    if form.kind != "functional":
-        return
-    if not any(dtype.is_floating_point for dtype in form.dtypes):
-        implement(form.op, torch.library.fallthrough_kernel, "Autograd")
-        return
-    from . import derivative
-
-    operator = form.family[()]
-    if ("gradients",) not in form.family or ("tangent",) not in form.family or not operator.promises.differentiable:
-        derivative.none(form.op)
-        return
-    by = form.by[0] if form.by else ""
-    rules = {"": _of_operator, "gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
-    vjp, jvp = rules[by](operator)
-    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only tells two overloads apart
-    derivative.derivative(
-        form.op,
-        save=lambda needs, inputs, results: inputs[: len(inputs) - len(more)],
-        vjp=lambda *given: (*vjp(*given), *more),
-        jvp=lambda saved, *tangents: jvp(saved, *tangents[: len(tangents) - len(more)]),
-        node=operator.promises.node if not by else None,
-    )
-
-
-class _Family:
-    """The operators that are made of one functor, and how their arguments go together."""
-
-    def __init__(self, operator: Form) -> None:
-        self.operator, self.family = operator, operator.family
-        self.tensors = operator.family["gradients",].reads
-        self.count = len(operator.kinds)
-        self.places = [[*operator.kinds].index(x) for x in self.tensors]
-
-    def gradients(self, args: Sequence[Any], grads: Sequence[Tensor], needs: Sequence[bool]) -> tuple[Tensor, ...]:
-        wanted = sum(1 << i for i, place in enumerate(self.places) if needs[place])
-        return _tuple(self.family["gradients",].op(*args, *grads, wanted))
-
-    def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
-        return _tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))
-
-    def second(
-        self, args: Sequence[Any], grads: Sequence[Tensor], tangents: Sequence[Any], grad_tangents: Sequence[Any]
-    ) -> tuple[Tensor, ...]:
-        if ("second",) not in self.family:
-            raise RuntimeError(
-                f"{self.operator.name}: a derivative of the second order is asked for, and an operator over rows with "
-                "as many tensors has none"
-            )
-        given = [zeros_of(grad) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
-        return _tuple(self.family["second",].op(*args, *grads, *self._there(args, tangents), *given))
-
-    def _there(self, args: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
-        first = args[self.operator.inputs[self.operator.first]]
-        pairs = zip(self.places, tangents, strict=True)
-        return [first.new_zeros(()) if x is None or args[place] is None else x for place, x in pairs]
-
-    def of_arguments(self, args: Sequence[Any], gradients: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return a gradient or None for each argument of the operator."""
-        by_place = dict(zip(self.places, gradients, strict=True))
-        return [by_place.get(place) if args[place] is not None else None for place in range(self.count)]
-
-    def of_tensors(self, tangents: Sequence[Any]) -> list[Any]:
-        return [tangents[place] for place in self.places]
-
-
-def zeros_of(x: Tensor) -> Tensor:
-    """Return zeros of a shape that take no memory."""
-    return x.new_zeros(()).expand_as(x)
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
-
-
-_Rules = tuple[Callable[..., Any], Callable[..., Any]]
-
-
-def _of_operator(operator: Form) -> _Rules:
-    family, of_c = _Family(operator), operator.of_c
-
-    def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
-        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], needs)))
-
-    def jvp(args: Sequence[Any], *tangents: Any) -> Any:
-        made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
-        results = tuple(made.get(i) for i in range(len(operator.of_results)))
-        return results if len(results) > 1 else results[0]
-
-    return vjp, jvp
-
-
-def _of_gradients(operator: Form) -> _Rules:
-    family = _Family(operator)
-    n = family.count
-
-    def wanted(args: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
-        return [x if args[-1] >> i & 1 else None for i, x in enumerate(of_each)]
-
-    def vjp(needs: Any, args: Sequence[Any], *cotangents: Tensor) -> Any:
-        grads, by = args[n:-1], wanted(args, cotangents)
-        by_arguments = family.of_arguments(args, family.second(args[:n], grads, by, [None] * len(grads)))
-        return *by_arguments, *family.tangent(args[:n], by), None
-
-    def jvp(args: Sequence[Any], *tangents: Any) -> Any:
-        made = family.second(args[:n], args[n:-1], family.of_tensors(tangents), tangents[n:-1])
-        pairs = zip(wanted(args, made), made, strict=True)
-        made = tuple(y.new_zeros(0) if x is None else x for x, y in pairs)
-        return made if len(made) > 1 else made[0]
-
-    return vjp, jvp
-
-
-def _of_tangent(operator: Form) -> _Rules:
-    family = _Family(operator)
-    n = family.count
-
-    def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
-        by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
-        return *by_arguments, *family.gradients(args[:n], grads, [True] * n)
-
-    def jvp(args: Sequence[Any], *tangents: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{operator.name}: a tangent of a tangent is asked for, and there is none of an operator over rows: take "
-            "reverse mode for one of the two"
-        )
-
-    return vjp, jvp
-
-
-def _of_second(operator: Form) -> _Rules:
-    def refuse(*_: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{operator.name}: the functor gives derivatives up to order 2, and one of order 3 is asked for"
-        )
-
-    return (lambda needs, saved, *grads: refuse()), (lambda saved, *tangents: refuse())
-
-
-# ---- The other subsystems.
-
-
 def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
     """Return the rule of vmap: the batch is one more dimension at the front, of which each element has its rows."""
     are_gradients = form.by in (("gradients",), ("second",))
@@ -268,7 +120,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
         result = call(*moved)
         if result is None:
             return None, None
-        results = _tuple(result)
+        results = as_tuple(result)
         if are_gradients:
             there = _wanted(form, args)
             shapes = [(info.batch_size, *_one(there[x].shape, of[x])) if x in there else (0,) for x in form.reads]
@@ -296,3 +148,7 @@ def refusal_of_jagged(form: Form) -> Callable[..., NoReturn] | None:
         raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; call it on x.values()")
 
     return refuse
+
+
+def as_tuple(result: Any) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)

@@ -4,9 +4,9 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "../contract.h"
-#include "../rows/run.h"
 #include "fresh.h"
 #include "launch.h"
+#include "rows.h"
 
 namespace elementwise::cpu {
 

@@ -11,7 +11,7 @@
 #include "elementwise/cpu/launch.h"
 #include "elementwise/cuda/launch.h"
 #include "elementwise/derivatives.h"
-#include "elementwise/rows/run.h"
+#include "elementwise/cpu/rows.h"
 #include "elementwise/settings.h"
 #include "operators.h"
 

@@ -1,7 +1,6 @@
 // Converts rows of the 16-bit types, which are computed as float, and adds up rows. Compiled for each instruction set.
-#include "../cpu/convert.h"
-
-#include "../cpu/vectors.h"
+#include "convert.h"
+#include "vectors.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {

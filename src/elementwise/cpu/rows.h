@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "../cpu/float_environment.h"
-#include "../cpu/isa.h"
-#include "task.h"
+#include "../rows/task.h"
+#include "float_environment.h"
+#include "isa.h"
 
 namespace elementwise::cpu {
 
