@@ -223,9 +223,13 @@ def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sent
     ("right", "wrong", "sentence"),
     [
         ("C eps)", "float eps)", "the functor must take what its declaration says"),
-        ("Row& row, ", "", "the functor must take what its declaration says"),
+        ("Row& row, ", "", "functors.h:.* error: .row. was not declared"),
         ("elementwise::Elements<C> x, elem", "C x, elem", "a functor over rows must take the elements of a tensor"),
-        ("return row.each([=](C y) { return y * factor_; }, product_)", "return factor_", "functors.h:19:12: error: "),
+        (
+            "return row.each([=](C y) { return y * factor_; }, product_)",
+            "return factor_",
+            "functors.h:.* error: could not convert",
+        ),
         ("[=](C y) { return y * factor_", "[=](C y, C z) { return y * factor_", "no match for call"),
     ],
 )
@@ -315,7 +319,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     assert main(["add", "--rows", *ROWS]) == 0
     install(project, folder / "site")
-    its_tests(project, folder / "site")
+    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # whose kernel was edited
 
 
 PRODUCTS = """
