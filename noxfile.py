@@ -75,17 +75,7 @@ def executorch(session: nox.Session) -> None:
 
 
 # Tests of calls that are no tests of the fast path itself, and that compile little.
-THROUGH_DISPATCHER = [
-    "autograd",
-    "broadcasting",
-    "contract",
-    "layout",
-    "out",
-    "public",
-    "rounding",
-    "subclasses",
-    "transforms",
-]
+THROUGH_DISPATCHER = ["autograd", "broadcasting", "layout", "out", "subclasses"]
 
 
 @nox.session(tags=["quick", "gate"])
