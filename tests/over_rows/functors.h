@@ -151,7 +151,8 @@ struct Int8Quant {
     return {
         row.each(
             [=](C x) {
-              return static_cast<int8_t>(elementwise::clamp(elementwise::rint(x * inverse), C(-127), C(127)));
+              const C q = elementwise::clamp(elementwise::rint(x * inverse), C(-127), C(127));
+              return static_cast<int8_t>(q == q ? q : C(0)); // int8 has no NaN
             },
             x),
         {static_cast<float>(most / 127)}};
@@ -168,7 +169,8 @@ struct Int8QuantAzp {
     return {
         row.each(
             [=](C x) {
-              return static_cast<int8_t>(elementwise::clamp(elementwise::rint(x / scale) + zero, C(-128), C(127)));
+              const C q = elementwise::clamp(elementwise::rint(x / scale) + zero, C(-128), C(127));
+              return static_cast<int8_t>(q == q ? q : C(0));
             },
             x),
         {static_cast<float>(scale), {static_cast<int32_t>(zero)}}};

@@ -165,7 +165,7 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
                   }) / D(ties)};
   } else if constexpr (std::is_floating_point_v<C>) {
     return joined(
-        n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return (b > a) | (b != b) ? b : a; }, f);
+        n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return ((b > a) | (b != b)) ? b : a; }, f);
   } else {
     return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
   }
@@ -362,19 +362,18 @@ struct Bound {
   }
 
  private:
-  static constexpr Kind kinds[] = {kKind...};
-  static constexpr int place_of(size_t argument) {
-    int before[2] = {};
-    for (size_t i = 0; i < argument; i++) before[is_tensor(kinds[i])] += kinds[i] != Kind::absent;
-    return before[is_tensor(kinds[argument])];
-  }
   template <size_t argument> // among the tensors that are there, or among the numbers
-  static constexpr int place_of_argument = place_of(argument);
+  static constexpr int place_of_argument = [] {
+    constexpr Kind each[] = {kKind...};
+    int before[2] = {};
+    for (size_t i = 0; i != argument; i++) before[is_tensor(each[i])] += each[i] != Kind::absent;
+    return before[is_tensor(each[argument])];
+  }();
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
     constexpr int place = place_of_argument<I>;
     using P = parameters::At<I, Arguments>;
-    constexpr Kind kind = kinds[I];
+    constexpr Kind each[] = {kKind...}, kind = each[I];
     if constexpr (kind == Kind::absent)
       return With<P, C>{};
     else if constexpr (kind == Kind::optional)
