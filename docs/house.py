@@ -18,10 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SRC, PACKAGE = ROOT / "src", ROOT / "muladd_nb"
 LAYER = {SRC / "elementwise", PACKAGE / "_layer"}
-FOLDERS = {
-    SRC / "elementwise" / name for name in ("cpu", "cuda", "executorch", "own_kernel", "python", "rows")
-}  # a room each
-# What operators over rows take of a backend: rooms of their own, for the rest of the backend includes rows/.
+BACKENDS_AND_PARTS = ("cpu", "cuda", "executorch", "own_kernel", "python", "rows")
+FOLDERS = {SRC / "elementwise" / name for name in BACKENDS_AND_PARTS}  # a room each
+# rows/ includes these files of the backends, and the backends include rows/: so each of them is a room of its own.
 LOOPS = {SRC / "elementwise" / name for name in ("cpu/work.h", "cpu/row_loops.h", "cuda/team.h")}
 MODULE = PACKAGE / "_C.pyi"  # all of the C++, compiled: what the Python stands on
 FLOORS = ["operators", "layer", "compiled"]

@@ -96,37 +96,48 @@ class Call {
 
   // Writes to `out`, or to the tensors that the declaration marks.
   void write() {
-    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
-    int place[kResults] = {}; // of each, among the operands
-    if (signature_.written) {
-      for (int i = kResults, k = 0; i < operands(); i++)
-        if (is_written(i)) place[k++] = i;
-      for (int k = 0; k < kResults; k++) operands_[k] = operands_[place[k]]; // as it is: inputs are broadcast
-    } else {
-      operands_[0] = operand(0);
-    }
+    find_written();
     const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     for (int k = 0; k < kResults; k++) {
       inputs.check_out(caller_, first(), operands_[k], op_->results[k]);
       contract::check_not_self_overlapping(caller_, operands_[k]);
       contract::check_in_storage(caller_, operands_[k]);
     }
-    // What is written first: a lazy clone is made a tensor of its own here, and what it shared memory with is read
-    // elsewhere.
-    for (int k = 0; k < kResults; k++) operands_[k].data = operands_[place[k]].data = tensors_[place[k]].mutable_data();
-    for (int i = kResults; i < operands(); i++)
-      if (!is_written(i)) operands_[i].data = const_cast<void*>(tensors_[i].data());
-    for (int k = 0; k < kResults; k++)
-      for (int i = kResults; i < operands(); i++) {
-        const auto check = is_written(i) ? contract::check_apart : contract::check_apart_or_same;
-        if (i != place[k]) check(caller_, operands_[k], operands_[i]);
-      }
-    for (int k = 0; k < kResults; k++)
-      if (!tensors_[place[k]].bump_version()) contract::fail_inference_tensor(caller_, operands_[k]);
+    take_memory([this](int, int input) { return !is_written(input); });
     if (operands_[0].numel() > 0) run();
   }
 
  protected:
+  // Reads the operands of a call that writes, and finds which of them its results are.
+  void find_written() {
+    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
+    if (signature_.written) {
+      for (int i = kResults, k = 0; i < operands(); i++)
+        if (is_written(i)) place_[k++] = i;
+      for (int k = 0; k < kResults; k++) operands_[k] = operands_[place_[k]]; // as it is: inputs are broadcast
+    } else {
+      operands_[0] = operand(0);
+    }
+  }
+
+  // Finds the memory of all operands, and counts the writes. may_be(k, i) says whether the result k may be the input i.
+  template <class MayBe>
+  void take_memory(const MayBe& may_be) {
+    // The results come first: a lazy clone becomes a tensor of its own here, and the tensor that it shared memory with
+    // is read elsewhere.
+    for (int k = 0; k < kResults; k++)
+      operands_[k].data = operands_[place_[k]].data = tensors_[place_[k]].mutable_data();
+    for (int i = kResults; i < operands(); i++)
+      if (!is_written(i)) operands_[i].data = const_cast<void*>(tensors_[i].data());
+    for (int k = 0; k < kResults; k++)
+      for (int i = kResults; i < operands(); i++) {
+        const auto check = may_be(k, i) ? contract::check_apart_or_same : contract::check_apart;
+        if (i != place_[k]) check(caller_, operands_[k], operands_[i]);
+      }
+    for (int k = 0; k < kResults; k++)
+      if (!tensors_[place_[k]].bump_version()) contract::fail_inference_tensor(caller_, operands_[k]);
+  }
+
   double read(std::string_view name, const Tensor& number) const {
     if (number.undefined()) contract::fail(caller_, name, " must be a number, got None");
     contract::check_number(caller_, number.operand(name));
@@ -234,6 +245,7 @@ class Call {
   const Argument* arguments_[kInputs]; // the inputs
   Tensor tensors_[kOperands];          // what is written to, then the inputs
   OwnTensor made_[kResults];           // new results
+  int place_[kResults] = {};           // of each result of a call that writes, among the operands
   Operand operands_[kOperands];
   int64_t summed_strides_[kResults][kMaxDims];
 };

@@ -1,13 +1,13 @@
-// The operators that a differentiable one over rows has beside it, made of its functor: of f(x, w)
+// The operators that a differentiable operator over rows has beside it, made from its functor. For f(x, w):
 //
-//   _f_gradients(x, w, grad__0, needs__)         the gradients of x and w, each of the shape of its tensor, where a bit
-//                                                of `needs__` is set; others have the shape [0]
-//   _f_tangent(x, w, tangent__0, tangent__1)     the tangent of the result
-//   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   the tangents of the gradients
+//   _f_gradients(x, w, grad__0, needs__)         returns the gradients of x and w, each with the shape of its tensor. A
+//                                                gradient whose bit of `needs__` is not set has the shape [0].
+//   _f_tangent(x, w, tangent__0, tangent__1)     returns the tangent of the result.
+//   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   returns the tangents of the gradients.
 //
-// There is a grad__k for each result of C, and a tangent__k for each tensor of C. The third serves every derivative of
-// the second order: the gradients are those of <grad, f(x)>, whose second derivatives are symmetric, so that what
-// is a tangent of the gradients in one direction is their gradient for this cotangent, too.
+// There is a grad__k for each result of C, and a tangent__k for each tensor of C. _f_second serves every derivative of
+// the second order: the gradients are those of <grad, f(x)>, and its second derivatives are symmetric. So the tangent
+// of the gradients in one direction is also their gradient, with that direction as the cotangent.
 #pragma once
 
 #include <array>

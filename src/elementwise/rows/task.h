@@ -1,4 +1,4 @@
-// What a kernel over rows is given to do.
+// Describes a call to a kernel over rows.
 #pragma once
 
 #include <algorithm>
@@ -13,23 +13,23 @@ struct Task {
   const Number* numbers;
   int results, operands;
   uint32_t of_row = 0;   // bit k: the operand has one value for each row
-  uint32_t summed = 0;   // bit k: the result is summed, for it has a stride of 0 where its tensor was broadcast
-  uint32_t unwanted = 0; // bit k: the result has no memory, and is not written
-  bool is_apart = true;  // no result is an input: then a row may be written while it is computed
+  uint32_t summed = 0;   // bit k: the result is the sum over rows, because its tensor was broadcast to them
+  uint32_t unwanted = 0; // bit k: nobody asks for the result, and it has no memory
+  bool is_apart = true;  // no result shares memory with an input, so a row may be written while it is read
 
   int64_t size = 1;           // of a row
-  int64_t step[kMaxOperands]; // from one element of it to the next
-  int dims = 0;               // of the others, the outermost first
+  int64_t step[kMaxOperands]; // from one element of a row to the next
+  int dims = 0;               // how many other dimensions there are; the outermost comes first
   int64_t sizes[kMaxDims], stride[kMaxDims][kMaxOperands];
   int64_t count = 1; // of rows
-  int64_t last = 1;  // the size of the last dimension of these, before dimensions were put together
+  int64_t last = 1;  // the size of the last other dimension, before dimensions were merged
 
   void* data[kMaxOperands];
   int32_t dtypes[kMaxOperands];
   int64_t bytes[kMaxOperands]; // of an element
   int64_t numel[kMaxOperands]; // of results, in memory
 
-  // In how many parts the rows are added up, whose sums have memory of their own.
+  // The number of parts that the rows are divided into for sums over rows. Each part has memory for its own sums.
   int64_t parts() const {
     constexpr int64_t kMostMemory = 1 << 22; // elements
     int64_t summed_numel = 0;

@@ -1,5 +1,5 @@
-// A call of an operator over rows: as that of any other, but one dimension is reduced, a tensor that has one value for
-// each row is without it, and so is a result. Included by torch.h.
+// A call of an operator over rows. It works as any other call, but one dimension is reduced, and tensors and results
+// with one value for each row lack that dimension. Included by torch.h.
 #pragma once
 
 #include "task.h"
@@ -42,15 +42,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
 
   // Writes to `out`, or to the tensors that the declaration marks.
   void write() {
-    for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
-    int place[kResults] = {}; // of each, among the operands
-    if (signature_.written) {
-      for (int i = kResults, k = 0; i < operands(); i++)
-        if (is_written(i)) place[k++] = i;
-      for (int k = 0; k < kResults; k++) operands_[k] = operands_[place[k]];
-    } else {
-      operands_[0] = operand(0);
-    }
+    Base::find_written();
     find_dimension();
     const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     const Operand whole = operands_[kResults];
@@ -67,16 +59,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       contract::check_not_self_overlapping(caller_, operands_[k]);
       contract::check_in_storage(caller_, operands_[k]);
     }
-    for (int k = 0; k < kResults; k++) operands_[k].data = operands_[place[k]].data = tensors_[place[k]].mutable_data();
-    for (int i = kResults; i < operands(); i++)
-      if (!is_written(i)) operands_[i].data = const_cast<void*>(tensors_[i].data());
-    for (int k = 0; k < kResults; k++)
-      for (int i = kResults; i < operands(); i++) {
-        const auto check = is_written(i) || is_of_row(k) ? contract::check_apart : contract::check_apart_or_same;
-        if (i != place[k]) check(caller_, operands_[k], operands_[i]);
-      }
-    for (int k = 0; k < kResults; k++)
-      if (!tensors_[place[k]].bump_version()) contract::fail_inference_tensor(caller_, operands_[k]);
+    Base::take_memory([this](int k, int input) { return !is_written(input) && !is_of_row(k); });
     run(whole, false);
   }
 
@@ -118,7 +101,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     const Number* const keeps = number("keepdim", Kind::boolean);
     for (int k = kResults; k < operands(); k++) {
       const std::string_view name = arguments_[k - kResults]->name;
-      const bool is_grad = name.starts_with("grad__") || name.starts_with("grad_tangent__"); // it is as the result is
+      const bool is_grad =
+          name.starts_with("grad__") || name.starts_with("grad_tangent__"); // its shape is that of the result
       if (is_of_row(k) && !(is_grad && keeps && keeps->integer)) unsqueeze(k);
     }
   }
@@ -171,7 +155,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     return shape;
   }
 
-  // What a kernel is given, of the shape of all tensors together.
+  // Describes the call to a kernel. `whole` has the shape that all tensors are broadcast to.
   Task task(const Operand& whole) {
     Task task;
     task.index = op_->index;
