@@ -365,10 +365,11 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
     assert main(["new", "my_ops", "--rows", *ROWS]) == 0
     said = capsys.readouterr().out
     for line in (
-        "  spread, over rows along the last dimension, its result with the shape of the tensors: its functor in ",
-        "  mean_square, over rows along the dimension `dim`, its result with one value for each row: ",
-        "  twice, over rows along the last dimension, each result with the shape of the tensors: ",
-        "  fade_rows_, over rows along the last dimension, what it writes with the shape of the tensors: ",
+        "spread is over rows along the last dimension, its result with the shape of the tensors.\n",
+        "mean_square is over rows along the dimension `dim`, its result with one value for each row.\n",
+        "twice is over rows along the last dimension, each result with the shape of the tensors.\n",
+        "fade_rows_ is over rows along the last dimension, what it writes with the shape of the tensors.\n",
+        "  spread, over rows: its functor in src/functors.h, and its Case in tests/operators.py\n",
     ):
         assert line in said
     assert main(["new", "other_ops", "mean(Tensor x, int dim) -> Tensor"]) == 0

@@ -120,7 +120,7 @@ def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel:
         read = ", ".join(x.name for x in schema.arguments if x.is_tensor)
         what = f"a kernel of your own, which may read any element of {read}"
         if rows:
-            what = f"over rows: its functor reduces {read} over the last dimension, or over that of an 'int dim'"
+            what = _over_rows(schema)
         elif not kernel:
             to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
             what = (
@@ -145,7 +145,7 @@ def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows:
         if kernel:
             what = f"with a kernel of its own: src/{schema.stem}.h, .cpp and .cu, python/{package}/_{schema.stem}.py"
         elif rows:
-            what = f"{_over_rows(schema)}: its functor in src/functors.h"
+            what = "over rows: its functor in src/functors.h"
         else:
             what = "element-wise: its functor in src/functors.h"
         lines.append(f"  {schema.name}, {what}, and its Case in tests/operators.py")
