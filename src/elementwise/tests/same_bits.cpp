@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "elementwise/cpu/launch.h"
+#include "elementwise/cpu/rows.h"
 #include "elementwise/cuda/launch.h"
 #include "elementwise/derivatives.h"
-#include "elementwise/cpu/rows.h"
 #include "elementwise/settings.h"
 #include "operators.h"
 
