@@ -246,9 +246,22 @@ def generated(rows: Rows, stem: Path) -> Iterator[str]:
     yield from by_size(rows, stem)
 
 
-def rows(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "The operator over rows of {doc}`ship/rows`. Eager and compiled are `torch.nn.functional.rms_norm`.\n\n"
-    yield table(rows)
+def over_rows(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "Operators over rows ({doc}`ship/rows`), beside PyTorch's functions of the same name.\n"
+    yield "::::::{tab-set}\n"
+    for dtype in dtypes(rows):
+        yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
+        of_dtype = [row for row in rows if row["dtype"] == dtype]
+        for shape in dict.fromkeys((row["rows"], row["columns"]) for row in of_dtype):
+            for work in dict.fromkeys(row["work"] for row in of_dtype):
+                chosen = [row for row in of_dtype if (row["rows"], row["columns"], row["work"]) == (*shape, work)]
+                size = "{:,} x {:,}".format(*shape)
+                what = f"How many times faster each operator over rows is than each alternative, {work}, {dtype}, {size}"
+                path = stem.with_name(f"{stem.name}-{dtype}-{work.replace(' ', '-')}-{shape[0]}")
+                yield f"\n:::{{grid-item}}\n**{work.capitalize()}, {size}**\n\n"
+                yield draw(path, bars, chosen, what, 4.6) + "\n:::\n"
+        yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
+    yield "::::::\n"
 
 
 def as_table(rows: Rows, stem: Path) -> Iterator[str]:
@@ -266,7 +279,7 @@ SECTIONS = {
     "shipped": ("Operators that projects ship, float32", shipped),
     "derivatives": ("Derivatives of functors, forward and backward, float32", as_table),
     "formula": ('Softclip with fused="formula"', as_table),
-    "rows": ("rms_norm, an operator over rows, and its derivative", rows),
+    "rows": ("Operators over rows", over_rows),
     "fresh_pages": ("With and without the hint, in new processes", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }

@@ -136,9 +136,10 @@ struct MaskedSoftmax {
     const C none = -INFINITY;
     const auto most = row.range([=](C x, bool is_masked) { return is_masked ? none : x * scale; }, x, mask);
     const auto power = [=](C x, bool is_masked) { return is_masked ? C(0) : elementwise::exp(x * scale - most); };
-    const C total = row.sum(power, x, mask);
-    const C divisor = total == 0 ? C(1) : total;
-    return row.each([=](C x, bool is_masked) { return power(x, is_masked) / divisor; }, x, mask);
+    const auto kept = row.keep(power, x, mask);
+    const C total = row.sum(kept);
+    const C inverse = 1 / (total == 0 ? C(1) : total);
+    return row.each([=](C power) { return power * inverse; }, kept);
   }
 };
 

@@ -25,6 +25,8 @@ namespace passes {
 
 constexpr bool kKeepsRows = true; // row.keep writes to memory
 
+using RowBool = int32_t; // a bool of a row: among single bytes, GCC would make vectors of 8 bytes of all numbers
+
 template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
   f();

@@ -38,9 +38,16 @@ struct OneRow {
   int64_t size, index;
   void* const* data;
   const Number* numbers;
-  // Memory for the k-th row that is kept while this one is computed, of numbers of 8 bytes.
-  void* (*scratch)(void* run, int k);
+  // Memory for the k-th row that is kept while this one is computed.
+  void* (*scratch)(void* run, int k, int64_t bytes);
   void* run;
+};
+
+// Rows of which each operand's next one is `pitch` bytes further. The index after the last is 0.
+struct SeveralRows {
+  OneRow first;
+  int64_t count, last;
+  const int64_t* pitch;
 };
 
 // A functor in one dtype.
@@ -52,9 +59,9 @@ struct Computer {
   int results;
   const int* bytes; // of an element of each operand
   int shortest = 0; // of short rows: those of fewer elements are packed, too
-  // Of a functor over rows: what computes one, and what asks whether the places that it reads lie in it, or null.
-  void (*one_row)(const OneRow&) = nullptr;
-  bool (*is_inside)(const OneRow&) = nullptr;
+  // Of a functor over rows: what computes rows, and what asks whether all places that they read lie in them.
+  void (*rows)(const SeveralRows&) = nullptr;
+  bool (*are_inside)(const SeveralRows&) = nullptr;
 };
 
 // The computer of an operator for a dtype.
@@ -88,6 +95,7 @@ struct RowMover {
   void (*widen_bfloat16)(const void* from, int64_t n, float* to);
   void (*narrow_float16)(const float* from, int64_t n, void* to);
   void (*narrow_bfloat16)(const float* from, int64_t n, void* to);
+  void (*widen_bool)(const void* from, int64_t n, int32_t* to);
   void (*add[2])(const void* from, int64_t n, void* to);
   void (*sum[2])(const void* from, int64_t n, void* to);
 };

@@ -25,6 +25,8 @@ namespace passes {
 
 constexpr bool kKeepsRows = false; // in memory: they are computed again
 
+using RowBool = bool; // a bool of a row, as it lies in memory
+
 ELEMENTWISE_INLINE int threads() {
   int n = 1;
   ELEMENTWISE_ON_DEVICE(n = static_cast<int>(blockDim.x);)

@@ -229,7 +229,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
  private:
   ELEMENTWISE_INLINE B* buffer() {
-    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++));
+    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++, source.size * sizeof(B)));
   }
   // An author sees this in the first test: how many reductions a functor has does not depend on the call.
   ELEMENTWISE_INLINE static int at_most(int count) {

@@ -116,6 +116,21 @@ struct RowLoopOf<Kernel<F, kKind...>> {
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
+// Calls the function for one row after the other, while it returns true.
+template <int kOperands, class F>
+bool for_rows(const SeveralRows& rows, const F& f) {
+  OneRow row = rows.first;
+  void* data[kOperands];
+  for (int k = 0; k < kOperands; k++) data[k] = row.data[k];
+  row.data = data;
+  for (int64_t i = 0; i < rows.count; i++) {
+    if (!f(row)) return false;
+    for (int k = 0; k < kOperands; k++) data[k] = static_cast<std::byte*>(data[k]) + rows.pitch[k];
+    row.index = row.index == rows.last ? 0 : row.index + 1;
+  }
+  return true;
+}
+
 // For the 16-bit types it is that of float: their rows are converted as they are moved.
 template <class Kernel>
 Computer row_computer(int32_t dtype) {
@@ -123,8 +138,14 @@ Computer row_computer(int32_t dtype) {
   with_dtype(typename Kernel::Dtypes{}, dtype, [&](auto storage) {
     using Loop = typename passes::RowLoopOf<Kernel>::template type<compute_t<decltype(storage)>>;
     chosen.results = Kernel::kResults;
-    chosen.one_row = Loop::compute;
-    chosen.is_inside = Loop::is_inside;
+    constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
+    chosen.rows = [](const SeveralRows& rows) {
+      for_rows<kOperands>(rows, [](const OneRow& row) {
+        Loop::compute(row);
+        return true;
+      });
+    };
+    chosen.are_inside = [](const SeveralRows& rows) { return for_rows<kOperands>(rows, Loop::is_inside); };
   });
   return chosen;
 }

@@ -288,6 +288,8 @@ class Row {
   ELEMENTWISE_INLINE T load(Elements<T> x, int64_t j) const {
     if constexpr (std::is_same_v<T, C>)
       return self().lifted(x.place, x.data, j);
+    else if constexpr (std::is_same_v<T, bool>)
+      return static_cast<const RowBool*>(x.data)[j] != 0;
     else
       return static_cast<const T*>(x.data)[j];
   }
@@ -419,8 +421,13 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
   }
 
+  // Memory for a row that is kept. An only result is written last, and from its elements one by one, so until then its
+  // memory is free: the cache has to hold one row less.
   ELEMENTWISE_INLINE B* buffer() {
-    return static_cast<B*>(row->scratch(row->run, kept_rows++));
+    constexpr bool is_only_result = sizeof...(R) == 1 && (std::is_same_v<R, Elements<parameters::AnyC>> && ...);
+    const int k = kept_rows++;
+    if (is_only_result && !kIsDual<B> && k == 0) return static_cast<B*>(results[0]);
+    return static_cast<B*>(row->scratch(row->run, k, source.size * sizeof(B)));
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {

@@ -60,7 +60,9 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       contract::check_in_storage(caller_, operands_[k]);
     }
     Base::take_memory([this](int k, int input) { return !is_written(input) && !is_of_row(k); });
-    run(whole, false);
+    bool is_apart = !signature_.written;
+    for (int k = kResults; k < operands(); k++) is_apart &= operands_[k].data != operands_[0].data; // out is all of it
+    run(whole, is_apart);
   }
 
  private:
