@@ -381,7 +381,7 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
     [
         ("f(Tensor x, float dim) -> Tensor", "dim of an operator over rows must be int, got float"),
         ("f(Tensor x, int keepdim) -> Tensor", "keepdim of an operator over rows must be bool, got int"),
-        ("f(Tensor row) -> Tensor", "row is what a functor over rows calls its row"),
+        ("f(Tensor row) -> Tensor", "a functor over rows uses the name row itself"),
         ("f(Tensor x, int[] dim) -> Tensor", "dim is a list"),
     ],
 )
@@ -587,9 +587,9 @@ SCHEMAS = {
     "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, str n) -> Tensor": "use --kernel",
-    "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is always there",
-    "f(Tensor!? x, Tensor y) -> ()": "x is written to and must be there: leave the ? out, or use --kernel",
-    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional and without a default but None",
+    "f(Tensor? x) -> Tensor": "among the arguments there must be a tensor that is not optional",
+    "f(Tensor!? x, Tensor y) -> ()": "x is written to and cannot be optional: leave the ? out, or use --kernel",
+    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y is a tensor, which must be positional, and have no default except None",
     "f(Tensor x, Tensor? a, Tensor? b, Tensor? c, Tensor? d) -> Tensor": "8 tensors, of them 3 optional ones",
     "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, Tensor?, float, int, bool, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",

@@ -17,8 +17,8 @@ HERE = Path(__file__).parent / "shipped"
 # xformers, as their sources define them.
 SHIPPED = list(csv.DictReader((HERE / "census.csv").open()))
 REFUSED = {
-    "stylegan3 filtered_lrelu": "its results must be tensors, which a compiled program can hold, got ",
-    "mamba selective_scan_fwd": "a list among its results has a length that nobody knows before a call",
+    "stylegan3 filtered_lrelu": "its results must be tensors, as compiled programs need, got ",
+    "mamba selective_scan_fwd": "the length of a list of results is not known before a call",
 }
 # The element-wise ones, as entries. Where a project computes with two halves of an input, these operators have two
 # tensors, which may be views of one. A float8 is passed as its bits, and a class with the number of each column.
@@ -179,8 +179,8 @@ def test_those_pass_all_their_tests(project):
         "f(Tensor x, complex c) -> Tensor": "c is complex, which the stable ABI of torch 2.10 does not pass",
         "f(Tensor x, SymBool b) -> Tensor": "b is SymBool, which",
         "f(Tensor x, Dict(str, int) d) -> Tensor": "d is Dict[str, int], which",
-        "f(Tensor?[] x, Tensor y) -> Tensor": "x must be a tensor, an optional one or a list of tensors",
-        "f(Tensor[]? x, Tensor y) -> Tensor": "x must be a tensor, an optional one or a list of tensors",
+        "f(Tensor?[] x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
+        "f(Tensor[]? x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
         "f(Tensor x, ScalarType t=6) -> Tensor": "the default of t must be None",
         "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
         "f(Tensor x, int lambda) -> Tensor": "is no keyword, got 'lambda'",

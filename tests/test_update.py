@@ -129,7 +129,7 @@ def test_what_was_edited_is_named_and_kept_until_it_is_told_otherwise(project, c
         *edited,
         "src/elementwise/math/power.h",
     }
-    assert said.endswith("run 'muladd-nb update --overwrite', and see in your version control what it has changed")
+    assert said.endswith("run 'muladd-nb update --overwrite', and look at the changes in your version control")
     assert main(["update", "--overwrite"]) == 0
     assert Path("src/elementwise/math/power.h").exists()
 
@@ -137,7 +137,7 @@ def test_what_was_edited_is_named_and_kept_until_it_is_told_otherwise(project, c
 def test_an_authors_file_of_the_name_of_a_new_copy_is_kept(project, capsys):
     make_older(project)
     Path("src/elementwise/rows/task.h").write_text("mine\n")
-    assert "src/elementwise/rows/task.h: there is to be a copy of this name; rename yours" in refused(capsys)
+    assert "src/elementwise/rows/task.h: the update has a copy of this name; rename your file" in refused(capsys)
 
 
 def test_a_newer_layer_and_a_broken_record_are_refused(project, capsys):
