@@ -589,7 +589,7 @@ SCHEMAS = {
     "f(Tensor x, str n) -> Tensor": "use --kernel",
     "f(Tensor? x) -> Tensor": "among the arguments there must be a tensor that is not optional",
     "f(Tensor!? x, Tensor y) -> ()": "x is written to and cannot be optional: leave the ? out, or use --kernel",
-    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y is a tensor, which must be positional, and have no default except None",
+    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional, as a tensor, and have no default",
     "f(Tensor x, Tensor? a, Tensor? b, Tensor? c, Tensor? d) -> Tensor": "8 tensors, of them 3 optional ones",
     "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, Tensor?, float, int, bool, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",

@@ -283,7 +283,7 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {written}{advice}")
     has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
     if type_.startswith("Tensor") and (has_default or argument.kwarg_only):
-        raise refuse(f"{name} is a tensor, which must be positional, and have no default except None")
+        raise refuse(f"{name} must be positional, as a tensor, and have no default except None")
     if writes_out and (argument.has_default_value() or argument.kwarg_only):
         raise refuse(
             f"{name} stands before out, so it must be positional and have no default; write the default in ops.py"

@@ -29,7 +29,7 @@ def _of_torch(name: str) -> Any:
         return pkgutil.resolve_name(f"torch._C:{name}")
     except AttributeError:
         raise ValueError(
-            f"torch {torch.__version__} lacks torch._C.{name}, which this needs; use another torch, or a newer muladd_nb"
+            f"torch {torch.__version__} lacks torch._C.{name}; use another torch, or a newer muladd_nb"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Rows of any length and layout, some with NaN or infinities: PyTorch's values and gradients, or the refusal due.
+"""Rows of any length and layout, some with NaN or infinities: the result has PyTorch's values and gradients, or the right error.
 
 The operators are those of ``tests/over_rows``. Importing this compiles a project of them, unless ROW_OPS is a folder in
 which it is installed.
@@ -96,6 +96,6 @@ def refused(n, dtype, label):
     except RuntimeError as error:
         assert str(error) == "cross_entropy_out: a place that is read lies outside of its row", error
         assert (out == 7).all()
-        COUNTS["refused, as is due"] += 1
+        COUNTS["refused as expected"] += 1
     else:
         raise AssertionError(f"label {label} of a row of {n} elements is taken")
