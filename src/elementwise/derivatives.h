@@ -47,7 +47,7 @@ struct WithOf<Optional<P>, C> {
 template <class P, class C>
 using With = typename WithOf<P, C>::type;
 
-// The indices of the arguments that a partial derivative is by. An index may occur more than once.
+// The indices of the arguments that a partial derivative is with respect to. An index may occur more than once.
 template <int order>
 struct Places {
   int64_t by[order];
@@ -157,7 +157,7 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
   }
 };
 
-// Derivatives of a higher order are called seldom: their kernels are not compiled for each value of a OneOf.
+// Derivatives of a higher order are rarely called, so their kernels are not compiled for each value of a OneOf.
 template <class P, class C>
 struct AtRunTime {
   using type = With<P, C>;
@@ -167,7 +167,8 @@ struct AtRunTime<OneOf<values...>, C> {
   using type = typename OneOf<values...>::Value;
 };
 
-// The functor of a derivative of higher order. Its last arguments are the indices of the arguments that it is by.
+// The functor of a derivative of higher order. Its last arguments say with respect to which arguments, by their
+// indices.
 template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
 template <class F, class... P, size_t... more, size_t... level>
@@ -297,8 +298,8 @@ constexpr bool has_own_float() {
 template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
-// `Of` is the operator that this is a derivative of, and `by` has the indices of the arguments that it is by (-1: the
-// index is passed in the call). bindings.h tells Python. A derivative by several arguments has a result for each.
+// A derivative of the operator `Of` with respect to the arguments whose indices are in `by` (-1: the index is passed in
+// the call). If there are several, it has a result for each. bindings.h passes `by` to Python.
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),

@@ -159,7 +159,7 @@ struct FastPath {
   const Signature* signature;
   Kernels without_out, with_out;
   bool returns;       // whether it returns its results or `out`, and not None
-  PyObject* aten;     // ATen's operator whose C++ node has the same derivative, or null
+  PyObject* aten;     // an operator of ATen whose C++ node has the same derivative, or null
   PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
   // Returns null without an error if the call cannot go past the dispatcher.

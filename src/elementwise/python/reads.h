@@ -190,7 +190,7 @@ auto argument(size_t place, bool is_by) {
     return Optional<Dual<Traced>>{bool(x), dual};
 }
 
-// What the derivatives of all results read together.
+// The union of what the derivatives of all results read.
 inline Traced derivative_of(const Dual<Traced>& result) {
   return result.derivative;
 }
