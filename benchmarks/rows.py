@@ -1,4 +1,4 @@
-"""rms_norm, the operator over rows of the tour, and its derivative, beside eager and compiled."""
+"""Compare rms_norm, the tour's operator over rows, and its derivative with eager and compiled PyTorch."""
 
 from __future__ import annotations
 

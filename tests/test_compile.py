@@ -494,7 +494,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 
 @pytest.mark.slow
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
-    """In a process that has not imported Inductor yet."""
+    """Also in a process that has not imported Inductor yet."""
     code = FIRST.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

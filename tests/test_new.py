@@ -126,7 +126,7 @@ for function in (derivatives[-1], lambda x: torch.func.jvp(derivatives[3], (x,),
 
 @pytest.mark.slow
 def test_derivatives_are_those_of_the_functor(softclip, tmp_path):
-    """Up to the third order from the functor; beyond, in reverse mode, from the formula."""
+    """Derivatives up to the third order come from the functor, and higher ones, in reverse mode, from the formula."""
     site = shutil.copytree(softclip[1], tmp_path / "site")
     table = site / "my_ops/_operators.py"
     given = "Elementwise(formula=lambda x, limit: x / (1 + x.abs() / limit))"
@@ -167,7 +167,7 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     ],
 )
 def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included, call, header):
-    """With that header it compiles."""
+    """The functor compiles with the header that the message names."""
     source = tmp_path / "functor.cpp"
     include = f'#include "elementwise/{included}"\n'
     text = f"template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
@@ -305,7 +305,7 @@ REFERENCE = (
 
 @pytest.mark.slow
 def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
-    """And the kernel gets the arguments that were passed."""
+    """The kernel gets the arguments that were passed."""
     kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)", *EVERY_ARGUMENT]
     assert main(["new", "signal_ops", "--kernel", *kernels]) == 0
     project = folder / "signal_ops"
@@ -458,7 +458,7 @@ def test_what_is_written_is_formatted(folder, schemas):
 
 @needs("ruff", "clang-format")
 def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(folder, monkeypatch):
-    """So the diffs of the site apply to the written files."""
+    """The diffs of the site apply to the written files."""
     written = []
     for name in ("formatted", "plain"):
         (folder / name).mkdir()
@@ -549,7 +549,7 @@ def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypa
 
 
 def test_a_name_may_have_that_of_the_template_in_it(folder):
-    """In upper and lower case."""
+    """Names are refused in upper and in lower case."""
     assert main(["new", "MY_OPS_my_ops"]) == 0
     assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
@@ -677,7 +677,7 @@ REMOVED = {
 )
 @pytest.mark.parametrize("schemas", REMOVED.values(), ids=REMOVED)
 def test_what_is_removed_was_never_added(folder, capsys, monkeypatch, schemas, first, end):
-    """Byte for byte, in whichever order, and with what the author has made of it."""
+    """All files are restored byte for byte, in any order of removal, even if the author has edited the operator."""
     assert main(["new", "zoo_ops", *first]) == 0
     monkeypatch.chdir(folder / "zoo_ops")
     for path in (Path("python/zoo_ops/ops.py"), Path("src/functors.h"), Path("meson.build"), Path("README.md")):

@@ -108,5 +108,5 @@ def test_a_torch_that_lacks_something_loses_only_what_needs_it(path, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [*names, *MODULES_OF_TORCH])
 def test_a_torch_that_lacks_any_of_the_table_loses_only_what_needs_it(path, tmp_path):
-    """Nor does it lose ``torch.compile``."""
+    """``torch.compile`` still works, too."""
     without(path, tmp_path, slow=True)

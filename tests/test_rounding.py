@@ -1,4 +1,4 @@
-"""One rounding, bit for bit the same everywhere."""
+"""Results are rounded once, and are bit for bit the same everywhere."""
 
 import itertools
 
@@ -98,7 +98,7 @@ def test_bits_do_not_depend_on_layout(device, dtype, of_a, of_b):
 
 
 def test_bits_do_not_depend_on_size(dtype):
-    """Below and above the sizes from which threads, huge pages and streaming stores are used."""
+    """Tries sizes below and above those from which threads, huge pages and streaming stores are used."""
     a, b = (torch.randn(1 << 12).to(dtype) for _ in range(2))
     small = bits(ops.mymuladd(a, b, 0.3))
     large = bits(ops.mymuladd(a.repeat(1 << 12), b.repeat(1 << 12), 0.3))

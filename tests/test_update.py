@@ -1,4 +1,4 @@
-"""``muladd-nb update`` renews the copies in a project, and keeps the author's files."""
+"""``muladd-nb update`` replaces the copies in a project, and keeps the author's files."""
 
 import os
 import re
@@ -97,7 +97,7 @@ def test_a_project_that_lost_its_record_is_renewed_only_where_that_is_asked_for(
 
 
 def test_a_file_keeps_its_line_ends(project):
-    """In a checkout with the line ends of Windows. `add` changes the author's files, and `update` the copies."""
+    """A checkout with the line ends of Windows keeps them, both in the author's files and in the copies."""
     for name, content in contents().items():
         Path(name).write_bytes(content.replace(b"\n", b"\r\n"))
     assert main(["add", "scale(Tensor x, float c) -> Tensor"]) == 0

@@ -1,4 +1,4 @@
-"""The derivatives of an operator over rows, by kernels that are made from its functor.
+"""Derivatives of operators over rows, computed by kernels that are made from the functor.
 
 ``src/elementwise/rows/family.h`` says which kernels there are.
 """
@@ -18,7 +18,7 @@ from .rows import as_tuple
 
 
 def register(form: Form) -> None:
-    """Register the derivative of an operator over rows that returns its results, or that it has none."""
+    """Register the derivative of an operator over rows that returns its results, or register that it has none."""
     if form.kind != "functional":
         return
     if not any(dtype.is_floating_point for dtype in form.dtypes):
@@ -42,7 +42,7 @@ def register(form: Form) -> None:
 
 
 class _Family:
-    """The operators that are made of one functor, and how their arguments go together."""
+    """The operators that are made from one functor, and the order of their arguments."""
 
     def __init__(self, operator: Form) -> None:
         self.operator, self.family = operator, operator.family

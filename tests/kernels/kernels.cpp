@@ -119,7 +119,7 @@ std::vector<Case<C>> cases() {
   };
 }
 
-// ---- Numbers: mostly close to one, so that sums cancel; and all other kinds.
+// ---- Random numbers: most are close to one, so that sums cancel; others are of every other kind.
 
 uint64_t random_bits() { // splitmix64, from the same seed on every machine
   static uint64_t state = 0;

@@ -717,7 +717,7 @@ def test_updates(functions, make, numbers, options, becomes, of_x):
 
 
 def test_updates_of_many_elements():
-    """With several threads, and past the cache."""
+    """Tries sizes that use several threads, or stores past the cache."""
     args = UPDATES["adam_"][1](3_000_001)
     check_updates(lambda *args: adam_(*args, 0.5, beta1=0.25), args, UPDATES["adam_"][-1])
 
