@@ -65,7 +65,7 @@ def test_an_operator_passes_its_tests(softclip):
 @pytest.mark.parametrize(
     ("operator", "file", "right", "wrong", "sentence"),
     [
-        # Of another length, because Python does not recompile a file with the same length and modification time.
+        # The text has another length, because Python does not recompile a file with equal length and modification time.
         (
             "softclip",
             "_operators.py",
@@ -269,7 +269,7 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
-    """In a separate process, because it would end the process."""
+    """The calls are in a separate process, because a missing check would end it."""
     printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
     past = "row_logsumexp: x must lie in its storage, got shape [3, 4], strides [4, 1] and offset 0 in a storage of "
     sentences = 3 * [f"{past}0 bytes", f"{past}40 bytes"] + ["row_logsumexp: x must be a tensor, got None"]
@@ -319,7 +319,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     assert main(["add", "--rows", *ROWS]) == 0
     install(project, folder / "site")
-    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # whose kernel was edited
+    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # its texts are old
 
 
 PRODUCTS = """

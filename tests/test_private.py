@@ -82,7 +82,7 @@ def test_this_torch_lacks_nothing():
     assert muladd_nb.build_info()["missing_in_torch"] == []
 
 
-# Not torch._C, without which there is no torch.
+# torch._C is left out, because without it there is no torch.
 MODULES_OF_TORCH = sorted({module for path in names if private(module := path.partition(":")[0])} - {"torch._C"})
 IN_CPP = [path for path in names if path.startswith("libtorch:")]  # nothing, on a torch that is newer than all tried
 QUICK = [

@@ -165,7 +165,7 @@ def project(tmp_path_factory):
 @pytest.mark.slow
 def test_those_pass_all_their_tests(project):
     install(project, project.parent / "site")
-    its_tests(project, project.parent / "site", "-k", "not template")  # whose texts they keep
+    its_tests(project, project.parent / "site", "-k", "not template")  # its texts are those of the template
     # A number that chooses a kernel is one of its values, however the operator is called, and on the fast path.
     assert run(sys.executable, "-c", CHOICES, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "18"
 

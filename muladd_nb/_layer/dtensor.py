@@ -100,7 +100,7 @@ def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placeme
 
 
 def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Tensor | None:
-    # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
+    # We do not use register_sharding, because on a mesh of several dimensions it may redistribute `out`.
     kwargs = kwargs or {}
     targets = form.targets(args, kwargs)
     (name, out), *others = targets.items()

@@ -31,7 +31,7 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"": _of_operator, "gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator)
-    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only tells two overloads apart
+    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only distinguishes two overloads
     derivative.derivative(
         form.op,
         save=lambda needs, inputs, results: inputs[: len(inputs) - len(more)],

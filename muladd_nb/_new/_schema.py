@@ -170,7 +170,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         raise refuse("leave the namespace out; it is the name of the package")
     if parsed.overload_name:
         raise refuse("an overload has the public function of another operator; give it a name of its own")
-    check_name("operator", parsed.name, underscores=kernel or not parsed.name.startswith("_"))  # as `adam_` ends
+    check_name("operator", parsed.name, underscores=kernel or not parsed.name.startswith("_"))  # such as `adam_`
     if "..." in text:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):

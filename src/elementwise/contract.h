@@ -264,7 +264,7 @@ class Inputs {
     }
   }
 
-  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // of the expanded inputs
+  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // the layout of the expanded inputs
 };
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {

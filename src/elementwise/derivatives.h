@@ -62,7 +62,7 @@ ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) 
   } else {
     using Below = typename NestedOf<C, level - 1>::type;
     const C distance = static_cast<C>(place - places.by[level - 1]);
-    // Not a comparison of integers: GCC would compile it to branches in the loop.
+    // We do not compare integers, because GCC would compile that to branches in the loop.
     return Dual<Below>{lifted<C, level - 1>(x, place, places), {max(1 - distance * distance, C(0))}};
   }
 }

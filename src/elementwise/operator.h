@@ -64,7 +64,7 @@ constexpr bool is_tensor(Kind kind) {
 struct Argument {
   std::string_view name;
   Kind kind = Kind::tensor;
-  std::string_view preset = {}; // its default, as the declaration writes it
+  std::string_view preset = {}; // its default, in the text of the declaration
   bool is_keyword = false;
   bool is_written = false;
 

@@ -152,7 +152,7 @@ def main() -> int:
             if float(largest) > bound:
                 wrong += 1
                 print(f"{kind} {name}: {largest} is more than {bound}", file=sys.stderr)
-            with asked.output.open("w", newline="") as file:  # as soon as there is something: the whole takes hours
+            with asked.output.open("w", newline="") as file:  # after each function, because the whole takes hours
                 order = [(name, kind) for name in functions for kind in BITS]
                 table = [rows[key] for key in order if key in rows]
                 csv.writer(file, lineterminator="\n").writerows([HEADER, *table])

@@ -44,9 +44,9 @@ class Case:
     dtype: torch.dtype
     shape: tuple[int, ...]
     memories: list[Memory]
-    views: list[View]  # of the inputs, and of out
+    views: list[View]  # those of the inputs, then that of out
     c: float
-    seed: int  # of the elements
+    seed: int  # of the random elements
 
 
 @st.composite

@@ -24,7 +24,7 @@ using namespace elementwise;
 template <class T>
 struct Format {
   static constexpr int bits = 8 * sizeof(T);
-  static constexpr int digits = // of the significand, including the one that is not stored
+  static constexpr int digits = // bits of the significand, including the one that is not stored
       std::is_same_v<T, double>    ? 53
       : std::is_same_v<T, float>   ? 24
       : std::is_same_v<T, float16> ? 11

@@ -49,7 +49,7 @@ class Project:
     def restore(self, file: str) -> None:
         if file.endswith(".py"):
             self.install(file)
-        else:  # and is compiled with the next mistake
+        else:  # the restored file is compiled with the next mistake
             self.module.write_bytes(self.compiled)
 
     def test(self, file: str, operator: str) -> tuple[int, str]:

@@ -243,7 +243,7 @@ struct All<List<Kernel...>> {
   static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // + 1: an empty array is ill-formed
 };
 
-// By a short name, for the compiler prints that of a list as all that is in it, above each error in a functor.
+// A short name for the list of operators: above each error in a functor, the compiler prints the whole name.
 template <class Library>
 struct Named {
   static constexpr const Choose* computers = All<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers;

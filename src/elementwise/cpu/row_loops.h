@@ -93,7 +93,7 @@ struct Vector {
   typedef C Register __attribute__((vector_size(kVector)));
   Register numbers;
   ELEMENTWISE_INLINE void fill(C x) {
-    numbers = x - Register{}; // and not +, which would lose the sign of -0
+    numbers = x - Register{}; // adding 0 would lose the sign of -0
   }
   template <int n>
   ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
@@ -154,7 +154,7 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
 template <class C, class Join, class F>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
   constexpr int64_t kBlock = 1024;
-  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // of the lanes
+  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // the vectors that hold the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
   Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
   int64_t count = 0;

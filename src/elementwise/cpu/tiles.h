@@ -91,7 +91,7 @@ struct Tiles {
   int64_t extent[2];
   int64_t count[2];
   int64_t total;
-  int64_t bytes = 0; // of all operands
+  int64_t bytes = 0; // the size of all operands
   bool apart;        // tiles must not be merged, because the elements of one have to stay in the cache
 };
 

@@ -78,7 +78,7 @@ struct Summer {
   // neighbouring rows are `pitch` apart.
   void (*add)(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch);
   void (*add_sums)(const double* from, int64_t n, double* sums);
-  void (*round)(const double* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
+  void (*round)(const double* sums, int64_t n, int64_t step, void* to); // writes elements that are `step` apart
 };
 
 // Converts rows of 16-bit types from and to float, and adds up rows, or the elements of a row, of float and double.

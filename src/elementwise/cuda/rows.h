@@ -258,7 +258,7 @@ class RowsLaunch {
   int64_t elements(int k) const {
     return task_.of_row >> k & 1 ? 1 : task_.size;
   }
-  int64_t columns(int k) const { // that a row adds to a result
+  int64_t columns(int k) const { // the number of elements that a row adds to a result
     return device_.along >> k & 1 ? 1 : elements(k);
   }
   C* memory(int64_t n) const {

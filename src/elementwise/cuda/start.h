@@ -48,7 +48,7 @@ inline Error last_error() {
   return error;
 }
 
-// What a block of threads may use of the current device.
+// The limits of a block of threads on the current device.
 inline Limits limits_of_device() {
   Limits limits{48 * 1024, 1};
   int device = 0, shared = 0;

@@ -10,7 +10,7 @@
 
 #include "../math/rules.h"
 
-#if defined(__CUDACC__) // of CUDA's assert.h
+#if defined(__CUDACC__) // declared as in CUDA's assert.h
 extern "C" __host__ __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);
 #endif
 

@@ -182,7 +182,7 @@ struct FastPath {
       PyErr_Clear(); // `otherwise` runs into the same problem, and raises the error
       return nullptr;
     }
-    // Not an atomic increment, which would take longer: without the GIL a count may be lost.
+    // An atomic increment would take longer. Without the GIL, a count may be lost.
     calls_past_dispatcher.store(calls_past_dispatcher.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     try {
       if (by_aten) return record_by_aten(*kernel, stack, args);
@@ -269,7 +269,7 @@ class Function {
 
   std::vector<Parameter> parameters; // the last is `out`, if has_out
   std::vector<FastPath> paths;
-  size_t leading; // so many first arguments are only passed on to `otherwise`
+  size_t leading; // the number of first arguments that are only passed on to `otherwise`
   bool has_out;
   PyObject* otherwise; // for calls that no path takes
   PyObject* refuse;    // called with the same arguments if they do not fit the parameters; raises the error
