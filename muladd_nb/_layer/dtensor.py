@@ -148,7 +148,7 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register the sharding rules of the element-wise operators. A kernel of one's own has none."""
+    """Register the sharding rules of element-wise operators and operators over rows. A kernel of one's own has none."""
     elementwise = [form for form in forms if not isinstance(form, Kernel)]
     if elementwise:
         check_is_first("the rules for DTensor")

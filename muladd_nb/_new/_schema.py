@@ -307,7 +307,7 @@ def _check_results(parsed: Any, written: list[str], refuse: Any) -> None:
 
 
 def check_identifier(what: str, name: str, *, underscores: bool = False) -> None:
-    """Raise ``ValueError`` if a name is no identifier. ``underscores``: whether it may begin and end with one."""
+    """Raise ``ValueError`` if a name is no identifier. With ``underscores`` it may begin and end with one."""
     # The name becomes a module, a project on PyPI and a dispatcher namespace, or a function in Python and in C++.
     wanted = "_?[A-Za-z][A-Za-z0-9_]*" if underscores else "[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?"
     if not re.fullmatch(wanted, name) or keyword.iskeyword(name):
