@@ -732,7 +732,7 @@ def test_an_operator_without_a_derivative_is_refused(mode):
         mode(ops.rounds, x3)
 
 
-def test_a_row_of_the_table_without_a_derivative():
+def test_an_entry_of_the_table_without_a_derivative():
     op = define("rounds_by_row(Tensor x) -> Tensor", torch.round)
     form = Form("rounds_by_row(Tensor x)", "functional", op, (torch.float64,), Elementwise(differentiable=False))
     with in_library():

@@ -730,7 +730,7 @@ def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatc
     )
 
 
-def test_add_knows_an_operator_by_its_row_alone(folder, capsys, monkeypatch):
+def test_add_knows_an_operator_by_its_entry_alone(folder, capsys, monkeypatch):
     """Its public function is in another file, and its declaration is on two lines."""
     assert main(["new", "signal_ops", SOFTCLIP]) == 0
     monkeypatch.chdir(folder / "signal_ops")

@@ -7,7 +7,7 @@ import forked
 import layouts
 import pytest
 import torch
-from calls import ROWS
+from calls import FIRST_FORMS
 from conftest import on_cuda
 from exact import bits, hard_values
 
@@ -21,7 +21,7 @@ def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
     a = values.repeat(2)
     b = torch.cat([values.flip(0), values.roll(3)])
     a, b = a.to(device), b.to(device)
-    for call in ROWS:
+    for call in FIRST_FORMS:
         tensors, out = [a, b, a.flip(0)][: len(call.names)], torch.empty_like(a)
         result = call(*tensors, out=out, c=c)
         numbers = zip(*(x.double().tolist() for x in tensors), strict=True)

@@ -22,7 +22,7 @@ REFUSED = {
 }
 # The element-wise ones, as entries. Where a project computes with two halves of an input, these operators have two
 # tensors, which may be views of one. A float8 is passed as its bits, and a class with the number of each column.
-ROWS = {
+ENTRIES = {
     "silu_and_mul": ["silu_and_mul(Tensor x, Tensor y) -> Tensor"],
     "mul_and_silu": ["mul_and_silu(Tensor x, Tensor y) -> Tensor"],
     "gelu_and_mul": ["gelu_and_mul(Tensor x, Tensor y) -> Tensor"],
@@ -80,7 +80,7 @@ ROWS = {
     "mymul": ["mymul(Tensor a, Tensor b) -> Tensor"],
     "myadd_out": ["myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()"],
 }
-NO_ROWS = {
+NO_ENTRIES = {
     "multi_tensor_scale": "lists of tensors",
     "multi_tensor_axpby": "lists of tensors",
     "multi_tensor_sgd": "lists of tensors",
@@ -108,16 +108,16 @@ def test_a_kernel_takes_what_people_ship():
     assert all(sentence in refused[operator] for operator, sentence in REFUSED.items())
 
 
-def test_a_row_takes_half_of_what_people_ship():
+def test_half_of_what_people_ship_is_element_wise_by_its_schema():
     """Others have lists, strings, dtypes or symbolic sizes, write to optional tensors, or return what they write."""
     taken = [row["schema"] for row in SHIPPED if not refusal(row["schema"], kernel=False)]
     assert len(taken) == 52
     assert all("[]" not in schema and "!?" not in schema and "str " not in schema for schema in taken)
 
 
-def test_each_that_is_element_wise_is_a_row():
+def test_each_that_is_element_wise_has_an_entry_or_a_reason():
     names = {torch._C.parse_schema(row["schema"]).name for row in SHIPPED if row["elementwise"]}
-    assert names == {*ROWS, *NO_ROWS}
+    assert names == {*ENTRIES, *NO_ENTRIES}
 
 
 CHOICES = """
@@ -152,7 +152,7 @@ print(_C.calls_past_dispatcher() - before)
 def project(tmp_path_factory):
     """A project with all of them."""
     folder = tmp_path_factory.mktemp("shipped")
-    project = _new.create("shipped_ops", [schema for schemas in ROWS.values() for schema in schemas], folder)
+    project = _new.create("shipped_ops", [schema for schemas in ENTRIES.values() for schema in schemas], folder)
     for name, to in {
         "functors.h": "src",
         "_operators.py": "python/shipped_ops",

@@ -42,13 +42,13 @@ def add(files: Files, schema: Schema, package: str) -> None:
     differentiable = f"functional{' | writing | out' * (schema.results == 1)} | differentiable"
     forms = differentiable if schema.results else "writing"
     forms = "updating" if schema.written else forms
-    row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
+    entry = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     made = _functor_over_rows(schema, functor) if schema.is_over_rows else _functor(schema, functor)
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{made}\n{m[2]}")
     row_h = '#include "elementwise/rows/row.h"\n'
     if schema.is_over_rows and row_h not in files["src/functors.h"]:
         _edit(files, "src/functors.h", r"(?s)(.*^#include .*?\n)", lambda m: m[1] + row_h)
-    _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
+    _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {entry}{m[2]}")
     append(files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise()')
     _add_public(files, schema, package)
     _add_test(files, schema, package)
@@ -57,9 +57,9 @@ def add(files: Files, schema: Schema, package: str) -> None:
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
     """Raise ``ValueError`` if an operator or a functor with the same name exists already."""
     names = {schema.name, f"{schema.name}_out" if schema.results or schema.written else schema.operator}
-    rows = in_table(files, package)
+    declared = in_table(files, package)
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
-    there = {*rows, *(f"{row}_out" for row in rows), *public}
+    there = {*declared, *(f"{name}_out" for name in declared), *public}
     if taken := sorted(names & there):
         raise ValueError(f"{taken[0]} exists already; remove it first, or choose another name than {schema.name}")
     functor = functor_name(schema.operator)

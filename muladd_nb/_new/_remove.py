@@ -19,11 +19,11 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     """
     python = f"python/{package}"
     operator, stem = name.removesuffix("_out"), name.strip("_")
-    rows, kernels = in_table(files, package), _items(files[f"{python}/_operators.py"], "KERNELS")
-    own = {operator, name, f"{operator}_out"} if operator in rows or name in rows else {name}
+    declared, kernels = in_table(files, package), _items(files[f"{python}/_operators.py"], "KERNELS")
+    own = {operator, name, f"{operator}_out"} if operator in declared or name in declared else {name}
     gone: set[str] = set()
-    if own & {*rows}:
-        _remove_row(files, own)
+    if own & {*declared}:
+        _remove_entry(files, own)
         _drop(files, f"{python}/_operators.py", "TABLE", lambda key: _called(key) in own)
     elif stem in map(_value, kernels):
         gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
@@ -32,7 +32,7 @@ def remove(files: Files, name: str, package: str) -> set[str]:
             files["meson.build"] = files["meson.build"].replace(f"\n  'src/{stem}.{ending}',", "")
         files["meson.build"] = files["meson.build"].replace("files(\n)", "files()")
     else:
-        there = ", ".join(sorted({*rows, *map(_value, kernels)})) or "none"
+        there = ", ".join(sorted({*declared, *map(_value, kernels)})) or "none"
         raise ValueError(f"there is no operator {name} in this project; there are {there}")
     _drop(files, f"{python}/ops.py", "__all__", lambda item: _value(item) in own)
     _remove_functions(files, f"{python}/ops.py", own)
@@ -45,13 +45,13 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     return gone
 
 
-def _remove_row(files: Files, own: set[str]) -> None:
+def _remove_entry(files: Files, own: set[str]) -> None:
     """Remove an operator from the list in C++, and its functor if no other operator uses it."""
     path = "src/operators.h"
     names = "|".join(map(re.escape, own))
-    row = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)\s*,[^>]*>(,?)'
+    entry = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)\s*,[^>]*>(,?)'
     functors = set()
-    while found := re.search(row, files[path]):
+    while found := re.search(entry, files[path]):
         comma = found[1] if found[3] else ""  # the last entry has no comma after it
         files[path] = files[path][: found.start()] + comma + files[path][found.end() :]
         functors.add(found[2])

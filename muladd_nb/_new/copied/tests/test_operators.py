@@ -104,10 +104,10 @@ def test_no_text_of_the_template_is_left(case, device):
     product, package = re.escape(" * ".join(case.names)), case.function.__module__.partition(".")[0]
     wrote = rf"^(Return|Write) ``{product}``|\| `{product}` \|$|product of its tensors and num|by the other(s\.| tensors and)"
     readme = Path(__file__).parents[1] / "README.md"
-    rows = readme.read_text("utf-8").splitlines() if readme.exists() else []
+    lines = readme.read_text("utf-8").splitlines() if readme.exists() else []
     texts = {
         f"its docstring in python/{package}/ops.py": (inspect.getdoc(case.function) or "").partition("\n")[0],
-        "its row in README.md": next((row for row in rows if row.startswith(f"| `{package}.{case.name}(")), ""),
+        "its line in README.md": next((line for line in lines if line.startswith(f"| `{package}.{case.name}(")), ""),
     }
     left = [place for place, text in texts.items() if re.search(wrote, text)]
     if left and not is_product(case, case.sample(case.dtypes[-1], device)):
