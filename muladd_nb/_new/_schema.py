@@ -231,7 +231,7 @@ _INSTEAD = {
 
 
 def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
-    """Read the schema of an operator with its own kernel, which may have any argument that the dispatcher passes."""
+    """Read the schema of an operator with its own kernel, which may have any argument that the stable ABI passes."""
     arguments = [_argument_of_kernel(argument, refuse) for argument in parsed.arguments]
     if not any(argument.type in ("Tensor", "Tensor[]") for argument in arguments):
         raise refuse("among the arguments there must be a list of tensors, or a tensor that is not optional")
