@@ -125,7 +125,7 @@ def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel:
             to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
             what = (
                 f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
-                f"needs other elements, run 'muladd-nb remove {schema.name}'. Then add it with --rows if it reduces "
+                f"needs other elements, run 'muladd-nb remove {schema.name}', and add it with --rows if it reduces "
                 "over a dimension, or else with --kernel"
             )
         tell(f"{schema.name} is {what}.")

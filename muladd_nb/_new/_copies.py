@@ -21,7 +21,7 @@ RESOURCES = importlib.resources.files(__name__.rpartition(".")[0])
 RECORD = "layer.sha256"
 
 _HEAD = """\
-# Copied from muladd_nb {version}. Do not edit these files: 'muladd-nb update' replaces them.
+# Copied from muladd_nb {version}, so do not edit these files: 'muladd-nb update' replaces them.
 # To list the files that were edited, run: sha256sum --check --quiet {record}
 """
 

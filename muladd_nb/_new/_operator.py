@@ -61,11 +61,11 @@ def refuse_another(files: Files, schema: Schema, package: str) -> None:
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
     there = {*declared, *(f"{name}_out" for name in declared), *public}
     if taken := sorted(names & there):
-        raise ValueError(f"{taken[0]} exists already; remove it first, or choose another name than {schema.name}")
+        raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
     functor = functor_name(schema.operator)
     for path, text in files.items():
         if path.startswith("src/") and "/elementwise/" not in path and re.search(rf"\bstruct {functor}\b", text):
-            raise ValueError(f"{path} already has a functor {functor}, and {schema.name} would need that name")
+            raise ValueError(f"{path} has a functor {functor} already, and {schema.name} needs that name")
 
 
 def in_table(files: Files, package: str) -> list[str]:
@@ -78,7 +78,7 @@ def in_table(files: Files, package: str) -> list[str]:
         (table,) = (x.value for x in assigned if isinstance(x.value, ast.Dict) and ast.unparse(x).startswith("TABLE"))
         return [parse_schema(f"{ast.literal_eval(key)} -> ()").name for key in table.keys if key]
     except (SyntaxError, ValueError, RuntimeError):
-        raise ValueError(f"{path} is not as it was written: there is no single TABLE of declarations") from None
+        raise ValueError(f"{path} is not as it was written: there is no one TABLE of declarations") from None
 
 
 def _add_public(files: Files, schema: Schema, package: str) -> None:
@@ -292,5 +292,5 @@ def _indentation(path: str) -> int:
 def _edit(files: Files, path: str, pattern: str, replacement: Callable[[re.Match[str]], str]) -> None:
     text, count = re.subn(pattern, replacement, files[path], flags=re.MULTILINE)
     if count != 1:
-        raise ValueError(f"{path} is not as it was written: there is no single place to add an operator")
+        raise ValueError(f"{path} is not as it was written: there is no one place to add an operator")
     files[path] = text

@@ -295,7 +295,7 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
 def _check_results(parsed: Any, written: list[str], refuse: Any) -> None:
     results = [str(result.type) for result in parsed.returns]
     if set(results) - {"Tensor"}:
-        raise refuse(f"each of its results must be a tensor, got {', '.join(results)}")
+        raise refuse(f"its results must be tensors, one by one, got {', '.join(results)}")
     if written and results:
         raise refuse(f"it writes to {', '.join(written)} and must return nothing, '-> ()', or use --kernel")
     if written:
