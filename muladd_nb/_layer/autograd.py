@@ -40,7 +40,7 @@ def register(form: Form) -> None:
     if form.kind != "functional" or not any(_floats(form, form.own.get(x)) for x in form.inputs):
         return
     if promises.aten is not None and (form.own or form.of_results != (None,) or form.inputs != form.required):
-        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are always there")
+        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are not optional")
     if not any(_floats(form, dtype) for dtype in form.of_results):
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")
         return

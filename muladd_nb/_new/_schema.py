@@ -197,7 +197,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
     tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
     if tensors == optional:
-        raise refuse("among the arguments there must be a tensor that is not optional")
+        raise refuse("there must be a tensor among the arguments that is not optional")
     if tensors > MAX_TENSORS or optional > MAX_OPTIONAL or len(arguments) > MAX_ARGUMENTS:
         most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
         raise refuse(f"there may be {most}")
@@ -234,7 +234,7 @@ def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
     """Read the schema of an operator with its own kernel, which may have any argument that the stable ABI passes."""
     arguments = [_argument_of_kernel(argument, refuse) for argument in parsed.arguments]
     if not any(argument.type in ("Tensor", "Tensor[]") for argument in arguments):
-        raise refuse("among the arguments there must be a list of tensors, or a tensor that is not optional")
+        raise refuse("there must be a tensor, or a list of tensors, that is not optional")
     results = [str(result.type) for result in parsed.returns]
     if "List[Tensor]" in results:
         raise refuse("the length of a list of results is not known before a call; return tensors one by one")

@@ -124,7 +124,7 @@ struct Signature {
       written += is_written;
       reals += read.kind == Kind::real;
     }
-    if (tensors == optional) throw "there must be a tensor among the arguments that is always there";
+    if (tensors == optional) throw "there must be a tensor among the arguments that is not optional";
     if (optional > kMaxOptional) throw "there may be three optional tensors";
   }
 
@@ -235,7 +235,7 @@ struct Kernel {
     return kInputs;
   }
   static_assert(
-      first() < kInputs, "a tensor that is always there must be C; a dtype that all have is one of `using dtypes`");
+      first() < kInputs, "a tensor that is not optional must be C; a dtype that all have is one of `using dtypes`");
   // Whether a tensor that is not optional has a value for each element of a row.
   static constexpr bool has_row() {
     size_t place = 0;
@@ -247,7 +247,7 @@ struct Kernel {
   }
   static_assert(
       !parameters::is_of_rows<F> || has_row(),
-      "a functor over rows must take the elements of a tensor that is always there, as elementwise::Elements<C>");
+      "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
   using Results = typename OfResults::template type<T>;
