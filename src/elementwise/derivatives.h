@@ -352,7 +352,7 @@ template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
   return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
-// The operator of forward mode, if it can have one.
+// The operator that computes value and tangent, if there can be one.
 template <class Op, int... place>
 auto forward_mode(List<FirstDerivative<Op, place>...>) {
   constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;
