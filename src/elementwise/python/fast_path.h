@@ -352,7 +352,7 @@ inline void define_fast_path(nanobind::module_& m) {
          bool has_out, size_t leading) {
         auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(refuse)};
         if (parameters.size() > Function::kMostParameters)
-          throw std::length_error("a function with so many parameters");
+          throw std::length_error("a function with more than 255 parameters");
         for (const nb::handle parameter : parameters) {
           PyObject* word = kept(parameter[0]);
           PyUnicode_InternInPlace(&word);
