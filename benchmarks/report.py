@@ -56,7 +56,7 @@ RESULT = {"fresh": "a fresh result", "out=": "into out="}
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     rows = [row for row in rows if not row.get("busy")] or rows  # the table of numbers has the busy ones too
     sizes = [row["numel"] for row in rows]
-    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # by their right ends
+    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # sorted by the right end
         low, median, high = zip(*(ratios(row)[side] for row in rows), strict=True)
         axes.plot(sizes, median, "o-", ms=4, color=colors[side], label=side)
         axes.fill_between(sizes, low, high, color=colors[side], alpha=0.2, linewidth=0)

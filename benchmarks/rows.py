@@ -1,4 +1,4 @@
-"""Operators over rows (tests/over_rows), forward and backward, beside eager and compiled."""
+"""Compare operators over rows (tests/over_rows), forward and backward, with eager and compiled PyTorch."""
 
 from __future__ import annotations
 

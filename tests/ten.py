@@ -30,7 +30,7 @@ EVERY_ARGUMENT = [
     "_hidden(Tensor double, float p, *, Tensor(a!) out) -> ()",
     "gated(Tensor errno, *, Tensor tangent, Tensor? saved=None) -> (Tensor, Tensor)",
 ]
-QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # to 8 bits, which have no derivative
+QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # its result has 8 bits, and no derivative
 
 
 def edit(project: Path, *diffs: Path | str) -> None:

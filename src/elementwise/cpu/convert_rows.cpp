@@ -55,7 +55,7 @@ void add(const void* from, int64_t n, void* to) {
   for (int64_t j = 0; j < n; j++) y[j] += x[j];
 }
 
-// In lanes and pairwise, as rows/row.h says of sums.
+// Adds in lanes and then pairwise, in the order of row_loops.h.
 template <class C>
 void sum(const void* from, int64_t n, void* to) {
   constexpr int kLanes = 128 / sizeof(C);

@@ -22,14 +22,14 @@ class RowsRun {
  public:
   RowsRun(const rows::Task& task, const Computer& computer, const RowMover& mover, int64_t begin, int64_t end)
       : task_(task), computer_(computer), mover_(mover), row_(begin), end_(end) {
-    for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // where there are no rows, a size is 0
+    for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // without rows, a size may be 0
       digit_[d] = begin % task.sizes[d];
       begin /= task.sizes[d];
       for (int k = 0; k < task.operands; k++) offset_[k] += digit_[d] * task.stride[d][k];
     }
   }
 
-  // Computes them. `sums` has the memory of each result that is summed.
+  // Computes the rows. `sums` has the memory of each result that is summed.
   void compute(std::byte* const* sums) {
     for (int k = 0; k < task_.operands; k++) prepare(k);
     void* data[kMaxOperands];
@@ -45,7 +45,7 @@ class RowsRun {
     }
   }
 
-  // Whether every place that the functor reads lies in its row. It looks at no elements, only at numbers.
+  // Whether every place that the functor reads with row.at lies in its row. This reads no elements, only numbers.
   bool are_inside() {
     for (int k = task_.results; k < task_.operands; k++)
       if (is_of_row(k)) prepare(k);
