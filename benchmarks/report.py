@@ -256,7 +256,9 @@ def over_rows(rows: Rows, stem: Path) -> Iterator[str]:
             for work in dict.fromkeys(row["work"] for row in of_dtype):
                 chosen = [row for row in of_dtype if (row["rows"], row["columns"], row["work"]) == (*shape, work)]
                 size = "{:,} x {:,}".format(*shape)
-                what = f"How many times faster each operator over rows is than each alternative, {work}, {dtype}, {size}"
+                what = (
+                    f"How many times faster each operator over rows is than each alternative, {work}, {dtype}, {size}"
+                )
                 path = stem.with_name(f"{stem.name}-{dtype}-{work.replace(' ', '-')}-{shape[0]}")
                 yield f"\n:::{{grid-item}}\n**{work.capitalize()}, {size}**\n\n"
                 yield draw(path, bars, chosen, what, 4.6) + "\n:::\n"
