@@ -285,7 +285,13 @@ SECTIONS = {
     "fresh_pages": ("With and without the hint, in new processes", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
-ELSEWHERE = {"model": "model.md", "shipped": "shipped.md", "fresh_pages": "pages.md", "fragmented": "pages.md"}
+ELSEWHERE = {
+    "model": "model.md",
+    "shipped": "shipped.md",
+    "rows": "rows.md",
+    "fresh_pages": "pages.md",
+    "fragmented": "pages.md",
+}
 CLOSED = {"report.md", "pages.md"}  # a section of these is closed until a reader opens it
 DROPDOWN = ("\n:::::::{{dropdown}} {}\n", "\n:::::::\n")
 
