@@ -62,6 +62,17 @@ def test_what_the_build_needs_is_named(tmp_path, version, args, says):
     assert len(run.stderr.splitlines()) == 1
 
 
+def test_operators_over_rows_are_left_out_and_refused_by_name(tmp_path):
+    for package in ("executorch", "yaml"):
+        pretend(tmp_path, package, PINNED)
+    both = configure(tmp_path, "muladd_nb::softmax.out=rows")
+    assert both.returncode == 0
+    assert both.stdout.splitlines()[2] == ",".join(OURS)
+    named = configure(tmp_path, "muladd_nb::softmax.out=rows", "--operators", "muladd_nb::softmax.out")
+    assert named.returncode == 1
+    assert named.stderr.startswith("executorch: muladd_nb::softmax.out is of an operator over rows, and only ")
+
+
 @with_executorch
 @pytest.mark.parametrize(
     ("args", "says"),

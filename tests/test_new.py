@@ -23,10 +23,10 @@ AFFINE = "affine(Tensor? weight, Tensor x, Tensor? the_bias_of_it=None, float fa
 FADE = "fade_(Tensor! x, Tensor? keep, float by=0.5) -> ()"
 RAMP = "ramp(Tensor grad, float op=2.0, *, int by0=-3, float info=0.001, bool in_dims=False) -> Tensor"
 ROWS = [
-    "spread(Tensor x, Tensor? of_the_columns, float eps=1e-5) -> Tensor",
+    "spread(Tensor x, int[] normalized_shape, Tensor? of_the_columns, float eps=1e-5) -> Tensor",
     "mean_square(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
     "twice(Tensor x, int n, bool b) -> (Tensor, Tensor)",
-    "fade_rows_(Tensor! x, Tensor! y, Tensor w, float by) -> ()",
+    "fade_rows_(Tensor! x, int[] normalized_shape, Tensor! y, Tensor w, float by) -> ()",
     "spread_into_out(Tensor x, float c, Tensor(a!) out) -> ()",
 ]
 OTHERS = [POPCOUNT, BLEND, REFLECT]
@@ -204,7 +204,7 @@ def printed(folder, right, wrong, target, *options, asked=(SOFTCLIP,)):
         ("return x * limit", "return x * limitt", "../src/functors.h:16:16: error: .*limitt"),
         ("return x * limit", "return std::exp(x)", "std::exp has no derivative: write elementwise::exp"),
         # A number of float64 that is rounded to float32, and one that is rounded to an integer.
-        ("C limit", "float limit", "the functor must take what its declaration says, in its order: a C for each"),
+        ("C limit", "float limit", "the functor must take what its declaration says, in its order, and be const: a C"),
         ("C limit", "int64_t limit", "the functor must take what its declaration says"),
         ("C limit", "C limit, C more", "the functor must take what its declaration says"),
     ],
@@ -231,6 +231,19 @@ def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sent
             "functors.h:.* error: could not convert",
         ),
         ("[=](C y) { return y * factor_", "[=](C y, C z) { return y * factor_", "no match for call"),
+        ("return y * factor_", "return x[0] * factor_", r"no match for .operator\[\]. .*Elements<float>"),
+        ("Row& row, ", "Row row, ", "the functor must take what its declaration says, in its order, and be const"),
+        (") const {", ") {", "the functor must take what its declaration says, in its order, and be const"),
+        (
+            "FUNCTION elementwise::Elements<C>",
+            "FUNCTION elementwise::Results<elementwise::Elements<C>, C>",
+            "an operator with several results is functional alone",
+        ),
+        (
+            "FUNCTION elementwise::Elements<C>",
+            "FUNCTION C",
+            "cannot convert .elementwise::Elements<float>. to .float. in return",
+        ),
     ],
 )
 def test_a_functor_over_rows_that_does_not_compile_is_one_error(folder, right, wrong, sentence):
@@ -365,10 +378,11 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
     assert main(["new", "my_ops", "--rows", *ROWS]) == 0
     said = capsys.readouterr().out
     for line in (
-        "spread is over rows along the last dimension, its result with the shape of the tensors.\n",
+        "spread is over rows along the dimensions of `normalized_shape`, its result with the shape of the tensors.\n",
         "mean_square is over rows along the dimension `dim`, its result with one value for each row.\n",
         "twice is over rows along the last dimension, each result with the shape of the tensors.\n",
-        "fade_rows_ is over rows along the last dimension, what it writes with the shape of the tensors.\n",
+        "fade_rows_ is over rows along the dimensions of `normalized_shape`, what it writes with the shape of the "
+        "tensors.\n",
         "  spread, over rows: its functor in src/functors.h, and its Case in tests/operators.py\n",
     ):
         assert line in said
@@ -382,7 +396,12 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
         ("f(Tensor x, float dim) -> Tensor", "dim of an operator over rows must be int, got float"),
         ("f(Tensor x, int keepdim) -> Tensor", "keepdim of an operator over rows must be bool, got int"),
         ("f(Tensor row) -> Tensor", "a functor over rows uses the name row itself"),
-        ("f(Tensor x, int[] dim) -> Tensor", "dim is a list"),
+        ("f(Tensor x, int[] dim) -> Tensor", "dim of an operator over rows must be int, got int[]"),
+        ("f(Tensor x, int[] shape) -> Tensor", "shape is a list"),
+        ("f(Tensor x, SymInt[] normalized_shape) -> Tensor", "normalized_shape is a list"),
+        ("f(Tensor x, int normalized_shape) -> Tensor", "normalized_shape of an operator over rows must be int[]"),
+        ("f(Tensor x, int[] normalized_shape, int dim) -> Tensor", "normalized_shape must have no default, and"),
+        ("f(Tensor x, int[1] normalized_shape=1) -> Tensor", "normalized_shape must have no default, and the"),
     ],
 )
 def test_a_schema_that_is_not_over_rows_is_refused(folder, capsys, schema, sentence):

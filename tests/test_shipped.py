@@ -155,6 +155,7 @@ def project(tmp_path_factory):
     project = _new.create("shipped_ops", [schema for schemas in ENTRIES.values() for schema in schemas], folder)
     for name, to in {
         "functors.h": "src",
+        "../float8.h": "src",
         "_operators.py": "python/shipped_ops",
         "operators.py": "tests",
     }.items():

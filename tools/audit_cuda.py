@@ -2,14 +2,16 @@
 
     python tools/audit_cuda.py BUILD TABLE
 
-compiles src/operators.cu with the command of the Meson build in the folder BUILD, once for each of its architectures,
-reads the assembler's report and the machine code, and writes a table to TABLE. It is an error
+compiles src/operators.cu, and the operators over rows of tests/kernels, with the command of the Meson build in the
+folder BUILD, once for each of its architectures, reads the assembler's report and the machine code, and writes a table
+to TABLE. It is an error
 
 - if a kernel keeps anything in local memory (a spill), or the one for adjacent elements takes more than 64 registers;
-- if that one does not load and store 128 bits at a time;
+- if that one does not load and store 128 bits at a time, or one over rows does not for each type of element;
 - if the arithmetic is not as promised: one FFMA or DFMA for each element of an operator that is rounded once, none for
   a product or a sum; and a product and a sum written as two operations (tests/kernels/two_operations.cu) stay two;
-- if a kernel with 32-bit offsets divides.
+- if a kernel with 32-bit offsets divides;
+- if the audit does not see a kernel that is made to keep something in local memory (tests/kernels/spill.cu).
 """
 
 from __future__ import annotations
@@ -32,14 +34,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBE = ROOT / "tests/kernels/two_operations.cu"
+ROWS = ROOT / "tests/kernels/rows_operators.cpp"
+SPILL = ROOT / "tests/kernels/spill.cu"
 REGISTERS = 64  # with 256 threads in a block, a multiprocessor then holds half of its maximum of threads
 PROMISED = {"MulAdd": ["FMA"], "Mul": ["MUL"], "Add": ["ADD"], "TwoOperations": ["ADD", "MUL"]}  # for each element
 BYTES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
 TENSOR = "Kind)0"  # a tensor argument in the mangled name of a kernel
+ELEMENTWISE = ["adjacent", "strided, 32 bits", "strided, 64 bits"]
+WIDTHS = 6  # types that rows are moved as: float16, bfloat16, and integers of 8, 16, 32 and 64 bits
+SUMS = {"add_rows": "a sum over rows, of each part", "add_parts": "a sum over rows, of all parts"}
 NAME = re.compile(
     r"cuda::(adjacent|strided)<(?:(unsigned int|long), )?elementwise::Bound<\w+, elementwise::Kernel<[\w:]+::(\w+), "
     r"([\w:(), ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
 )
+# The kernels of an operator over rows: its own, those of its derivatives, and those that add up the rows of a gradient.
+ROLES = ["gradients", "tangent", "second"]  # of rows/family.h
+NAME_OF_ROWS = re.compile(
+    r"cuda::rows_kernel<elementwise::\w+::passes::RowLoop<(?:[\w:<]+::Parts<)?[\w:]*::(\w+)"
+    r"(?:, \d+u>, \([\w:]+\)(\d)>)?, (\w+), ([\w:(), ]+)>"
+)
+NAME_OF_SUMS = re.compile(r"cuda::(add_rows|add_parts)<(\w+)>")
 
 
 @dataclass
@@ -78,6 +92,17 @@ class Kernel:
 
     def faults(self) -> list[str]:
         """Return the faults."""
+        faults = []
+        local = self._count(r"(LDL|STL)\b")
+        if self.spilled or local:
+            faults.append(f"{self.spilled} bytes are spilled, and {local} instructions read or write local memory")
+        if self.form in ELEMENTWISE:
+            return faults + self._faults_of_elementwise()
+        if self.form not in SUMS.values() and min(self.loads, self.stores) < WIDTHS:
+            faults.append(f"{self.loads} loads and {self.stores} stores of 128 bits")
+        return faults
+
+    def _faults_of_elementwise(self) -> list[str]:
         if self.functor not in PROMISED:
             return [f"{Path(__file__).name} does not know what is promised of it"]
         faults = []
@@ -86,8 +111,6 @@ class Kernel:
                 faults.append(f"{self.registers} registers, more than {REGISTERS}")
             if not self.stores or self.loads != self.inputs * self.stores:
                 faults.append(f"{self.loads} loads and {self.stores} stores of 128 bits")
-        if self.spilled or self._count(r"(LDL|STL)\b"):
-            faults.append(f"{self.spilled} bytes are spilled")
         each = self._count(r"STG\b") + self.stores * (16 // BYTES[self.dtype] - 1)  # elements that are stored
         promised = dict.fromkeys(PROMISED[self.functor], each)
         if self.arithmetic != promised:
@@ -117,7 +140,8 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
     """Compile a source for one architecture, and return its kernels."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernels.cubin"
-        options = [f"-arch=sm_{arch}", "-cubin", "-Xptxas=-v", f"-I{ROOT / 'src'}", "-o", str(cubin), str(source)]
+        folders = [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}"]
+        options = [f"-arch=sm_{arch}", "-cubin", "-Xptxas=-v", *folders, "-x", "cu", "-o", str(cubin), str(source)]
         compiled = subprocess.run([*command, *options], cwd=directory, capture_output=True, text=True, check=False)
         if compiled.returncode != 0:
             sys.exit(compiled.stderr)
@@ -134,33 +158,47 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
     for (mangled, text), name in zip(sections, plain.stdout.splitlines(), strict=True):
         if "::derivatives::" in name:  # nothing is promised about their instructions
             continue
-        found = NAME.search(name)
-        assert found, name
-        form, index, functor, kinds, dtype = found.groups()
-        bits = {None: "", "unsigned int": ", 32 bits", "long": ", 64 bits"}[index if form == "strided" else None]
         instructions = Counter(re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z][\w.]*)", text))
-        kernels.append(
-            Kernel(
-                arch, form + bits, functor, kinds.count(TENSOR), kinds.count("Kind") - kinds.count(TENSOR), dtype,
-                properties[mangled][1], properties[mangled][0], instructions,
-            )
-        )  # fmt: skip
+        spilled, registers = properties[mangled]
+        kernels.append(Kernel(arch, *_named(name), registers, spilled, instructions))
     return kernels
 
 
+def _named(name: str) -> tuple[str, str, int, int, str]:
+    """Return the form of a kernel, its functor, how many tensors and numbers it has, and its dtype."""
+    if found := NAME_OF_SUMS.search(name):
+        form, dtype = found.groups()
+        return SUMS[form], "", 1, 0, dtype
+    if found := NAME_OF_ROWS.search(name):
+        functor, role, dtype, kinds = found.groups()
+        form = f"a row, {ROLES[int(role)]}" if role else "a row"
+    else:
+        found = NAME.search(name)
+        assert found, name
+        form, index, functor, kinds, dtype = found.groups()
+        form += {None: "", "unsigned int": ", 32 bits", "long": ", 64 bits"}[index if form == "strided" else None]
+    return form, functor, kinds.count(TENSOR), kinds.count("Kind") - kinds.count(TENSOR), dtype
+
+
 def table(kernels: list[Kernel], archs: list[str]) -> list[list[str]]:
-    """Return a line for each functor, form and dtype: what all architectures share, then registers and instructions."""
+    """Return a line for each functor, form and dtype: what all architectures share, then registers and instructions.
+
+    Over rows, one line has the largest of the kernels with and without optional tensors.
+    """
     rows = [["functor", "elements", "dtype", "arithmetic", "128-bit loads, stores", *(f"sm_{arch}" for arch in archs)]]
     of_all: dict[tuple[str, str, str], dict[str, Kernel]] = {}
     for kernel in kernels:
         arguments = "tensors" if kernel.numbers == 0 else "tensors and a number"
-        key = (f"{kernel.functor}, {kernel.inputs} {arguments}", kernel.form, kernel.dtype)
-        of_all.setdefault(key, {})[kernel.arch] = kernel
-    for key, by_arch in sorted(of_all.items()):
+        functor = f"{kernel.functor}, {kernel.inputs} {arguments}" if kernel.form in ELEMENTWISE else kernel.functor
+        by_arch = of_all.setdefault((functor, kernel.form, kernel.dtype), {})
+        largest = by_arch.get(kernel.arch, kernel)
+        by_arch[kernel.arch] = max(kernel, largest, key=lambda x: (x.registers, x.instructions.total()))
+    for key, by_arch in sorted(of_all.items(), key=lambda x: (x[0][1] not in ELEMENTWISE, x[0])):
         some = by_arch[archs[0]]
         letter = "D" if some.dtype == "double" else "F"
-        arithmetic = ", ".join(f"{count} {letter}{operation}" for operation, count in some.arithmetic.items())
-        wide = f"{some.loads}, {some.stores}" if some.form == "adjacent" else ""
+        is_elementwise = some.form in ELEMENTWISE
+        arithmetic = ", ".join(f"{n} {letter}{operation}" for operation, n in some.arithmetic.items() if is_elementwise)
+        wide = "" if "strided" in some.form or some.form in SUMS.values() else f"{some.loads}, {some.stores}"
         sizes = [f"{by_arch[a].registers} / {by_arch[a].instructions.total()}" for a in archs]
         rows.append([*key, arithmetic, wide, *sizes])
     return rows
@@ -184,12 +222,14 @@ def main() -> None:
     arguments = parser.parse_args()
     command, directory, archs = commands(arguments.build)
     nvdisasm = disassembler()
-    work = [(source, arch) for arch in archs for source in (ROOT / "src/operators.cu", PROBE)]
+    work = [(source, arch) for arch in archs for source in (ROWS, ROOT / "src/operators.cu", PROBE)]
+    if not any(kernel.faults() for kernel in read(command, directory, SPILL, archs[0], nvdisasm)):
+        sys.exit(f"{SPILL.name} has a kernel that keeps an array in local memory, and the audit does not see it")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda of: read(command, directory, of[0], of[1], nvdisasm), work))
     kernels = [kernel for result in results for kernel in result]
     faults = [
-        f"{kernel.functor}, {kernel.form}, {kernel.dtype}, sm_{kernel.arch}: {fault}"
+        f"{kernel.functor or 'rows'}, {kernel.form}, {kernel.dtype}, sm_{kernel.arch}: {fault}"
         for kernel in kernels
         for fault in kernel.faults()
     ]

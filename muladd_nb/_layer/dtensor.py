@@ -59,7 +59,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
 
 
 def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> list[_Sharding]:
-    """Return the same for an operator over rows, which is never sharded along the reduced dimension."""
+    """Return the same for an operator over rows, which is never sharded along a reduced dimension."""
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
@@ -67,13 +67,13 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
     of_results = rows.result_shapes(form, args, shape)
     order = private.argument_names(form.op)[:positional]
     shardings = []
-    for sharded in (None, *(dim for dim in range(len(shape)) if dim != reduced)):
+    for sharded in (None, *(dim for dim in range(len(shape)) if dim not in reduced)):
 
         def placed(name: str, sharded: int | None = sharded) -> Placement:
             dim = -1 if sharded is None else sharded - (len(shape) - len(shapes[name]))
             if sharded is None or dim < 0 or (shapes[name][dim] == 1 and shape[sharded] != 1):
                 return Replicate()
-            return Shard(dim - (of_row[name] and dim > reduced - (len(shape) - len(shapes[name]))))
+            return Shard(dim - (of_row[name] and dim > reduced.start - (len(shape) - len(shapes[name]))))
 
         inputs: dict[str, Placement | None] = {name: placed(name) for name in shapes}
         if gradients:
@@ -83,7 +83,7 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
         elif sharded is None:
             results = [Replicate()] * len(of_results)
         else:
-            results = [Shard(sharded - (len(own) < len(shape) and sharded > reduced)) for own in of_results]
+            results = [Shard(sharded - (len(own) < len(shape) and sharded > reduced.start)) for own in of_results]
         shardings.append((results, [inputs.get(x) for x in order]))
     return shardings
 

@@ -174,7 +174,7 @@ class Form:
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """The type of each argument, without ``out``: Tensor, Tensor?, float, int or bool."""
+        """The type of each argument, without ``out``: Tensor, Tensor?, float, int, bool or int[]."""
         return {x: kind for x, kind, _ in self._read[1]}
 
     @cached_property
@@ -219,6 +219,11 @@ class Form:
     def integers(self) -> dict[str, int]:
         """Its ints and bools, and their indices."""
         return self._places("int", "bool")
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The int[] that has the sizes of a row, if there is one, and its index."""
+        return self._places("int[]")
 
     def _places(self, *kinds: str) -> dict[str, int]:
         return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}

@@ -1,7 +1,7 @@
-"""Operators over rows: the dimension that is reduced, the shapes of the results, and the batching rule.
+"""Operators over rows: the dimensions that are reduced, the shapes of the results, and the batching rule.
 
 ``src/elementwise/rows/row.h`` says what such an operator is. Shapes are aligned at their last dimension: a tensor that
-has one value for each row gets a dimension of one element where the others have the one that is reduced.
+has one value for each row gets dimensions of one element where the others have those that are reduced.
 """
 
 from __future__ import annotations
@@ -28,35 +28,65 @@ def _keeps(form: Form, args: Sequence[Any]) -> bool:
     return form.kinds.get("keepdim") == "bool" and complete(form.op, args, {})[form.integers["keepdim"]]
 
 
+def _count(form: Form, args: Sequence[Any]) -> int:
+    """Return how many dimensions are one row."""
+    return next((len(args[place]) for place in form.sizes.values()), 1)
+
+
 def _from_end(form: Form, args: Sequence[Any]) -> int:
-    """Return which dimension is reduced, counted from the end: 1 is the last one."""
+    """Return which dimension is the first that is reduced, counted from the end: 1 is the last one."""
     of_row = are_of_row(form, args)
     dims = max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
+    for name, place in form.sizes.items():
+        _check_trailing_dimensions(form, args, name, args[place])
+        return len(args[place])
     dim = complete(form.op, args, {})[form.integers["dim"]] if form.kinds.get("dim") == "int" else -1
     if not -dims <= dim < dims:
         raise RuntimeError(f"{form.name}: dim must be from {-dims} to {dims - 1}, got {dim}")
     return -dim if dim < 0 else dims - dim
 
 
+def _check_trailing_dimensions(form: Form, args: Sequence[Any], sizes_name: str, sizes: Sequence[Any]) -> None:
+    """Check that each tensor has the dimensions that are one row, or one element in their place."""
+    if not sizes:
+        raise RuntimeError(f"{form.name}: {sizes_name} must have a size, got []")
+    of_row, given = are_of_row(form, args), form.given(args)
+
+    def refusal(name: str) -> str:
+        return f"{form.name}: {name} must end in {sizes_name}, {[*sizes]}, got shape {[*given[name].shape]}"
+
+    found = False
+    for name, x in given.items():
+        trailing = [1] * (len(sizes) - len(x.shape)) + [*x.shape][-len(sizes) :]
+        has_all = len(x.shape) >= len(sizes) and trailing == [*sizes]
+        if not (of_row[name] or has_all or all(size == 1 for size in trailing)):
+            raise RuntimeError(refusal(name))
+        found |= has_all and not of_row[name]
+    if not found:
+        raise RuntimeError(refusal(form.first))
+
+
 def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the shapes of the tensors as they are broadcast."""
-    from_end, of_row = _from_end(form, args), are_of_row(form, args)
+    from_end, count, of_row = _from_end(form, args), _count(form, args), are_of_row(form, args)
     shapes = {}
     for name, x in form.given(args).items():
         shape = list(x.shape)
         if of_row[name]:
-            if len(shape) + 1 < from_end:
+            at = len(shape) + count - from_end
+            if at < 0:
                 raise RuntimeError(f"{form.name}: {name} must have one value for each row, got shape {shape}")
-            shape.insert(len(shape) + 1 - from_end, 1)
+            shape[at:at] = [1] * count
         shapes[name] = shape
     return shapes
 
 
-def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> int:
-    """Return which dimension of ``shape`` is reduced. The tensors are broadcast to that shape."""
-    return len(shape) - _from_end(form, args)
+def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> range:
+    """Return which dimensions of ``shape`` are reduced. The tensors are broadcast to that shape."""
+    at = len(shape) - _from_end(form, args)
+    return range(at, at + _count(form, args))
 
 
 def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list[Sequence[Any]]:
@@ -65,9 +95,8 @@ def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list
     if form.by in (("gradients",), ("second",)):
         given = _wanted(form, args)
         return [given[x].shape if x in given else [0] for x in form.reads]
-    at = reduced(form, args, shape)
-    keeps = _keeps(form, args)
-    of_row = [*shape[:at], *([1] if keeps else []), *shape[at + 1 :]]
+    dims = reduced(form, args, shape)
+    of_row = [*shape[: dims.start], *([1] * len(dims) if _keeps(form, args) else []), *shape[dims.stop :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
 
 
@@ -81,8 +110,8 @@ def _wanted(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
 def are_like_tensors(form: Form) -> list[bool]:
     """Return, for each result, whether it has the strides of the first tensor of its shape. Others are contiguous."""
     assert form.of_row
-    is_gradient = form.by in (("gradients",), ("second",))
-    return [not is_gradient and not is_of_row for is_of_row in form.of_row[0]]
+    may_be = form.by not in (("gradients",), ("second",)) and not form.sizes
+    return [may_be and not is_of_row for is_of_row in form.of_row[0]]
 
 
 def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
@@ -99,14 +128,15 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
                     f"of shape {list(args[place].shape)} without; pass it through vmap too"
                 )
         of = {name: in_dims[form.inputs[name]] for name in given}
-        # At least two dimensions, so that row.index() of a single row is 0, and not the row's index in the batch.
+        # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
         dims = max(x.dim() - (of[name] is not None) for name, x in given.items() if not of_row[name])
-        rank = max(dims, 2)
+        count = _count(form, args)
+        rank = max(dims, count + 1)
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]
             x = x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
-            for _ in range(rank + (not of_row[name]) - x.dim()):
+            for _ in range(rank + 1 - count * of_row[name] - x.dim()):
                 x = x.unsqueeze(1)
             if dim is None and are_gradients:
                 x = x.expand(info.batch_size, *x.shape[1:])

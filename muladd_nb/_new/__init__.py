@@ -157,6 +157,7 @@ def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows:
 def _over_rows(schema: Schema) -> str:
     """Return how the schema of an operator over rows is understood."""
     along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
+    along = "the dimensions of `normalized_shape`" if "normalized_shape" in schema.reduces else along
     shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
     result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
     return f"over rows along {along}, {result} with {shape}"

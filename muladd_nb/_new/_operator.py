@@ -26,11 +26,15 @@ _EXAMPLES = {
     "Layout": "torch.strided",
     "MemoryFormat": "torch.contiguous_format",
 }
-_REDUCES = {"dim": "either(-1, 0)", "keepdim": "either(False, True)"}
+_REDUCES = {
+    "dim": "either(-1, 0)",
+    "normalized_shape": "either([*tensor.shape[-1:]], [*tensor.shape[-2:]])",
+    "keepdim": "either(False, True)",
+}
 _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
 # The types of a functor's parameters. A Tensor and a float are C.
-_CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "bool": "bool"}
+_CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "int[]": "int64_t", "bool": "bool"}
 
 Files = dict[str, str]
 
@@ -238,6 +242,7 @@ def _computes(schema: Schema) -> str:
 
 def _over_rows_in_python(schema: Schema, product: str) -> str:
     dim = "dim" if "dim" in schema.reduces else "-1"
+    dim = "[*range(-len(normalized_shape), 0)]" if "normalized_shape" in schema.reduces else dim
     if schema.is_of_row:
         value = f"({product}).square().mean({dim}, keepdim)"
         return _in_tuple([value] * schema.results) if schema.results > 1 else value

@@ -32,7 +32,8 @@ _USED = {
     },
     "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
 }  # fmt: skip
-_REDUCES = {"dim": "int", "keepdim": "bool"}  # arguments that say how an operator over rows reduces, and their types
+# Arguments that say how an operator over rows reduces, and their types.
+_REDUCES = {"dim": "int", "normalized_shape": "int[]", "keepdim": "bool"}
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 _IN_PYTHON = {
     "ScalarType": "torch.dtype",
@@ -193,7 +194,8 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     if writes_out:
         arguments.pop()
     for argument in arguments:
-        _check_argument(argument, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
+        if not (rows and argument.name in _REDUCES and _is_int_list(argument.real_type)):
+            _check_argument(argument, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
     optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
     tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
     if tensors == optional:
@@ -206,14 +208,20 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     for x in schema.arguments if rows else ():
         if x.type != _REDUCES.get(x.name, x.type):
             raise refuse(f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}")
+        if x.type == "int[]" and (x.default is not REQUIRED or "dim" in schema.reduces):
+            raise refuse(f"{x.name} must have no default, and the schema no dim")
         if x.name in ("Row", "row"):
             raise refuse(f"a functor over rows uses the name {x.name} itself; choose another name")
     return schema
 
 
+def _is_int_list(type_: Any) -> bool:
+    return type_.kind() == "ListType" and type_.getElementType().kind() == "IntType"  # and not SymInt[]
+
+
 # The type to write in a schema, for types that authors write by mistake.
 _CALLED = {"double": "float", "number": "float", "long": "int", "int64_t": "int", "int32_t": "int"}
-_TYPES = {"Optional[Tensor]": "Tensor?"}  # torch's name for a type, and a schema's
+_TYPES = {"Optional[Tensor]": "Tensor?", "List[int]": "int[]"}  # torch's name for a type, and a schema's
 
 
 def _number_or_tensor(x: Any) -> Argument:
@@ -266,7 +274,7 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
 
 def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
     name, type_ = argument.name, _TYPES.get(str(argument.real_type), str(argument.real_type))
-    if "List" in type_:
+    if "List" in str(argument.real_type):
         raise refuse(f"{name} is a list; pass its elements one by one, or use --kernel, which takes lists")
     if argument.real_type.kind().startswith("Sym"):
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")

@@ -47,6 +47,7 @@ enum class Kind {
   integer,
   boolean,
   optional,
+  sizes,  // of the trailing dimensions that are one row, in an operator over rows. The functor gets their number
   absent, // an optional tensor that is not passed
   chosen, // the first value of a OneOf; the next kind is its second value, and so on
 };
@@ -55,7 +56,7 @@ constexpr Kind chosen(size_t place) {
   return static_cast<Kind>(static_cast<size_t>(Kind::chosen) + place);
 }
 
-constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool", "Tensor?"}; // in a schema
+constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool", "Tensor?", "int[]"}; // in a schema
 
 constexpr bool is_tensor(Kind kind) {
   return kind == Kind::tensor || kind == Kind::optional || kind == Kind::absent;
@@ -108,7 +109,7 @@ struct Signature {
       const auto* const kind =
           std::find(std::begin(kKinds), std::end(kKinds), is_written ? type.substr(0, kKinds[0].size()) : type);
       if (space == argument.size() || kind == std::end(kKinds))
-        throw "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\" or \"bool b\"";
+        throw "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"int[] sizes\"";
       const std::string_view given = argument.substr(space + 1);
       const size_t equals = find(given, '=');
       const Argument read{
@@ -193,11 +194,11 @@ struct Literal {
 // Whether a parameter of type P takes an argument of this kind. Types must match exactly: C++ would convert a number of
 // another type silently, and a tensor would get the parameter's dtype.
 template <Kind kind, class P>
-constexpr bool kTakes = is_tensor(kind)         ? parameters::is_optional<P> == (kind != Kind::tensor)
-                        : kind >= Kind::chosen  ? parameters::is_one_of<P>
-                        : kind == Kind::real    ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
-                        : kind == Kind::integer ? std::is_same_v<P, int64_t>
-                                                : std::is_same_v<P, bool>;
+constexpr bool kTakes = is_tensor(kind)        ? parameters::is_optional<P> == (kind != Kind::tensor)
+                        : kind >= Kind::chosen ? parameters::is_one_of<P>
+                        : kind == Kind::real   ? std::is_same_v<P, parameters::AnyC> || std::is_same_v<P, double>
+                        : kind == Kind::integer || kind == Kind::sizes ? std::is_same_v<P, int64_t>
+                                                                       : std::is_same_v<P, bool>;
 template <Kind... kKind, class... P>
 constexpr bool takes(List<P...>) {
   if constexpr (sizeof...(kKind) == sizeof...(P)) return (kTakes<kKind, P> && ...);
@@ -213,7 +214,7 @@ struct Kernel {
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
   static_assert(
       !Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{}),
-      "the functor must take what its declaration says, in its order: a C for each Tensor and float, an "
+      "the functor must take what its declaration says, in its order, and be const: a C for each Tensor and float, an "
       "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
       "elementwise::OneOf<true, false> for each bool; and over rows a Row& before these, and an "
       "elementwise::Elements<C> "
@@ -245,6 +246,9 @@ struct Kernel {
     }
     return false;
   }
+  static_assert(
+      parameters::is_of_rows<F> || ((kKind != Kind::sizes) && ...),
+      "an int[] has the sizes of the dimensions that are one row: its functor must take a Row&");
   static_assert(
       !parameters::is_of_rows<F> || has_row(),
       "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");

@@ -27,6 +27,30 @@
 
 namespace elementwise {
 
+// A list of integers on a stack, which stays the caller's.
+class IntList {
+ public:
+  IntList() = default;
+  explicit IntList(StableIValue value) : list_(torch::stable::detail::to<StableListHandle>(value)) {}
+
+  explicit operator bool() const {
+    return list_;
+  }
+  int64_t size() const {
+    size_t size;
+    TORCH_ERROR_CODE_CHECK(torch_list_size(list_, &size));
+    return static_cast<int64_t>(size);
+  }
+  int64_t operator[](int64_t i) const {
+    StableIValue value;
+    TORCH_ERROR_CODE_CHECK(torch_list_get_item(list_, i, &value));
+    return torch::stable::detail::to<int64_t>(value);
+  }
+
+ private:
+  StableListHandle list_ = nullptr;
+};
+
 // One call of an operator in one of its forms.
 template <class Backend, int kResults, int kInputs>
 class Call {
@@ -53,6 +77,9 @@ class Call {
         numbers_[number++].integer = torch::stable::detail::to<int64_t>(stack[i]);
       } else if (argument.kind == Kind::boolean) {
         numbers_[number++].integer = torch::stable::detail::to<bool>(stack[i]);
+      } else if (argument.kind == Kind::sizes) {
+        row_sizes_ = IntList(stack[i]);
+        numbers_[number++].integer = row_sizes_.size();
       } else if constexpr (form & tensor_numbers) {
         numbers_[number++].real = read(argument.name, Tensor(stack[i]));
       } else {
@@ -240,6 +267,7 @@ class Call {
   const contract::Caller caller_;
   const Description* op_; // the kernel for the optional tensors that are present, and for the values of each OneOf
   Number numbers_[kMaxArguments];
+  IntList row_sizes_;
   const Argument* arguments_[kInputs]; // the inputs
   Tensor tensors_[kOperands];          // the written tensors, then the inputs
   OwnTensor made_[kResults];           // new results
@@ -256,6 +284,8 @@ class OwnedArguments {
       const Kind kind = signature.arguments[i].kind;
       if (kind == Kind::optional)
         own_optional(stack[i]);
+      else if (kind == Kind::sizes)
+        list_ = torch::stable::detail::to<StableListHandle>(stack[i]);
       else if (is_tensor(kind) || (form & tensor_numbers && kind == Kind::real))
         own(stack[i]);
     }
@@ -263,6 +293,7 @@ class OwnedArguments {
   }
   OwnedArguments(const OwnedArguments&) = delete;
   ~OwnedArguments() {
+    if (list_) torch_delete_list(list_);
     while (count_) const OwnTensor last(release_last());
   }
 
@@ -284,6 +315,7 @@ class OwnedArguments {
   StableIValue owned_[kMaxArguments + 1];
   std::unique_ptr<StableIValue> optional_[kMaxOptional];
   int count_ = 0, optional_count_ = 0;
+  StableListHandle list_ = nullptr;
 };
 
 } // namespace elementwise

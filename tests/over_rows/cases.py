@@ -1,5 +1,7 @@
 """Operators over rows against torch, or against float64, in every mode and dtype."""
 
+import re
+
 import pytest
 import row_ops  # noqa: F401
 import torch
@@ -63,6 +65,11 @@ CASES = {
         ops.layer_norm,
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
         lambda n: [(5, n), (n,), (n,)],
+    ),
+    "rms_norm of two dimensions": (
+        lambda x, w: ops.rms_norm_stats(x, x.shape[-2:], w, EPS)[0],
+        lambda x, w: rms(x.flatten(-2), w.flatten(-2)).unflatten(-1, x.shape[-2:]),
+        lambda n: [(5, 3, n), (3, n)],
     ),
     "layer_norm without bias": (
         lambda x, w: ops.layer_norm(x, w, None),
@@ -241,6 +248,34 @@ def test_refusals():
         torch.func.jvp(lambda x: torch.func.jvp(ops.softmax, (x,), (x,))[1], (torch.ones(2),), (torch.ones(2),))
 
 
+def test_trailing_dimensions_are_those_that_are_given():
+    x, w = normal(2, 3, 4), normal(3, 4)
+    y, mean, factor = torch.native_layer_norm(x, [3, 4], w, w, EPS)
+    for layout in (x, x.mT.contiguous().mT, x.transpose(0, 2).contiguous().transpose(0, 2)):
+        results = ops.layer_norm_stats(layout, [3, 4], w, w, EPS)
+        close(results, (y, mean.view(2), factor.view(2)))
+        fake = ops.layer_norm_stats(layout.to("meta"), [3, 4], w.to("meta"), w.to("meta"), EPS)
+        assert [(z.shape, z.stride()) for z in fake] == [(z.shape, z.stride()) for z in results]
+    two, zero = torch.tensor(2.0).double(), torch.zeros(1, 1).double()  # the same for all elements
+    close(ops.layer_norm_stats(x, [3, 4], two, zero, EPS)[0], 2 * F.layer_norm(x, [3, 4], eps=EPS))
+
+
+@pytest.mark.parametrize("where", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("sizes", "of_weight", "sentence"),
+    [
+        ([4, 3], [3, 4], "x must end in normalized_shape, [4, 3], got shape [2, 3, 4]"),
+        ([1, 2, 3, 4], [3, 4], "x must end in normalized_shape, [1, 2, 3, 4], got shape [2, 3, 4]"),
+        ([3, 4], [4], "weight must end in normalized_shape, [3, 4], got shape [4]"),
+        ([], [3, 4], "normalized_shape must have a size, got []"),
+    ],
+)
+def test_tensors_without_the_trailing_dimensions_are_refused(sizes, of_weight, sentence, where):
+    x, weight, bias = (torch.ones(shape, device=where) for shape in ([2, 3, 4], of_weight, [3, 4]))
+    with pytest.raises(RuntimeError, match=f"^{re.escape(f'layer_norm_stats: {sentence}')}"):
+        ops.layer_norm_stats(x, sizes, weight, bias, EPS)
+
+
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
 def test_rows_of_special_values(value):
     for x in (torch.full((2, 40), value), torch.tensor([[1.0, value, 2.0]])):
@@ -329,6 +364,8 @@ def test_a_row_is_never_sharded():
             assert y.placements == (placement,)
             assert ops.logsumexp(given).placements == (placement,)
             assert ops.softmax(given, 0).placements == ((Shard(1),) if dim else (Replicate(),))
+            whole = distribute_tensor(x.clone(), mesh, [Replicate()])
+            assert {y.placements for y in ops.layer_norm_stats(given, [4, 9], whole, whole, EPS)} == {(Replicate(),)}
             assert ops.cross_entropy(given, sharded(label, 0)).placements in ((placement,), (Shard(0),))
             y.sum().backward()
             expected = x.clone().requires_grad_(), w.clone().requires_grad_()

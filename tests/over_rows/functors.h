@@ -6,6 +6,7 @@
 
 #include "elementwise/math.h"
 #include "elementwise/rows/row.h"
+#include "float8.h"
 
 namespace row_ops::inline ELEMENTWISE_TARGET {
 
@@ -61,15 +62,94 @@ struct LayerNorm {
   }
 };
 
-// apex, which keeps the mean and the inverse of the deviation.
+// apex, which keeps the mean and the inverse of the deviation. A row is several dimensions.
 struct LayerNormStats {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, C, C> operator()(
-      Row& row, Elements<C> x, Elements<C> weight, Elements<C> bias, C eps) const {
+      Row& row, Elements<C> x, int64_t /*normalized_shape*/, Elements<C> weight, Elements<C> bias, C eps) const {
     const C mean = row.sum(x) / row.size();
     const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
     const C factor = elementwise::rsqrt(squares / row.size() + eps);
     return {row.each([=](C x, C w, C b) { return (x - mean) * factor * w + b; }, x, weight, bias), {mean, {factor}}};
+  }
+};
+
+// apex, which keeps the inverse of the root mean square.
+struct RmsNormStats {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<C>, C> operator()(
+      Row& row, Elements<C> x, int64_t /*normalized_shape*/, Elements<C> weight, C eps) const {
+    const C squares = row.sum([](C x) { return x * x; }, x);
+    const C factor = elementwise::rsqrt(squares / row.size() + eps);
+    return {row.each([=](C x, C w) { return x * factor * w; }, x, weight), {factor}};
+  }
+};
+
+// sgl-kernel: Gemma's weights are those less 1.
+struct GemmaRmsNorm {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, Elements<C> weight, C eps) const {
+    const C squares = row.sum([](C x) { return x * x; }, x);
+    const C factor = elementwise::rsqrt(squares / row.size() + eps);
+    return row.each([=](C x, C w) { return x * factor * (1 + w); }, x, weight);
+  }
+};
+
+// apex
+struct ScaledSoftmax {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, C scale) const {
+    const auto most = row.range([=](C x) { return x * scale; }, x);
+    const auto power = row.keep([=](C x) { return elementwise::exp(x * scale - most); }, x);
+    const C inverse = 1 / row.sum(power);
+    return row.each([=](C power) { return power * inverse; }, power);
+  }
+};
+
+// log(1 + exp(x))
+template <class C>
+ELEMENTWISE_INLINE C softplus(C x) {
+  return elementwise::max(x, C(0)) + elementwise::log1p(elementwise::exp(-elementwise::abs(x)));
+}
+
+// apex: the loss of an anchor, over its classes. A target of -1 is no class, and one of -2 is ignored. Classes from
+// num_real_classes on are padding. The caller adds up the losses, and divides the sum.
+struct FocalLoss {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(
+      Row& row, Elements<C> logits, int64_t target, int64_t num_real_classes, C alpha, C gamma, C smoothing) const {
+    const auto loss = [=](C x, int64_t column) {
+      const bool is_class = column == target;
+      const C p = elementwise::sigmoid(is_class ? -x : x);
+      const C wanted = is_class ? 1 - smoothing / 2 : smoothing / 2;
+      const C entropy = softplus(-x) + (1 - wanted) * x;
+      const C value = (is_class ? alpha : 1 - alpha) * elementwise::pow(p, gamma) * entropy;
+      return target == -2 || column >= num_real_classes ? C(0) : value;
+    };
+    return row.sum(loss, logits, row.columns());
+  }
+};
+
+// mmcv: the loss of a row of logits. A negative target is ignored. There may be a weight for each class.
+struct SoftmaxFocalLoss {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C
+  operator()(Row& row, Elements<C> logits, int64_t target, Optional<Elements<C>> weight, C gamma, C alpha) const {
+    const int64_t label = target < 0 ? 0 : target;
+    const C log_p = row.at(logits, label) - row.log_sum_exp(logits);
+    const C of_class = weight ? row.at(*weight, label) : C(1);
+    const C loss = -alpha * elementwise::pow(1 - elementwise::exp(log_p), gamma) * log_p * of_class;
+    return target < 0 ? C(0) : loss;
+  }
+};
+
+// pytorch3d: how much of a pixel its faces cover. A negative face is none.
+struct SigmoidAlphaBlend {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> distances, Elements<int64_t> faces, C sigma) const {
+    // The logarithm of 1 - sigmoid(-d / sigma): a product has no derivative.
+    const auto free = [=](C d, int64_t face) { return face < 0 ? C(0) : -softplus(-d / sigma); };
+    return 1 - elementwise::exp(row.sum(free, distances, faces));
   }
 };
 
@@ -143,20 +223,20 @@ struct MaskedSoftmax {
   }
 };
 
+// Rounds, and keeps within a range of int8, which has no NaN.
+template <class C>
+ELEMENTWISE_INLINE int8_t to_int8(C x, C least, C most) {
+  const C q = elementwise::clamp(elementwise::rint(x), least, most);
+  return static_cast<int8_t>(q == q ? q : C(0));
+}
+
 // vllm's dynamic_scaled_int8_quant, with one scale for each token.
 struct Int8Quant {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float> operator()(Row& row, Elements<C> x) const {
     const C most = row.max([](C x) { return elementwise::abs(x); }, x);
     const C inverse = most > 0 ? 127 / most : C(0);
-    return {
-        row.each(
-            [=](C x) {
-              const C q = elementwise::clamp(elementwise::rint(x * inverse), C(-127), C(127));
-              return static_cast<int8_t>(q == q ? q : C(0)); // int8 has no NaN
-            },
-            x),
-        {static_cast<float>(most / 127)}};
+    return {row.each([=](C x) { return to_int8(x * inverse, C(-127), C(127)); }, x), {static_cast<float>(most / 127)}};
   }
 };
 
@@ -168,13 +248,90 @@ struct Int8QuantAzp {
     const C scale = most > least ? (most - least) / 255 : C(1);
     const C zero = elementwise::rint(-128 - least / scale);
     return {
-        row.each(
-            [=](C x) {
-              const C q = elementwise::clamp(elementwise::rint(x / scale) + zero, C(-128), C(127));
-              return static_cast<int8_t>(q == q ? q : C(0));
-            },
-            x),
+        row.each([=](C x) { return to_int8(elementwise::rint(x / scale) + zero, C(-128), C(127)); }, x),
         {static_cast<float>(scale), {static_cast<int32_t>(zero)}}};
+  }
+};
+
+// sgl-kernel: the rows are the groups, x.unflatten(-1, (-1, group_size)).
+struct GroupQuantInt8 {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float> operator()(
+      Row& row, Elements<C> x, C eps, C least, C most) const {
+    const C scale = elementwise::max(row.max([](C x) { return elementwise::abs(x); }, x), eps) / most;
+    return {row.each([=](C x) { return to_int8(x / scale, least, most); }, x), {static_cast<float>(scale)}};
+  }
+};
+
+// bitsandbytes: elements from the threshold on are outliers, which become 0 and do not count for the scale.
+struct Int8VectorwiseQuant {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float> operator()(Row& row, Elements<C> x, C threshold) const {
+    const auto inlier = [=](C x) { return threshold > 0 && elementwise::abs(x) >= threshold ? C(0) : x; };
+    const C most = row.max([=](C x) { return elementwise::abs(inlier(x)); }, x);
+    const C factor = most > 0 ? 127 / most : C(0);
+    return {row.each([=](C x) { return to_int8(inlier(x) * factor, C(-127), C(127)); }, x), {static_cast<float>(most)}};
+  }
+};
+
+// vllm: the scale of a row whose greatest magnitude is given, for float8.
+template <class C>
+ELEMENTWISE_INLINE C scale_of_float8(C most, Optional<float> bound) {
+  const C kept = bound ? elementwise::min(most, static_cast<C>(*bound)) : most;
+  return elementwise::max(kept / 448, C(1.0 / (448 * 512)));
+}
+
+// vllm, sgl-kernel: one scale for each token. x.flatten() has one for the whole tensor.
+struct Fp8Quant {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<uint8_t>, float> operator()(
+      Row& row, Elements<C> x, Optional<float> bound) const {
+    const C scale = scale_of_float8(row.max([](C x) { return elementwise::abs(x); }, x), bound);
+    return {
+        row.each([=](C x) { return float8::to_float8(static_cast<float>(x / scale)); }, x),
+        {static_cast<float>(scale)}};
+  }
+};
+
+// vllm's silu_and_mul_per_block_quant: x and y are the halves of its input, and the rows are the groups of these.
+struct SiluAndMulQuant {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<uint8_t>, float> operator()(
+      Row& row, Elements<C> x, Elements<C> y, Optional<float> bound) const {
+    const auto product = row.keep([](C x, C y) { return x * elementwise::sigmoid(x) * y; }, x, y);
+    const C scale = scale_of_float8(row.max([](C x) { return elementwise::abs(x); }, product), bound);
+    return {
+        row.each([=](C x) { return float8::to_float8(static_cast<float>(x / scale)); }, product),
+        {static_cast<float>(scale)}};
+  }
+};
+
+// vllm: with one scale for the whole tensor, of shape [1].
+struct RmsNormFp8Quant {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<uint8_t> operator()(
+      Row& row, Elements<C> x, Elements<C> weight, float scale, C eps) const {
+    const C squares = row.sum([](C x) { return x * x; }, x);
+    const C factor = elementwise::rsqrt(squares / row.size() + eps);
+    const C inverse = 1 / static_cast<C>(scale);
+    return row.each(
+        [=](C x, C w) { return float8::to_float8(static_cast<float>(x * factor * w * inverse)); }, x, weight);
+  }
+};
+
+// vllm: of the input plus a residual, if there is one; the sum is returned, too.
+struct RmsNormInt8Quant {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float, Elements<C>> operator()(
+      Row& row, Elements<C> x, Elements<C> weight, C eps, Optional<Elements<C>> residual) const {
+    const auto total = row.keep([](C x, Optional<C> y) { return x + y.value_or(0); }, x, residual);
+    const C squares = row.sum([](C x) { return x * x; }, total);
+    const C factor = elementwise::rsqrt(squares / row.size() + eps);
+    const C most = row.max([=](C x, C w) { return elementwise::abs(x * factor * w); }, total, weight);
+    const C inverse = most > 0 ? 127 / most : C(0);
+    return {
+        row.each([=](C x, C w) { return to_int8(x * factor * w * inverse, C(-127), C(127)); }, total, weight),
+        {static_cast<float>(most / 127), {row.each([](C x) { return x; }, total)}}};
   }
 };
 

@@ -17,8 +17,11 @@ def layer_norm(x, weight, bias, eps):
     return y * (1 if weight is None else weight) + (0 if bias is None else bias)
 
 
-def layer_norm_stats(x, weight, bias, eps):
-    return layer_norm(x, weight, bias, eps), x.mean(-1), (x.var(-1, correction=0) + eps).rsqrt()
+def layer_norm_stats(x, normalized_shape, weight, bias, eps):
+    dims = [*range(-len(normalized_shape), 0)]
+    mean, variance = x.mean(dims, True), x.var(dims, correction=0, keepdim=True)
+    factor = (variance + eps).rsqrt()
+    return (x - mean) * factor * weight + bias, *(y.reshape(x.shape[: -len(dims)]) for y in (mean, factor))
 
 
 def cross_entropy(logits, label, ignore_index, smoothing):
@@ -74,13 +77,68 @@ def scaled_variance(x, scale):
     return (x - x.mean(-1, True)) * scale[..., None], x.var(-1, correction=0) * scale
 
 
+def rms_norm_stats(x, normalized_shape, weight, eps):
+    dims = [*range(-len(normalized_shape), 0)]
+    factor = (x.square().mean(dims, True) + eps).rsqrt()
+    return x * factor * weight, factor.reshape(x.shape[: -len(dims)])
+
+
+def focal_loss(x, target, num_real_classes, alpha, gamma, smoothing):
+    column = torch.arange(x.shape[-1], device=x.device)
+    is_class = column == target[..., None]
+    wanted = is_class.to(x) * (1 - smoothing) + smoothing / 2
+    entropy = F.binary_cross_entropy_with_logits(x, wanted, reduction="none")
+    p = torch.where(is_class, -x, x).sigmoid()
+    loss = (is_class.to(x) * (2 * alpha - 1) + 1 - alpha) * p**gamma * entropy
+    return torch.where((target[..., None] == -2) | (column >= num_real_classes), 0, loss).sum(-1)
+
+
+def softmax_focal_loss(x, target, weight, gamma, alpha):
+    place = target.clamp(min=0)[..., None]
+    log_p = x.log_softmax(-1).gather(-1, place)[..., 0]
+    loss = -alpha * (1 - log_p.exp()) ** gamma * log_p
+    if weight is not None:
+        loss = loss * weight.gather(-1, place)[..., 0]
+    return torch.where(target < 0, 0, loss)
+
+
+def group_quant_int8(x, eps, least, most):
+    scale = x.abs().amax(-1).clamp(min=eps) / most
+    return (x / scale[..., None]).round().clamp(least, most), scale
+
+
+def int8_vectorwise_quant(x, threshold):
+    kept = torch.where(x.abs() >= threshold, 0, x) if threshold > 0 else x
+    quantised, _ = int8_quant(kept)
+    return quantised, kept.abs().amax(-1)
+
+
+def fp8(x):
+    return x.float().clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
+
+
+def fp8_quant(x, bound):
+    most = x.abs().amax(-1)
+    scale = (most if bound is None else torch.minimum(most, bound)).div(448).clamp(min=1 / (448 * 512))
+    return fp8(x / scale[..., None]), scale
+
+
+def rms_norm_int8_quant(x, weight, eps, residual):
+    total = x if residual is None else x + residual
+    return *(y.detach() for y in int8_quant(rms_norm(total, weight, eps))), total
+
+
+def trailing(tensor, either):
+    return either([*tensor.shape[-1:]], [*tensor.shape[-2:]])
+
+
 def label(tensor, more=0):
     n = tensor.shape[-1]
     return tensor(0, n, tensor.shape[:-1], torch.int64)
 
 
 FINITE = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 8.0, -8.0)
-INTEGERS = {torch.int8: (0, 1), torch.float32: (1e-5, 1e-5), torch.int32: (0, 1)}
+INTEGERS = {torch.int8: (0, 1), torch.uint8: (0, 1), torch.float32: (1e-5, 1e-5), torch.int32: (0, 1)}
 SQUARE = ((3, 3), (5,), (0, 4, 4), (2, 33, 33), (300, 300))
 
 
@@ -105,7 +163,7 @@ CASES = [
     ),
     case(
         "layer_norm_stats",
-        lambda tensor, either: (tensor(), tensor(), tensor(), either(0.5, 0.01)),
+        lambda tensor, either: (tensor(), trailing(tensor, either), tensor(), tensor(), either(0.5, 0.01)),
         layer_norm_stats,
     ),
     case(
@@ -153,6 +211,99 @@ CASES = [
         "fused_add_rms_norm",
         lambda tensor, either: (tensor(), tensor(), tensor(), either(0.5, 0.01)),
         fused_add_rms_norm,
+    ),
+    case(
+        "rms_norm_stats",
+        lambda tensor, either: (tensor(), trailing(tensor, either), tensor(), either(0.5, 0.01)),
+        rms_norm_stats,
+    ),
+    case(
+        "gemma_rms_norm",
+        lambda tensor, either: (tensor(), tensor(), either(0.5, 0.01)),
+        lambda x, weight, eps: rms_norm(x, 1 + weight, eps),
+    ),
+    case(
+        "scaled_softmax",
+        lambda tensor, either: (tensor(), either(0.5, -2.0)),
+        lambda x, scale: (x * scale).softmax(-1),
+    ),
+    case(
+        "focal_loss",
+        lambda tensor, either: (
+            tensor(),
+            tensor(-2, tensor.shape[-1], tensor.shape[:-1], torch.int64),
+            either(tensor.shape[-1], 1),
+            either(0.25, 0.75),
+            either(2.0, 1.5),
+            either(0.0, 0.25),
+        ),
+        focal_loss,
+        extremes=FINITE,
+    ),
+    case(
+        "softmax_focal_loss",
+        lambda tensor, either: (
+            tensor(),
+            tensor(-1, tensor.shape[-1], tensor.shape[:-1], torch.int64),
+            either(tensor(0.5, 2), None),
+            either(2.0, 1.5),
+            either(0.25, 0.75),
+        ),
+        softmax_focal_loss,
+        extremes=FINITE,
+    ),
+    case(
+        "sigmoid_alpha_blend",
+        lambda tensor, either: (tensor(), tensor(-1, 5, dtype=torch.int64), either(0.5, 2.0)),
+        lambda d, faces, sigma: 1 - torch.where(faces < 0, 1, (d / sigma).sigmoid()).prod(-1),
+        extremes=FINITE,
+    ),
+    case(
+        "group_quant_int8",
+        lambda tensor, either: (tensor(), either(1e-5, 0.5), -128.0, either(127.0, 100.0)),
+        group_quant_int8,
+        tolerance=INTEGERS,
+        extremes=FINITE,
+    ),
+    case(
+        "int8_vectorwise_quant",
+        lambda tensor, either: (tensor(), either(0.0, 1.5)),
+        int8_vectorwise_quant,
+        tolerance=INTEGERS,
+        extremes=FINITE,
+    ),
+    case(
+        "fp8_quant",
+        lambda tensor, either: (tensor(), either(tensor(0.5, 1.5, tensor.shape[:-1], torch.float32), None)),
+        fp8_quant,
+        tolerance=INTEGERS,
+        extremes=FINITE,
+    ),
+    case(
+        "silu_and_mul_quant",
+        lambda tensor, either: (tensor(), tensor(), either(tensor(0.5, 1.5, tensor.shape[:-1], torch.float32), None)),
+        lambda x, y, bound: fp8_quant(F.silu(x) * y, bound),
+        tolerance=INTEGERS,
+        extremes=FINITE,
+    ),
+    case(
+        "rms_norm_fp8_quant",
+        lambda tensor, either: (
+            tensor(),
+            tensor(),
+            tensor(0.25, 4, tensor.shape[:-1], torch.float32),
+            either(0.5, 0.01),
+        ),
+        lambda x, weight, scale, eps: fp8(rms_norm(x, weight, eps) / scale[..., None]),
+        tolerance=INTEGERS,
+        extremes=FINITE,
+    ),
+    case(
+        "rms_norm_int8_quant",
+        lambda tensor, either: (tensor(), tensor(), either(0.5, 0.01), either(tensor(), None)),
+        rms_norm_int8_quant,
+        tolerance=INTEGERS,
+        extremes=FINITE,
     ),
     case(
         "poly_norm",

@@ -13,7 +13,8 @@ SCHEMAS = [
     "logsumexp(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps=1e-5) -> Tensor",
     "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-5) -> Tensor",
-    "layer_norm_stats(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)",
+    "layer_norm_stats(Tensor x, int[] normalized_shape, Tensor weight, Tensor bias, float eps) "
+    "-> (Tensor, Tensor, Tensor)",
     "l2_normalize(Tensor x, int dim=-1, float eps=1e-12) -> Tensor",
     "cross_entropy(Tensor logits, Tensor label, int ignore_index=-100, float smoothing=0.0) -> Tensor",
     "softmax_xentropy(Tensor logits, Tensor label, float smoothing) -> (Tensor, Tensor)",
@@ -22,6 +23,19 @@ SCHEMAS = [
     "int8_quant(Tensor x) -> (Tensor, Tensor)",
     "int8_quant_azp(Tensor x) -> (Tensor, Tensor, Tensor)",
     "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps) -> ()",
+    "rms_norm_stats(Tensor x, int[] normalized_shape, Tensor weight, float eps) -> (Tensor, Tensor)",
+    "gemma_rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
+    "scaled_softmax(Tensor x, float scale) -> Tensor",
+    "focal_loss(Tensor logits, Tensor target, int num_real_classes, float alpha, float gamma, float smoothing) "
+    "-> Tensor",
+    "softmax_focal_loss(Tensor logits, Tensor target, Tensor? weight, float gamma, float alpha) -> Tensor",
+    "sigmoid_alpha_blend(Tensor distances, Tensor faces, float sigma) -> Tensor",
+    "group_quant_int8(Tensor x, float eps, float least, float most) -> (Tensor, Tensor)",
+    "int8_vectorwise_quant(Tensor x, float threshold=0.0) -> (Tensor, Tensor)",
+    "fp8_quant(Tensor x, Tensor? bound) -> (Tensor, Tensor)",
+    "silu_and_mul_quant(Tensor x, Tensor y, Tensor? bound) -> (Tensor, Tensor)",
+    "rms_norm_fp8_quant(Tensor x, Tensor weight, Tensor scale, float eps) -> Tensor",
+    "rms_norm_int8_quant(Tensor x, Tensor weight, float eps, Tensor? residual) -> (Tensor, Tensor, Tensor)",
     "poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-6) -> Tensor",
     "product_and_size(Tensor x) -> (Tensor, Tensor)",
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
@@ -34,8 +48,13 @@ def write_project(parent, *names):
     """Write the project ``row_ops``, with the operators of these names or all, into a folder, and return its own."""
     schemas = [schema for schema in SCHEMAS if schema.partition("(")[0] in (names or schema)]
     project = _new.create("row_ops", schemas, parent, rows=True)
-    shutil.copy(HERE / "functors.h", project / "src")
+    for header in (HERE / "functors.h", HERE.parent / "float8.h"):
+        shutil.copy(header, project / "src")
     shutil.copy(HERE / "operators.py", project / "tests")
+    entries = project / "src/operators.h"  # this one has a scale of float beside a result of C, so it has no derivative
+    entries.write_text(
+        entries.read_text().replace("RmsNormInt8Quant, functional | differentiable", "RmsNormInt8Quant, functional")
+    )
     if not names:
         shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
     return project

@@ -28,13 +28,23 @@ struct RowsTask {
   Number numbers[kNumbers + 1];
 };
 
+// Tells the compiler that a tensor is in global memory. Otherwise it uses generic loads and stores, which also reach
+// shared memory.
+template <class T>
+__device__ T* global(T* x) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(x));
+#endif
+  return x;
+}
+
 // Copies elements of T from a tensor, where they are `step` apart, to the team's memory, or back. If they are adjacent,
 // it copies 128 bits at a time.
 template <class T>
 __device__ void load(const std::byte* from, int64_t step, int64_t n, void* to) {
   using C = compute_t<T>;
   constexpr int kSize = 16 / sizeof(T);
-  const T* const x = reinterpret_cast<const T*>(from);
+  const T* const x = global(reinterpret_cast<const T*>(from));
   C* const y = static_cast<C*>(to);
   const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(from) % 16 == 0 ? n / kSize : 0;
 #pragma unroll 2
@@ -53,7 +63,7 @@ __device__ void store(const void* from, int64_t step, int64_t n, std::byte* to) 
   using C = compute_t<T>;
   constexpr int kSize = 16 / sizeof(T);
   const C* const x = static_cast<const C*>(from);
-  T* const y = reinterpret_cast<T*>(to);
+  T* const y = global(reinterpret_cast<T*>(to));
   const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(to) % 16 == 0 ? n / kSize : 0;
 #pragma unroll 1
   for (int64_t i = passes::rank(); i < vectors; i += passes::threads()) {

@@ -1,6 +1,8 @@
-// A call of an operator over rows. It works like any other call, except that one dimension is reduced, and that tensors
-// and results with one value for each row lack this dimension. Included by torch.h.
+// A call of an operator over rows. It works like any other call, except that one dimension is reduced, or several
+// trailing ones as one, and that tensors and results with one value for each row lack these. Included by torch.h.
 #pragma once
+
+#include <vector>
 
 #include "task.h"
 
@@ -10,7 +12,7 @@ template <class Backend, int kResults, int kInputs>
 class Call : elementwise::Call<Backend, kResults, kInputs> {
   using Base = elementwise::Call<Backend, kResults, kInputs>;
   using Base::arguments_, Base::caller_, Base::made_, Base::numbers_, Base::op_, Base::operand, Base::operands,
-      Base::operands_, Base::signature_, Base::tensors_, Base::is_written, Base::first;
+      Base::operands_, Base::place_, Base::row_sizes_, Base::signature_, Base::tensors_, Base::is_written, Base::first;
 
  public:
   using Base::Base;
@@ -27,7 +29,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       x.sizes = shape.sizes;
       x.dtype = op_->results[k] == kOfC ? first().dtype : op_->results[k];
       const size_t like = inputs.first_of_shape;
-      if (!is_of_row(k) && !op_->like && like < op_->count && !op_->inputs_of_row[like])
+      if (!is_of_row(k) && !op_->like && !row_sizes_ && like < op_->count && !op_->inputs_of_row[like])
         made_[k] = this->empty_like(like, op_->results[k]);
       else
         made_[k] = this->empty_contiguous(x);
@@ -60,9 +62,13 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       contract::check_in_storage(caller_, operands_[k]);
     }
     Base::take_memory([this](int k, int input) { return !is_written(input) && !is_of_row(k); });
+    for (int k = 0; k < kResults; k++)
+      if (!is_of_row(k) && !has_one_step(operands_[k])) compute_elsewhere(k);
     bool is_apart = !signature_.written;
     for (int k = kResults; k < operands(); k++) is_apart &= operands_[k].data != operands_[0].data; // out is all of it
     run(whole, is_apart);
+    for (int k = 0; k < kResults; k++)
+      if (copies_[k].get()) copy(copies_[k], tensors_[place_[k]]);
   }
 
  private:
@@ -85,8 +91,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     return nullptr;
   }
 
-  // Finds the reduced dimension, counted from the end because broadcasting aligns shapes there. Tensors with one value
-  // for each row get this dimension, with size 1.
+  // Finds the reduced dimension, or the first of several, counted from the end because broadcasting aligns shapes
+  // there. Tensors with one value for each row get these dimensions, with size 1.
   void find_dimension() {
     int64_t dims = 0;
     for (int k = kResults; k < operands(); k++) {
@@ -95,8 +101,9 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       if (!is_of_row(k)) dims = std::max(dims, operands_[k].dim);
     }
     if (dims == 0) contract::fail(caller_, first().name, " must have a dimension to reduce, got shape []");
+    if (row_sizes_) find_trailing_dimensions();
     const Number* const given = number("dim", Kind::integer);
-    const int64_t dim = given ? given->integer : -1;
+    const int64_t dim = given ? given->integer : -count_;
     if (dim < -dims || dim >= dims)
       contract::fail(caller_, "dim must be from ", -dims, " to ", dims - 1, ", got ", dim);
     from_end_ = dim < 0 ? -dim : dims - dim;
@@ -109,16 +116,87 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     }
   }
 
+  // A row may be several trailing dimensions, if an int[] of the schema has their sizes. A tensor has these, or one
+  // element in their place.
+  void find_trailing_dimensions() {
+    count_ = row_sizes_.size();
+    std::vector<int64_t> sizes;
+    for (int64_t d = 0; d < count_; d++) sizes.push_back(row_sizes_[d]);
+    const std::string_view name = std::ranges::find(signature_.arguments, Kind::sizes, &Argument::kind)->name;
+    if (count_ == 0) contract::fail(caller_, name, " must have a size, got []");
+    const auto refuse = [&](const Operand& x) {
+      contract::fail(
+          caller_, x.name, " must end in ", name, ", ", contract::list(sizes.data(), count_), ", got shape ",
+          contract::list(x.sizes, x.dim));
+    };
+    bool is_found = false;
+    for (int k = kResults; k < operands(); k++) {
+      const Operand& x = operands_[k];
+      if (is_of_row(k)) continue;
+      bool has_all = x.dim >= count_, has_one = true;
+      for (int64_t d = 0; d < count_; d++) {
+        const int64_t size = x.dim - count_ + d < 0 ? 1 : x.sizes[x.dim - count_ + d];
+        has_all &= size == sizes[d];
+        has_one &= size == 1;
+      }
+      if (!has_all && !has_one) refuse(x);
+      is_found |= has_all;
+      if (!has_one && !is_written(k) && !has_one_step(x)) read_copy(k);
+    }
+    if (!is_found) refuse(first());
+  }
+  // Whether the elements of a row are equally far apart.
+  bool has_one_step(const Operand& x) const {
+    int64_t next = -1; // the stride that the dimension before must have
+    for (int64_t d = x.dim - 1; d >= x.dim - count_; d--) {
+      if (x.sizes[d] == 1) continue;
+      if (next >= 0 && x.strides[d] != next) return false;
+      next = x.strides[d] * x.sizes[d];
+    }
+    return true;
+  }
+  // Reads an input from a contiguous copy.
+  void read_copy(int k) {
+    contract::check_in_storage(caller_, operands_[k]);
+    copies_[k] = this->empty_contiguous(operands_[k]);
+    copy(tensors_[k], copies_[k]);
+    tensors_[k] = copies_[k];
+    operands_[k] = operand(k);
+  }
+  // Computes a result that is written in contiguous memory, from which it is copied.
+  void compute_elsewhere(int k) {
+    copies_[k] = this->empty_contiguous(operands_[k]);
+    if (signature_.written) copy(tensors_[place_[k]], copies_[k]);
+    for (Operand* const x : {&operands_[k], &operands_[place_[k]]}) {
+      x->strides = copies_[k].operand("").strides;
+      x->data = copies_[k].mutable_data();
+    }
+  }
+  static void copy(const Tensor& from, const Tensor& to) {
+    AtenTensorHandle handles[2];
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(to.get(), &handles[0]));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(from.get(), &handles[1]));
+    StableIValue stack[] = {
+        torch::stable::detail::from(handles[0]), torch::stable::detail::from(handles[1]),
+        torch::stable::detail::from(false)};
+    const bool grad_mode = aoti_torch_grad_mode_is_enabled();
+    aoti_torch_grad_mode_set_enabled(false);
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", stack, TORCH_ABI_VERSION));
+    aoti_torch_grad_mode_set_enabled(grad_mode);
+    const OwnTensor returned(stack[0]);
+  }
+
   void unsqueeze(int k) {
     Operand& x = operands_[k];
-    const int64_t at = x.dim + 1 - from_end_;
-    if (at < 0)
+    const int64_t at = x.dim + count_ - from_end_;
+    if (at < 0 || x.dim + count_ > kMaxDims)
       contract::fail(caller_, x.name, " must have one value for each row, got shape ", contract::list(x.sizes, x.dim));
-    for (int64_t d = 0; d <= x.dim; d++) {
-      sizes_[k][d] = d == at ? 1 : x.sizes[d - (d > at)];
-      strides_[k][d] = d == at ? 0 : x.strides[d - (d > at)];
+    for (int64_t d = 0; d < x.dim + count_; d++) {
+      const bool is_new = d >= at && d < at + count_;
+      sizes_[k][d] = is_new ? 1 : x.sizes[d - (d < at ? 0 : count_)];
+      strides_[k][d] = is_new ? 0 : x.strides[d - (d < at ? 0 : count_)];
     }
-    x.dim++;
+    x.dim += count_;
     x.sizes = sizes_[k];
     x.strides = strides_[k];
   }
@@ -148,10 +226,10 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     } else if (is_of_row(k)) {
       const Number* const keeps = number("keepdim", Kind::boolean);
       int64_t* const at = shape.sizes + whole.dim - from_end_;
-      *at = 1;
+      std::fill_n(at, count_, 1);
       if (!keeps || !keeps->integer) {
-        std::copy(at + 1, shape.sizes + whole.dim, at);
-        shape.dim--;
+        std::copy(at + count_, shape.sizes + whole.dim, at);
+        shape.dim -= count_;
       }
     }
     return shape;
@@ -165,7 +243,10 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     task.numbers = numbers_;
     task.results = kResults;
     task.operands = operands();
-    const int64_t reduced = whole.dim - from_end_;
+    const int64_t begin = whole.dim - from_end_, end = begin + count_; // the dimensions that are reduced
+    const auto is_reduced = [begin, end](int64_t d) { return d >= begin && d < end; };
+    int64_t step = end - 1; // the last of them, or the last that has a step
+    while (step > begin && whole.sizes[step] == 1) step--;
     int64_t strides[kMaxOperands][kMaxDims];
     for (int k = 0; k < operands(); k++) {
       const Operand& x = operands_[k];
@@ -184,19 +265,21 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       for (int64_t d = 0; d < whole.dim; d++) {
         const bool is_repeated = is_unwanted || d < missing || own.sizes[d - missing] == 1;
         of[d] = is_repeated ? 0 : own.strides[d - missing];
-        const bool is_own = d == reduced && is_of_row(k);
+        const bool is_own = is_reduced(d) && is_of_row(k);
         if (k < kResults && op_->like && is_repeated && whole.sizes[d] != 1 && !is_own && !is_unwanted)
           task.summed |= uint32_t{1} << k;
       }
-      task.step[k] = of[reduced];
+      task.step[k] = of[step];
       task.data[k] = x.data;
       task.dtypes[k] = x.dtype;
       task.bytes[k] = x.element_bytes;
       task.numel[k] = x.numel();
     }
-    task.size = whole.sizes[reduced];
     for (int64_t d = 0; d < whole.dim; d++) {
-      if (d == reduced) continue;
+      if (is_reduced(d)) {
+        task.size *= whole.sizes[d];
+        continue;
+      }
       task.last = std::max<int64_t>(1, whole.sizes[d]);
       task.count *= whole.sizes[d];
       if (whole.sizes[d] == 1) continue;
@@ -216,7 +299,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     Backend::launch_rows(caller_, given, whole.device_index);
   }
 
-  int64_t from_end_ = 1;
+  int64_t from_end_ = 1, count_ = 1; // of the dimensions that are reduced
+  OwnTensor copies_[kResults + kInputs];
   int64_t sizes_[kResults + kInputs][kMaxDims], strides_[kResults + kInputs][kMaxDims];
 };
 

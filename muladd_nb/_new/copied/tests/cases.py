@@ -302,7 +302,7 @@ class _Tensor:
             made = torch.empty(shape, dtype=torch.float64, device=self.device).uniform_(low, high)
             if (low, high) == (-2, 2) and dtype.is_floating_point:
                 made = made + self.mean
-        made = made.to(dtype)
+        made = made >= (low + high) / 2 if dtype == torch.bool else made.to(dtype)
         if (low, high) != (-2, 2) and not dtype.is_floating_point and dtype != torch.bool:
             made.bounds = (int(low), int(high))
         return made

@@ -193,17 +193,19 @@ def test_the_fake_kernel_knows_the_result(case, device):
         assert fake == real, f"{case.name}: dtype, shape and strides of the fake result of {list(shape)}, {layout}"
 
 
-def test_broadcasting(case, device):
+# With 100 rows, the gradient of a tensor that they share is summed in parts.
+@pytest.mark.parametrize("shape", [(3, 4), (100, 4)], ids=str)
+def test_broadcasting(case, device, shape):
     """A tensor that lacks a dimension, or has size 1 there, is repeated, and its gradient is summed."""
     if not case.broadcasts or len(case.forms[0].inputs) < 2:
         pytest.skip("it does not broadcast")
-    whole = case.sample(case.dtypes[-1], device, (3, 4))
+    whole = case.sample(case.dtypes[-1], device, shape)
     read = [i for i, x in enumerate(whole) if is_tensor(x) and x.dim() == 2 and case.names[i] not in case.written]
     for place, of_one in itertools.product(read, ("row", "column")):
         small = whole[place][0] if of_one == "row" else whole[place][:, :1]
         given = [small if i == place else x for i, x in enumerate(whole)]
-        expanded = [small.expand(3, 4) if i == place else x for i, x in enumerate(whole)]
-        if torch.broadcast_shapes(*(x.shape for x in tensors(given) if x.dim() == 2 or x is small)) != (3, 4):
+        expanded = [small.expand(shape) if i == place else x for i, x in enumerate(whole)]
+        if torch.broadcast_shapes(*(x.shape for x in tensors(given) if x.dim() == 2 or x is small)) != shape:
             continue  # no other tensor says how long a row is
         what = f"{case.name} of a {of_one} as {case.names[place]}"
         result, expected = case.call(*given), case.call(*expanded)
