@@ -9,16 +9,7 @@
 #include <cstring>
 
 #include "../math/rules.h"
-
-#if defined(__CUDACC__) // of CUDA's assert.h
-extern "C" __host__ __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);
-#endif
-
-#if defined(__CUDA_ARCH__) || defined(ELEMENTWISE_CUDA_ON_HOST)
-#define ELEMENTWISE_ON_DEVICE(...) __VA_ARGS__
-#else // nvcc compiles functors for the host, too, where no one calls them
-#define ELEMENTWISE_ON_DEVICE(...)
-#endif
+#include "../place.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
@@ -75,13 +66,6 @@ template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
   if (rank() == 0) f();
   sync();
-}
-
-// As torch's own kernels that are given a place: it stops the kernel, and the next call that waits for the device
-// fails. To ask before anything is written, as on the CPU, we would have to wait for the device in each call.
-ELEMENTWISE_INLINE void check_place([[maybe_unused]] int64_t place, [[maybe_unused]] int64_t size) {
-  ELEMENTWISE_ON_DEVICE(
-      if (place < 0 || place >= size) __assertfail("a place that is read lies in its row", "elementwise", 0, "", 1);)
 }
 
 // The elements from `begin` to `end`, joined in lanes and these by halves; each lane of a warp has an element, or of

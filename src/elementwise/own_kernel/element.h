@@ -54,6 +54,7 @@ using torch::headeronly::Half, torch::headeronly::BFloat16;
 #endif
 
 #include "../math.h"
+#include "../place.h"
 
 namespace elementwise {
 

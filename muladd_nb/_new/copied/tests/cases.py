@@ -72,6 +72,9 @@ class Case:
     extremes
         The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
         bounds of ``tensor``, and the same elements in all tensors.
+    autocast
+        What an autocast region does: "cast", "float32" or "leave". It must be what the operator promises, which is the
+        default.
     mean
         Over rows, what is added to all elements of the first tensor, where a large mean must be no loss; None where they
         have bounds.
@@ -86,6 +89,7 @@ class Case:
     tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
     extremes: Sequence[float] = EXTREMES
     invalid: Mapping[str, Sequence[int]] | None = None
+    autocast: str | None = None
     mean: float | None = 1000.0
 
     def __post_init__(self) -> None:
@@ -262,6 +266,22 @@ class Case:
             return dict(self.invalid or {})
         bounds = {name: getattr(x, "bounds", None) for name, x in zip(self.names, args, strict=True) if is_tensor(x)}
         return {name: (x[0] - 1, x[1], -100) for name, x in bounds.items() if x}
+
+    def in_region(self, args: Sequence[Any], dtype: torch.dtype) -> list[Any]:
+        """Return arguments as an autocast region of this dtype casts them."""
+        own, pairs = self.forms[0].own, list(zip(self.names, args, strict=True))
+        read = [name for name, x in pairs if is_float(x) and name not in {*own, *self.written}]
+        written = [x for name, x in pairs if name in self.written and name not in own]
+        written += [self.empty_out(args)] * self.writes
+        rule = self.autocast or self.forms[0].promises.autocast
+        if any(map(is_float, written)):
+            to = next(filter(is_float, written)).dtype
+        elif rule == "cast" and dtype in self.dtypes:
+            to = dtype
+        else:
+            differ = len({x.dtype for name, x in pairs if name in read}) > 1
+            to = torch.float32 if rule == "float32" or differ else None
+        return [x.to(to) if name in read and to else x for name, x in pairs]
 
     def check(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
