@@ -505,6 +505,17 @@ def recorded(project):
     return {line.partition("  ")[2] for line in (project / RECORD).read_text().splitlines() if line[0] != "#"}
 
 
+def test_hosts_of_code_leave_the_copies_out_of_differences_and_searches(folder):
+    """And nothing else."""
+    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+    project = folder / "signal_ops"
+    run("git", "init", "-q", cwd=project)
+    names = [name for name in files(project) if not name.startswith(".git/")]
+    told = run("git", "check-attr", "linguist-vendored", *names, cwd=project).splitlines()
+    vendored = {line.partition(": ")[0] for line in told if line.endswith(": set")}
+    assert vendored == {name for name in names if name in recorded(project)}
+
+
 def test_only_the_names_of_the_author_are_left(folder):
     assert main(["new", "signal_ops", "modulate(Tensor a, Tensor b) -> Tensor"]) == 0
     for name, path in files(folder / "signal_ops").items():

@@ -100,6 +100,7 @@ class Case:
         self.ops = [form.op for form in self.forms if form.kind != "out"]
         self.dtypes = self.forms[0].dtypes
         self.is_over_rows = bool(self.forms[0].of_row)
+        self.reduces = ("dim", "keepdim") if self.is_over_rows else ()  # arguments that are no factors
         self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3  # of derivatives
         self.shapes = self.shapes or (ROWS if self.is_over_rows else SHAPES)
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None

@@ -85,24 +85,40 @@ def test_values_far_from_zero(case, device, far):
             case.close(ours, theirs, what, rtol=part, atol=close)
 
 
-def is_product(case, args):
-    """Return whether an operator multiplies its arguments, as those of the template do."""
-    pairs = list(zip(case.names, args, strict=True))
-    factors = [x for name, x in pairs if isinstance(x, (float, int, Tensor)) and name not in case.written]
-    written = [x.double() for name, x in pairs if is_tensor(x) and name in case.written]
+def of_template(case, args):
+    """Return what an operator computes before its author edits it: a product, over rows divided by its mean square."""
+    pairs = [(name, x.double() if is_tensor(x) else x) for name, x in zip(case.names, args, strict=True)]
+    written = [x for name, x in pairs if name in case.written and is_tensor(x)]
+    others = case.reduces if case.is_over_rows else case.written
+    factors = [x for name, x in pairs if isinstance(x, (float, int, Tensor)) and name not in others]
+    product, given, n = math.prod(factors), dict(pairs), len(as_tuple(case.call(*args)))
+    if not case.is_over_rows:
+        return [x * product for x in written] + [product] * (n - len(written))
+    mean = product.square().mean(given.get("dim", -1), given.get("keepdim", True))
+    if all(case.forms[0].of_row[0]):
+        return [mean] * n
+    return [x * (1 + mean).rsqrt() for x in written or [product] * n]
+
+
+def is_of_template(case, args):
     results = as_tuple(case.call(*args))
     try:
-        product = math.prod(x.double() if is_tensor(x) else x for x in factors)
-        expected = [x * product for x in written] + [product] * (len(results) - len(written))
+        expected = of_template(case, args)
         return all(torch.allclose(x.double(), y, rtol=1e-2) for x, y in zip(results, expected, strict=True))
-    except RuntimeError:  # they have shapes or devices that are not for a product
+    except (RuntimeError, ValueError):  # they have shapes, devices or a number that are not those of the template
         return False
 
 
 def test_no_text_of_the_template_is_left(case, device):
-    """An operator that no longer multiplies its arguments is not said to."""
-    product, package = re.escape(" * ".join(case.names)), case.function.__module__.partition(".")[0]
-    wrote = rf"^(Return|Write) ``{product}``|\| `{product}` \|$|product of its tensors and num|by the other(s\.| tensors and)"
+    """An operator that computes something else than the template says so."""
+    names = [name for name in case.names if name not in case.reduces]
+    read, written = ([x for x in names if (x in case.written) == is_written] for is_written in (False, True))
+    product, package = re.escape(" * ".join(names)), case.function.__module__.partition(".")[0]
+    become = re.escape(", ".join(" * ".join([x, *read]) for x in written))
+    wrote = (
+        rf"^(Return|Write) ``{product}``|\| `({product}|{become})` \|$|product of its tensors and num|"
+        rf"by the other(s\.| tensors and)|mean of \({product}\) \*\* 2"
+    )
     readme = Path(__file__).parents[1] / "README.md"
     rows = readme.read_text("utf-8").splitlines() if readme.exists() else []
     texts = {
@@ -110,7 +126,7 @@ def test_no_text_of_the_template_is_left(case, device):
         "its row in README.md": next((row for row in rows if row.startswith(f"| `{package}.{case.name}(")), ""),
     }
     left = [place for place, text in texts.items() if re.search(wrote, text)]
-    if left and not is_product(case, case.sample(case.dtypes[-1], device)):
+    if left and not is_of_template(case, case.sample(case.dtypes[-1], device)):
         pytest.fail(f"{case.name}: write what it computes into {' and '.join(left)}", pytrace=False)
 
 
