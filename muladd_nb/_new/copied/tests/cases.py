@@ -272,11 +272,12 @@ class Case:
         """Return arguments as an autocast region of this dtype casts them."""
         own, pairs = self.forms[0].own, list(zip(self.names, args, strict=True))
         read = [name for name, x in pairs if is_float(x) and name not in {*own, *self.written}]
-        written = [x for name, x in pairs if name in self.written and name not in own]
-        written += [self.empty_out(args)] * self.writes
+        written = [x.dtype for name, x in pairs if name in self.written and name not in own and is_tensor(x)]
+        if self.writes and not self.own_results(args):
+            written = [self.forms[0].result_dtypes(args)[0]]
         rule = self.autocast or self.forms[0].promises.autocast
-        if any(map(is_float, written)):
-            to = next(filter(is_float, written)).dtype
+        if written and written[0].is_floating_point:
+            to = written[0]
         elif rule == "cast" and dtype in self.dtypes:
             to = dtype
         else:
