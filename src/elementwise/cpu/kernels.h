@@ -15,6 +15,12 @@
 // Functors with the functions of math.h have so much to do for an element that vectors of 512 bits pay, which are up to
 // twice as fast (those without lose by them past the caches), and that short rows are rather packed than computed where
 // they are, which would take several loops.
+//
+// The header that a file includes decides it, for all functors of the file, because the compiler cannot decide it for
+// each: C++ cannot ask what a function calls. A call that is no constant expression may be one of a long function, but
+// that depends on the argument: `x > 0 ? x : elementwise::expm1(x)` is a constant for 1, and not for -1, as is
+// `std::sqrt(x)`, which is short. A number type that takes note of the functions it is given to would be needed, in
+// place of float, and only a functor that has derivatives takes other number types.
 #if defined(ELEMENTWISE_WIDE) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
 #endif

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #ifdef ELEMENTWISE_ISA
-#define ELEMENTWISE_LONG_FUNCTORS // see rows.h
+#define ELEMENTWISE_LONG_FUNCTORS // see ../cpu/kernels.h
 #include "../cpu/convert.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
