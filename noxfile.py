@@ -373,7 +373,7 @@ def soak(session: nox.Session) -> None:
 
 # Tests that compile, that are about files and not about memory, or that need too much memory with a sanitizer.
 NOT_SANITIZED = ["aoti", "build", "codebase", "docs", "executorch_build", "layer", "library", "new", "sources", "traps"]
-SANITIZED = ["contract", "layout", "out"]  # by the quick session
+SANITIZED = ["contract", "layout", "out"]  # the tests of the quick session
 
 
 @nox.session(tags=["quick"])
@@ -609,7 +609,7 @@ PYPI = (
     "torch==2.10.* numpy nanobind-backend typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock "
     "rich pygments markdown-it-py mdurl pytest pluggy iniconfig packaging pytest-xdist execnet"
 )
-# Not the tests that compile, or that start another Python: the kernel would not run it under QEMU.
+# Tests that compile, or start another Python, are left out: the kernel would not run that under QEMU.
 AARCH64_TESTS = ["tests/test_rounding.py", "tests/test_out.py", "tests/test_autograd.py"]
 AARCH64_TESTS += ["-k", "not instruction_set and not compile"]
 

@@ -1,4 +1,4 @@
-"""Forward and backward of an author's operators, beside eager, compiled, and an autograd.Function written by hand."""
+"""Compare forward and backward of generated operators with eager, compiled, and a handwritten autograd.Function."""
 
 from __future__ import annotations
 

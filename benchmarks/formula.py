@@ -1,4 +1,4 @@
-"""An operator with fused="formula", which Inductor compiles as its formula, beside the formula itself."""
+"""Compare an operator with fused="formula", for which Inductor compiles its formula, with the formula itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softclip, which `muladd-nb new` generates and the tour edits, beside eager and compiled."""
+"""Compare softclip, which `muladd-nb new` generates and the tour edits, with eager and compiled PyTorch."""
 
 from __future__ import annotations
 

@@ -40,14 +40,24 @@ def peers() -> Any:
 
 def installed(schemas: Iterable[str], edit: Callable[[Path], Any], **kind: bool) -> Any:
     """Generate a project with these operators, edit and install it in a temporary folder, and return the package."""
+
+    def write(parent: Path) -> Path:
+        project = _new.create("tour_ops", list(schemas), parent, **kind)
+        edit(project)
+        return project
+
+    return install("tour_ops", write)
+
+
+def install(name: str, write: Callable[[Path], Path]) -> Any:
+    """Install the project that ``write`` writes into a temporary folder and returns, and return its package."""
     folder = Path(tempfile.mkdtemp())
-    project = _new.create("tour_ops", list(schemas), folder, **kind)
-    edit(project)
+    project = write(folder)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
     cuda = f"--config-settings=setup-args=-Dcuda={'enabled' if device() == 'cuda' else 'disabled'}"
     subprocess.run([*pip, f"--target={folder / 'site'}", cuda, "."], cwd=project, check=True)
     sys.path.insert(0, str(folder / "site"))
-    return importlib.import_module("tour_ops")
+    return importlib.import_module(name)
 
 
 def as_in_the_tour(diff: str) -> Callable[[Path], None]:

@@ -5,9 +5,9 @@ with. The number is how many times faster we are, by the median::
 
     large results are <!-- throughput: float32; fresh; 2^24; eager -->5.3 times as fast
 
-After the side may stand `low` or `high`, the quartiles, or `us`, the microseconds of a call; `mymuladd; us` is our own
-time. A case that was too busy to tell is refused: it supports no sentence. `report.py --readme` rewrites the numbers in
-the files, the documentation takes them from the records when it is built, and tests/test_docs.py compares the two.
+`low` or `high` after the side selects a quartile, and `us` the microseconds of a call; `mymuladd; us` is our own time.
+A case that was measured on a busy machine is refused. `report.py --readme` rewrites the numbers in the files, the
+documentation takes them from the records when it is built, and tests/test_docs.py compares the two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ratios(row: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
 
 
 def number(record: str, words: list[str]) -> float:
-    """Return what the words choose in a record."""
+    """Return the number that the words select in a record."""
     *chosen, side = words
     part = "median"
     if side in ("low", "high", "us"):

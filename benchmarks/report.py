@@ -56,7 +56,7 @@ RESULT = {"fresh": "a fresh result", "out=": "into out="}
 def lines(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
     rows = [row for row in rows if not row.get("busy")] or rows  # the table of numbers has the busy ones too
     sizes = [row["numel"] for row in rows]
-    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # by their right ends
+    for side in sorted(ratios(rows[0]), key=lambda side: -ratios(rows[-1])[side][1]):  # sorted by the right end
         low, median, high = zip(*(ratios(row)[side] for row in rows), strict=True)
         axes.plot(sizes, median, "o-", ms=4, color=colors[side], label=side)
         axes.fill_between(sizes, low, high, color=colors[side], alpha=0.2, linewidth=0)
@@ -246,9 +246,24 @@ def generated(rows: Rows, stem: Path) -> Iterator[str]:
     yield from by_size(rows, stem)
 
 
-def rows(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "The operator over rows of {doc}`ship/rows`. Eager and compiled are `torch.nn.functional.rms_norm`.\n\n"
-    yield table(rows)
+def over_rows(rows: Rows, stem: Path) -> Iterator[str]:
+    yield "Operators over rows ({doc}`ship/rows`), beside PyTorch's functions of the same name.\n"
+    yield "::::::{tab-set}\n"
+    for dtype in dtypes(rows):
+        yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
+        of_dtype = [row for row in rows if row["dtype"] == dtype]
+        for shape in dict.fromkeys((row["rows"], row["columns"]) for row in of_dtype):
+            for work in dict.fromkeys(row["work"] for row in of_dtype):
+                chosen = [row for row in of_dtype if (row["rows"], row["columns"], row["work"]) == (*shape, work)]
+                size = "{:,} x {:,}".format(*shape)
+                what = (
+                    f"How many times faster each operator over rows is than each alternative, {work}, {dtype}, {size}"
+                )
+                path = stem.with_name(f"{stem.name}-{dtype}-{work.replace(' ', '-')}-{shape[0]}")
+                yield f"\n:::{{grid-item}}\n**{work.capitalize()}, {size}**\n\n"
+                yield draw(path, bars, chosen, what, 4.6) + "\n:::\n"
+        yield f"::::\n\n{numbers(of_dtype)}\n:::::\n"
+    yield "::::::\n"
 
 
 def as_table(rows: Rows, stem: Path) -> Iterator[str]:
@@ -266,7 +281,7 @@ SECTIONS = {
     "shipped": ("Operators that projects ship, float32", shipped),
     "derivatives": ("Derivatives of functors, forward and backward, float32", as_table),
     "formula": ('Softclip with fused="formula"', as_table),
-    "rows": ("rms_norm, an operator over rows, and its derivative", rows),
+    "rows": ("Operators over rows", over_rows),
     "fresh_pages": ("With and without the hint, in new processes", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }

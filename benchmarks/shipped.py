@@ -1,4 +1,4 @@
-"""Operators that other projects ship (tests/shipped), forward and backward, beside eager and compiled."""
+"""Compare operators that other projects ship (tests/shipped), forward and backward, with eager and compiled PyTorch."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from ._check import cxx_compiler, devices
 
 _C = 0.5
 _TURN = 0.001  # seconds
-_ROUNDS = 11  # at least so many, or quartiles mean little
+_ROUNDS = 11  # at least; with fewer rounds, quartiles mean little
 _WAITED = 0.02  # the share of a round's time that its threads may wait for a processor
 _FAR_APART = 2.0  # upper quartile over lower quartile; huge pages alone make it 1.5
 
@@ -35,7 +35,7 @@ BUSY = "too busy to tell"
 
 
 def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0, patience: float = 3) -> dict[str, Any]:
-    """Run the functions ``sides`` in turns for so many seconds; on a busy machine up to ``patience`` times as long.
+    """Run the functions ``sides`` in turns for ``seconds``; on a busy machine up to ``patience`` times as long.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""ExecuTorch: models with these operators, on devices that have neither Python nor torch.
+"""ExecuTorch: run models with these operators on devices that have neither Python nor torch.
 
 Export a model with :func:`muladd_nb.mymuladd` and :func:`muladd_nb.mymul` as usual: ``torch.export.export``,
 ``executorch.exir.to_edge``, ``to_executorch``. This maps the operators to their out variants, and the ExecuTorch

@@ -252,7 +252,7 @@ class Modulated(nn.Module):
 
 
 class Scaled(Modulated):
-    """Also multiplies by a parameter of its own, which FSDP shards and gathers."""
+    """A model that also multiplies by a parameter of its own, which FSDP shards and gathers."""
 
     def forward(self, x):
         hidden = muladd_nb.mymuladd(self.features(x), self.gain(x), 1.0)

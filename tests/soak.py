@@ -179,7 +179,7 @@ def sizes(seconds):
         b[place] = 0
         checked += 1
         del out
-    return f"{checked:,} tensors of {n:,} elements"
+    return f"{checked:,} tensor{'s' * (checked > 1)} of {n:,} elements"
 
 
 SOAKS = {soak.__name__: soak for soak in (leaks, threads, interrupts, forks, allocations, sizes)}

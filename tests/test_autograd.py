@@ -235,7 +235,7 @@ def test_a_tangent_that_there_is_not_stays_zero_beside_an_infinity():
 
 @each([call for call in RETURNING if not call.form.tensor_numbers])
 def test_what_jvp_returns_inside_of_functionalize_may_be_written_to(call):
-    """Also if factor and tangent come from outside of the transform."""
+    """The same holds if factor and tangent come from outside of the transform."""
     outside = [torch.linspace(1, 2, 4).to(torch.bfloat16) for _ in range(3)]
 
     def f(function, write, x):
@@ -276,7 +276,7 @@ def in_order(x):
 @pytest.mark.parametrize("shapes", [((2, 3, 4, 5),) * 3, ((2, 3, 4, 5), (2, 3, 4, 1), (1, 3, 4, 5))], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broadcast(device, layout, shapes):
-    """Also if the gradient of the result is expanded, as for a sum."""
+    """The same holds if the gradient of the result is expanded, as for a sum."""
     for needs in some(shapes):
         inputs = [
             layout(torch.rand(shape, device=device)).requires_grad_(need)

@@ -220,7 +220,7 @@ SUMMED = [
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shapes", SUMMED, ids=str)
 def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype):
-    """On the CPU. The bits are the same for any number of threads, and the sums are as accurate as the dtype."""
+    """On the CPU, the bits are the same for any number of threads, and the sums are as accurate as the dtype."""
     args = [x.abs().requires_grad_() for x in tensors(shapes, dtype=dtype)]
     if shapes[1] == (600, 40):
         args[1] = args[1].detach().t().requires_grad_()

@@ -219,7 +219,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
     documented = re.findall(r"^\| `(\S+\(.* -> .*?)` \|", text("docs/operators/index.md"), re.MULTILINE)
     assert sorted(documented) == sorted(schema.removeprefix("muladd_nb::") for schema in public)
     assert {call.function for call in calls.CALLS if call.is_public} == {*calls.PUBLIC.values()}
-    # Beside them stand what compiled programs call: in place of what writes, and in backward passes. And derivatives.
+    # The namespace also has derivatives, and the operators that compiled programs call in place of others.
     functional = {schema.name for schema in schemas if schema.name.startswith("muladd_nb::_functional_")}
     assert functional == {
         call.form.op._schema.name.replace("::", "::_functional_") for call in calls.OPERATORS if call.writes

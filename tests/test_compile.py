@@ -403,7 +403,7 @@ def softclip(x, y, limit):
 
 
 def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
-    """Alone and with a neighbour, forward and backward. Other backends call the operator."""
+    """Tries it alone and with a neighbour, forward and backward. Other backends call the operator."""
     op = defined(
         "softclip",
         "Tensor x, Tensor y, float limit",
@@ -494,7 +494,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 
 @pytest.mark.slow
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
-    """In a process that has not imported Inductor yet."""
+    """Also in a process that has not imported Inductor yet."""
     code = FIRST.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -539,7 +539,7 @@ import torch, muladd_nb
 from muladd_nb._layer import lowering
 from torch._inductor.utils import run_and_get_code
 
-if {before}:  # as a version did that lowered nothing
+if {before}:  # an older version lowered nothing
     lowering._waiting.clear()
     torch.compiler.config.cache_key_tag = ""
 f = torch.compile(lambda a: -muladd_nb.mymuladd(-a, a, 0.1), fullgraph=True)
@@ -558,7 +558,7 @@ def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_
 
 
 def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_path):
-    """After an edit of a functor, too: C++ declares derivatives that are constants, and programs contain them."""
+    """An edit of a functor counts, too: compiled programs contain the derivatives that are constants."""
     (tmp_path / "formulas").mkdir()
 
     def tag(row, formula="x", declared=2.0, schemas=()):

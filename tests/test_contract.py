@@ -59,7 +59,7 @@ def test_shapes_must_be_equal(call, device, of_a, of_b):
 @each(OPERATORS)
 @pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
 def test_a_tensor_on_mps_is_refused_by_one_sentence(call, place):
-    """In eager and compiled mode. There is no such device here, but fake tensors can be on one."""
+    """In eager mode and compiled. This machine has no such device, but fake tensors can be on one."""
     argument = call.names[place]
     with FakeTensorMode():
         tensors = [torch.zeros(3) for _ in call.names]
@@ -261,7 +261,7 @@ def _free_memory(device):
 
 
 def test_more_than_2_to_the_31_elements(device):
-    """A new result, then in place, contiguous and strided, because the first touch of memory takes most of the time."""
+    """One tensor serves as a new result and then in place, because the first touch of memory takes most of the time."""
     if _free_memory(device) < 6 << 30:
         pytest.skip("needs 6 GiB of free memory")
     n = (1 << 31) + 6

@@ -540,7 +540,7 @@ def test_sparse_gradients():
 
 
 def test_a_sparse_gradient_where_a_derivative_is_zero():
-    """That of a * b + c by a and b, which is 1, by a; it is itself a gradient times that."""
+    """The second derivative of a * b + c with respect to a and b is 1, and can be differentiated."""
     a, grad = (torch.randn(5, 3, requires_grad=True) for _ in range(2))
     table = torch.ops.muladd_nb._mymuladd_second.Tensor(a, a.detach(), a.detach(), grad, 0, 1)
     total = torch.nn.functional.embedding(torch.tensor([1, 3, 1]), table, sparse=True).sum()
@@ -857,7 +857,7 @@ def test_an_operator_without_a_derivative_is_refused(mode):
         mode(ops.rounds, x3)
 
 
-def test_a_row_of_the_table_without_a_derivative():
+def test_an_entry_of_the_table_without_a_derivative():
     op = define("rounds_by_row(Tensor x) -> Tensor", torch.round)
     form = Form("rounds_by_row(Tensor x)", "functional", op, (torch.float64,), Elementwise(differentiable=False))
     with in_library():
@@ -973,14 +973,14 @@ torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16
 
 
 def test_a_derivative_by_a_formula_is_computed_in_the_dtype_of_the_operator():
-    """Only the first derivative: that of a matrix product calls ATen, whose derivative follows the region."""
+    """Tests only the first derivative: a matrix product's calls ATen, whose own derivative follows the region."""
     derivatives_are_computed_in_the_dtype_of(ops.formed, None, 1)
 
 
 @pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_derivative_is_computed_in_the_dtype_of_the_operator(backend, times):
-    """Also if ``vjp`` calls the operator itself, and for the second derivative."""
+    """The same holds if ``vjp`` calls the operator itself, and for the second derivative."""
     derivatives_are_computed_in_the_dtype_of(ops.cube, backend, times)
 
 

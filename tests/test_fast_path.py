@@ -204,7 +204,7 @@ def compare(kind, call, place, shape):
 
 @pytest.mark.parametrize("write", [False, True])
 def test_zero_tensors_as_autograd_hands_them_out(write):
-    """The gradient by what a tangent does not depend on is one, and a part of it has the address null + offset."""
+    """Autograd returns such zeros as the gradient of an unused tensor. A part of them has the address null + offset."""
     a, b = torch.rand(4, requires_grad=True), torch.rand(4)
     tangent = torch.func.jvp(lambda x: x * b, (a,), (torch.ones(4),))[1]
     (zero,) = torch.autograd.grad(tangent.sum(), a)
@@ -232,7 +232,7 @@ def test_zero_tensors_in_a_backward_pass():
 
 @each([call for call in CALLS if not call.form.tensor_numbers])
 def test_memory_that_is_not_there_is_refused(call):
-    """In every way to make a tensor without memory: its storage has a size, and begins at null."""
+    """Tries every way to make a tensor without memory, whose storage has a size, and begins at null."""
     count = len(call.names) + call.writes
     for place in range(count):
         x = [torch.ones(4) for _ in range(count)]
@@ -246,7 +246,7 @@ def test_memory_that_is_not_there_is_refused(call):
 # ---- Kernels that a program registers
 
 
-# In separate processes, because torch goes on calling such a kernel from Python after it was deregistered.
+# Each kernel gets its own process, because torch goes on calling it after it was deregistered.
 REGISTERS = """
 import sys, torch, muladd_nb
 sys.path.insert(0, {tests!r})
@@ -395,8 +395,7 @@ for name, call in calls.items():
 """
 
 
-# Each function of torch's C++ in turn, but for a variable of that name, and those that are asked as the package is
-# imported.
+# Each function of torch's C++ in turn, except for a variable, and for functions that are called during the import.
 THROWING = [path for path in IN_CPP if "OperatorEntry" not in path and not path.endswith(torch_private._KEYS)]
 
 

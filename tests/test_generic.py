@@ -12,7 +12,7 @@ from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing._internal import common_utils, composite_compliance
 
-common_utils.TEST_SCIPY = False  # or the next line imports SciPy, for two seconds
+common_utils.TEST_SCIPY = False  # otherwise the next line imports SciPy, which takes two seconds
 
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput  # noqa: E402
 from torch.testing._internal.optests import (  # noqa: E402

@@ -36,7 +36,7 @@ def test_where_it_is(capsys):
 @needs("readelf", "nm")
 def test_it_needs_libtorch_and_no_python():
     needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", LIBRARY).stdout)
-    assert "libtorch.so" in needed  # or the loader would not find the CUDA half of torch
+    assert "libtorch.so" in needed  # without it, the loader would not find the CUDA half of torch
     assert not [name for name in needed if re.match(r"lib(python|torch_python|c10|cudart)", name)]
     symbols = run("nm", "--dynamic", LIBRARY).stdout
     assert "aoti_torch" in symbols

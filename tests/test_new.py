@@ -65,7 +65,7 @@ def test_an_operator_passes_its_tests(softclip):
 @pytest.mark.parametrize(
     ("operator", "file", "right", "wrong", "sentence"),
     [
-        # Of another length, because Python does not recompile a file with the same length and modification time.
+        # The text has another length, because Python does not recompile a file with equal length and modification time.
         (
             "softclip",
             "_operators.py",
@@ -126,7 +126,7 @@ for function in (derivatives[-1], lambda x: torch.func.jvp(derivatives[3], (x,),
 
 @pytest.mark.slow
 def test_derivatives_are_those_of_the_functor(softclip, tmp_path):
-    """Up to the third order from the functor; beyond, in reverse mode, from the formula."""
+    """Derivatives up to the third order come from the functor, and higher ones, in reverse mode, from the formula."""
     site = shutil.copytree(softclip[1], tmp_path / "site")
     table = site / "my_ops/_operators.py"
     given = "Elementwise(formula=lambda x, limit: x / (1 + x.abs() / limit))"
@@ -167,7 +167,7 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     ],
 )
 def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included, call, header):
-    """With that header it compiles."""
+    """The functor compiles with the header that the message names."""
     source = tmp_path / "functor.cpp"
     include = f'#include "elementwise/{included}"\n'
     text = f"template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
@@ -269,7 +269,7 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
-    """In a separate process, because it would end the process."""
+    """The calls are in a separate process, because a missing check would end it."""
     printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
     past = "row_logsumexp: x must lie in its storage, got shape [3, 4], strides [4, 1] and offset 0 in a storage of "
     sentences = 3 * [f"{past}0 bytes", f"{past}40 bytes"] + ["row_logsumexp: x must be a tensor, got None"]
@@ -305,7 +305,7 @@ REFERENCE = (
 
 @pytest.mark.slow
 def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
-    """And the kernel gets the arguments that were passed."""
+    """The kernel gets the arguments that were passed."""
     kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)", *EVERY_ARGUMENT]
     assert main(["new", "signal_ops", "--kernel", *kernels]) == 0
     project = folder / "signal_ops"
@@ -319,7 +319,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     assert main(["add", "--rows", *ROWS]) == 0
     install(project, folder / "site")
-    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # whose kernel was edited
+    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # its texts are old
 
 
 PRODUCTS = """
@@ -381,7 +381,7 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
     [
         ("f(Tensor x, float dim) -> Tensor", "dim of an operator over rows must be int, got float"),
         ("f(Tensor x, int keepdim) -> Tensor", "keepdim of an operator over rows must be bool, got int"),
-        ("f(Tensor row) -> Tensor", "row is what a functor over rows calls its row"),
+        ("f(Tensor row) -> Tensor", "a functor over rows uses the name row itself"),
         ("f(Tensor x, int[] dim) -> Tensor", "dim is a list"),
     ],
 )
@@ -458,7 +458,7 @@ def test_what_is_written_is_formatted(folder, schemas):
 
 @needs("ruff", "clang-format")
 def test_the_tour_is_written_as_these_formatters_write_it_where_they_are_not(folder, monkeypatch):
-    """So the diffs of the site apply to the written files."""
+    """The diffs of the site apply to the written files."""
     written = []
     for name in ("formatted", "plain"):
         (folder / name).mkdir()
@@ -560,7 +560,7 @@ def test_what_is_written_is_named_and_what_to_edit_next(folder, capsys, monkeypa
 
 
 def test_a_name_may_have_that_of_the_template_in_it(folder):
-    """In upper and lower case."""
+    """Names are refused in upper and in lower case."""
     assert main(["new", "MY_OPS_my_ops"]) == 0
     assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
@@ -598,9 +598,9 @@ SCHEMAS = {
     "f_out(Tensor x) -> (Tensor, Tensor)": "its name ends in _out",
     "f(Tensor x) -> ()": "must return a tensor",
     "f(Tensor x, str n) -> Tensor": "use --kernel",
-    "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is always there",
-    "f(Tensor!? x, Tensor y) -> ()": "x is written to and must be there: leave the ? out, or use --kernel",
-    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional and without a default but None",
+    "f(Tensor? x) -> Tensor": "there must be a tensor among the arguments that is not optional",
+    "f(Tensor!? x, Tensor y) -> ()": "x is written to and cannot be optional: leave the ? out, or use --kernel",
+    "f(Tensor x, *, Tensor? y=None) -> Tensor": "y must be positional, as a tensor, and have no default",
     "f(Tensor x, Tensor? a, Tensor? b, Tensor? c, Tensor? d) -> Tensor": "8 tensors, of them 3 optional ones",
     "f(Tensor x, flaot c) -> Tensor": "c must be one of Tensor, Tensor?, float, int, bool, got flaot; is it float?",
     "f(float c) -> Tensor": "there must be a tensor",
@@ -688,7 +688,7 @@ REMOVED = {
 )
 @pytest.mark.parametrize("schemas", REMOVED.values(), ids=REMOVED)
 def test_what_is_removed_was_never_added(folder, capsys, monkeypatch, schemas, first, end):
-    """Byte for byte, in whichever order, and with what the author has made of it."""
+    """All files are restored byte for byte, in any order of removal, even if the author has edited the operator."""
     assert main(["new", "zoo_ops", *first]) == 0
     monkeypatch.chdir(folder / "zoo_ops")
     for path in (Path("python/zoo_ops/ops.py"), Path("src/functors.h"), Path("meson.build"), Path("README.md")):
@@ -741,7 +741,7 @@ def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatc
     )
 
 
-def test_add_knows_an_operator_by_its_row_alone(folder, capsys, monkeypatch):
+def test_add_knows_an_operator_by_its_entry_alone(folder, capsys, monkeypatch):
     """Its public function is in another file, and its declaration is on two lines."""
     assert main(["new", "signal_ops", SOFTCLIP]) == 0
     monkeypatch.chdir(folder / "signal_ops")

@@ -1,4 +1,4 @@
-"""What computes rows in the documentation's tour, in a project of ``muladd-nb new``: a kernel, and a functor."""
+"""The two operators over rows of the documentation's tour, one with a kernel and one with a functor, in a project."""
 
 import os
 import re
@@ -83,7 +83,7 @@ print(*(hashlib.sha256(bytes(y.view(torch.uint8).tolist())).hexdigest() for y in
 
 
 def test_a_kernel_is_compiled_for_every_instruction_set_and_gives_the_same_bits(kernels):
-    """For any number of threads, and for a row alone as in a batch."""
+    """Results do not depend on the number of threads, and are the same for one row as in a batch."""
 
     def python(level, check=True):
         environment = os.environ | {"PYTHONPATH": str(kernels[1]), "MY_OPS_SIMD": level}

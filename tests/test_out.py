@@ -1,4 +1,4 @@
-"""Writing into `out`: in place, completely, not beyond it, and visible to autograd."""
+"""Writes into `out` are complete, stay within `out`, and are visible to autograd."""
 
 import warnings
 from contextlib import nullcontext
@@ -109,7 +109,7 @@ def test_large_views_that_share_no_element_are_taken(views):
 
 
 def test_memory_of_any_alignment_is_written(dtype):
-    """Also for tensors larger than the caches, for which stores are streamed."""
+    """This includes tensors larger than the caches, for which stores are streamed."""
     for n in (1000, 1 << 23):
         for offset in (1, 6):
             raw = bytearray(n * dtype.itemsize + 8)

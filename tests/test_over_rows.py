@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent / "over_rows"))
 from project import write_project
 
 
-@pytest.mark.slow  # to compile the project takes minutes
+@pytest.mark.slow  # compiling the project takes minutes
 def test_operators_over_rows(tmp_path):
     project = write_project(tmp_path)
     # To compile them without optimisation of loops takes a third of the time.

@@ -54,7 +54,7 @@ def port(tmp_path, *options, **files):
 
 
 def found(tmp_path, capsys, *options, **files):
-    """Return what is found, as a set of line, what and how."""
+    """Return the findings, as a set of tuples of line, what and how."""
     port(tmp_path, "--json", *options, **files)
     report = json.loads(capsys.readouterr().out)
     return {(x["line"], x["what"], x["how"]) for x in report["findings"]}, report
@@ -273,7 +273,7 @@ def test_the_table_has_all_that_this_torch_has():
     more = {name for kind, name in here if name not in (table().aten if kind == "aten" else table().names)}
     assert not more, "run tools/stable_names.py with this torch, too"
     gates = {name: runs for (kind, name), (_, runs) in here.items() if kind != "aten"}
-    # A newer torch may ask for less: the table has what all of them run on.
+    # A newer torch may ask for an older version. The table has the version on which all of them run.
     assert all(_version(runs) <= _version(table().names[name]["runs"]) for name, runs in gates.items())
 
 

@@ -82,7 +82,7 @@ def test_this_torch_lacks_nothing():
     assert muladd_nb.build_info()["missing_in_torch"] == []
 
 
-# Not torch._C, without which there is no torch.
+# torch._C is left out, because without it there is no torch.
 MODULES_OF_TORCH = sorted({module for path in names if private(module := path.partition(":")[0])} - {"torch._C"})
 IN_CPP = [path for path in names if path.startswith("libtorch:")]  # nothing, on a torch that is newer than all tried
 QUICK = [
@@ -108,5 +108,5 @@ def test_a_torch_that_lacks_something_loses_only_what_needs_it(path, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [*names, *MODULES_OF_TORCH])
 def test_a_torch_that_lacks_any_of_the_table_loses_only_what_needs_it(path, tmp_path):
-    """Nor does it lose ``torch.compile``."""
+    """``torch.compile`` still works, too."""
     without(path, tmp_path, slow=True)

@@ -130,7 +130,7 @@ def appearance(call, inputs):
 @every_call
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 def test_every_node_looks_the_same(device, call, aten, own, count):
-    """With any observer and any size, for each subset of inputs that require grad."""
+    """Tries each subset of inputs that require grad, with any observer and size."""
     for needs in itertools.product([False, True], repeat=count):
         if not any(needs):
             continue
@@ -149,7 +149,7 @@ def test_every_node_looks_the_same(device, call, aten, own, count):
 @pytest.mark.parametrize("observer", OBSERVERS)
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 def test_checkpointing_pairs_what_two_nodes_save(device, call, aten, own, count, observer):
-    """If a mode or a profiler is active in only one of forward pass and recomputation."""
+    """Checkpointing works if a mode or a profiler is active only in the forward pass, or only in its recomputation."""
     weights = [torch.full((3,), value, device=device, dtype=torch.float64) for value in (2.0, 3.0, 5.0)]
 
     def product(*x):

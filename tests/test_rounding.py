@@ -1,4 +1,4 @@
-"""One rounding, bit for bit the same everywhere."""
+"""Results are rounded once, and are bit for bit the same everywhere."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import forked
 import layouts
 import pytest
 import torch
-from calls import ROWS
+from calls import FIRST_FORMS
 from conftest import on_cuda
 from exact import bits, hard_values
 
@@ -21,7 +21,7 @@ def test_correctly_rounded_against_exact_arithmetic(device, dtype, c):
     a = values.repeat(2)
     b = torch.cat([values.flip(0), values.roll(3)])
     a, b = a.to(device), b.to(device)
-    for call in ROWS:
+    for call in FIRST_FORMS:
         tensors, out = [a, b, a.flip(0)][: len(call.names)], torch.empty_like(a)
         result = call(*tensors, out=out, c=c)
         numbers = zip(*(x.double().tolist() for x in tensors), strict=True)
@@ -98,7 +98,7 @@ def test_bits_do_not_depend_on_layout(device, dtype, of_a, of_b):
 
 
 def test_bits_do_not_depend_on_size(dtype):
-    """Below and above the sizes from which threads, huge pages and streaming stores are used."""
+    """Tries sizes below and above those from which threads, huge pages and streaming stores are used."""
     a, b = (torch.randn(1 << 12).to(dtype) for _ in range(2))
     small = bits(ops.mymuladd(a, b, 0.3))
     large = bits(ops.mymuladd(a.repeat(1 << 12), b.repeat(1 << 12), 0.3))

@@ -17,12 +17,12 @@ HERE = Path(__file__).parent / "shipped"
 # xformers, as their sources define them.
 SHIPPED = list(csv.DictReader((HERE / "census.csv").open()))
 REFUSED = {
-    "stylegan3 filtered_lrelu": "its results must be tensors, which a compiled program can hold, got ",
-    "mamba selective_scan_fwd": "a list among its results has a length that nobody knows before a call",
+    "stylegan3 filtered_lrelu": "its results must be tensors, as compiled programs need, got ",
+    "mamba selective_scan_fwd": "the length of a list of results is not known before a call",
 }
 # The element-wise ones, as entries. Where a project computes with two halves of an input, these operators have two
 # tensors, which may be views of one. A float8 is passed as its bits, and a class with the number of each column.
-ROWS = {
+ENTRIES = {
     "silu_and_mul": ["silu_and_mul(Tensor x, Tensor y) -> Tensor"],
     "mul_and_silu": ["mul_and_silu(Tensor x, Tensor y) -> Tensor"],
     "gelu_and_mul": ["gelu_and_mul(Tensor x, Tensor y) -> Tensor"],
@@ -80,7 +80,7 @@ ROWS = {
     "mymul": ["mymul(Tensor a, Tensor b) -> Tensor"],
     "myadd_out": ["myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()"],
 }
-NO_ROWS = {
+NO_ENTRIES = {
     "multi_tensor_scale": "lists of tensors",
     "multi_tensor_axpby": "lists of tensors",
     "multi_tensor_sgd": "lists of tensors",
@@ -108,16 +108,16 @@ def test_a_kernel_takes_what_people_ship():
     assert all(sentence in refused[operator] for operator, sentence in REFUSED.items())
 
 
-def test_a_row_takes_half_of_what_people_ship():
+def test_half_of_what_people_ship_is_element_wise_by_its_schema():
     """Others have lists, strings, dtypes or symbolic sizes, write to optional tensors, or return what they write."""
     taken = [row["schema"] for row in SHIPPED if not refusal(row["schema"], kernel=False)]
     assert len(taken) == 52
     assert all("[]" not in schema and "!?" not in schema and "str " not in schema for schema in taken)
 
 
-def test_each_that_is_element_wise_is_a_row():
+def test_each_that_is_element_wise_has_an_entry_or_a_reason():
     names = {torch._C.parse_schema(row["schema"]).name for row in SHIPPED if row["elementwise"]}
-    assert names == {*ROWS, *NO_ROWS}
+    assert names == {*ENTRIES, *NO_ENTRIES}
 
 
 CHOICES = """
@@ -152,7 +152,7 @@ print(_C.calls_past_dispatcher() - before)
 def project(tmp_path_factory):
     """A project with all of them."""
     folder = tmp_path_factory.mktemp("shipped")
-    project = _new.create("shipped_ops", [schema for schemas in ROWS.values() for schema in schemas], folder)
+    project = _new.create("shipped_ops", [schema for schemas in ENTRIES.values() for schema in schemas], folder)
     for name, to in {
         "functors.h": "src",
         "_operators.py": "python/shipped_ops",
@@ -165,7 +165,7 @@ def project(tmp_path_factory):
 @pytest.mark.slow
 def test_those_pass_all_their_tests(project):
     install(project, project.parent / "site")
-    its_tests(project, project.parent / "site", "-k", "not template")  # whose texts they keep
+    its_tests(project, project.parent / "site", "-k", "not template")  # its texts are those of the template
     # A number that chooses a kernel is one of its values, however the operator is called, and on the fast path.
     assert run(sys.executable, "-c", CHOICES, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "18"
 
@@ -179,8 +179,8 @@ def test_those_pass_all_their_tests(project):
         "f(Tensor x, complex c) -> Tensor": "c is complex, which the stable ABI of torch 2.10 does not pass",
         "f(Tensor x, SymBool b) -> Tensor": "b is SymBool, which",
         "f(Tensor x, Dict(str, int) d) -> Tensor": "d is Dict[str, int], which",
-        "f(Tensor?[] x, Tensor y) -> Tensor": "x must be a tensor, an optional one or a list of tensors",
-        "f(Tensor[]? x, Tensor y) -> Tensor": "x must be a tensor, an optional one or a list of tensors",
+        "f(Tensor?[] x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
+        "f(Tensor[]? x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
         "f(Tensor x, ScalarType t=6) -> Tensor": "the default of t must be None",
         "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
         "f(Tensor x, int lambda) -> Tensor": "is no keyword, got 'lambda'",

@@ -22,7 +22,7 @@ ops = torch.ops.muladd_nb
 
 
 class Modulation(torch.nn.Module):
-    """y = x * (w x) + 0.5."""
+    """Computes y = x * (w x) + 0.5."""
 
     def __init__(self):
         super().__init__()

@@ -220,14 +220,14 @@ COMPILED = {
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_transform(vectors, matrices, name):
-    """Of all operators, nested in each other."""
+    """Differentiates a function of all operators, nested in each other."""
     inputs = matrices if name in BATCHED else vectors
     ours, aten = both(COMPILED[name], FUNCTIONS)
     expected = aten(*inputs)
     try:
         result = torch.compile(ours, fullgraph=True, backend="aot_eager")(*inputs)
     except torch._dynamo.exc.TorchDynamoException:  # Unsupported is not the only one
-        # Is it this torch's dynamo that cannot, whatever the operator?
+        # Does this torch's Dynamo refuse the same with ATen's operators?
         with pytest.raises(torch._dynamo.exc.TorchDynamoException):
             torch.compile(aten, fullgraph=True, backend="aot_eager")(*inputs)
         pytest.skip(f"dynamo of torch {torch.__version__} does not capture {name}")

@@ -1,4 +1,4 @@
-"""``muladd-nb update`` renews the copies in a project, and keeps the author's files."""
+"""``muladd-nb update`` replaces the copies in a project, and keeps the author's files."""
 
 import os
 import re
@@ -97,7 +97,7 @@ def test_a_project_that_lost_its_record_is_renewed_only_where_that_is_asked_for(
 
 
 def test_a_file_keeps_its_line_ends(project):
-    """In a checkout with the line ends of Windows. `add` changes the author's files, and `update` the copies."""
+    """A checkout with the line ends of Windows keeps them, both in the author's files and in the copies."""
     for name, content in contents().items():
         Path(name).write_bytes(content.replace(b"\n", b"\r\n"))
     assert main(["add", "scale(Tensor x, float c) -> Tensor"]) == 0
@@ -129,7 +129,7 @@ def test_what_was_edited_is_named_and_kept_until_it_is_told_otherwise(project, c
         *edited,
         "src/elementwise/math/power.h",
     }
-    assert said.endswith("run 'muladd-nb update --overwrite', and see in your version control what it has changed")
+    assert said.endswith("run 'muladd-nb update --overwrite', and look at the changes in your version control")
     assert main(["update", "--overwrite"]) == 0
     assert Path("src/elementwise/math/power.h").exists()
 
@@ -137,7 +137,7 @@ def test_what_was_edited_is_named_and_kept_until_it_is_told_otherwise(project, c
 def test_an_authors_file_of_the_name_of_a_new_copy_is_kept(project, capsys):
     make_older(project)
     Path("src/elementwise/rows/task.h").write_text("mine\n")
-    assert "src/elementwise/rows/task.h: there is to be a copy of this name; rename yours" in refused(capsys)
+    assert "src/elementwise/rows/task.h: the update has a copy of this name; rename your file" in refused(capsys)
 
 
 def test_a_newer_layer_and_a_broken_record_are_refused(project, capsys):

@@ -276,7 +276,7 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_written_in_place_where_nobody_can_tell(name):
-    """Without a copy before or after it, so that it takes as long as the operator."""
+    """There is no copy before or after the write, so it takes as long as the operator."""
     f = lambda x, y: IN_PLACE[name](KINDS["raw"], x, y)  # noqa: E731
     _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), torch.ones(18), torch.ones(18))
     body = code.split("def call")[1]

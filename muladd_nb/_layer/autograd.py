@@ -1,4 +1,7 @@
-"""Which kernels compute the derivative of an operator that returns its result: those made of its functor."""
+"""Find the kernels that compute an operator's gradients and tangents: its family, made from its functor (C++).
+
+partials.py runs them. Only operators that return new tensors have a derivative.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,24 @@ from .partials import Derivative, OnePass, Partial, Times
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
-# A number has no derivative, also where it comes as a tensor.
-_INSTEAD = f"say `differentiable` in its row of src/operators.h, or give it a formula in {TABLE}"
+_INSTEAD = f"add `differentiable` to its entry in src/operators.h, or a formula to its entry in {TABLE}"
 
 
 def register(form: Form) -> None:
-    """Register the derivative of a functional form; where nothing can require grad there is none."""
+    """Register the derivative of a functional form, if any of its tensors can require grad."""
     promises = form.promises
     if form.of_row:
         row_derivatives.register(form)
         return
     if form.kind == "updating" and (promises.formula or promises.derivative or promises.fused):
         raise ValueError(
-            f"{form.name}: what it updates has no derivative, and compiled programs call its kernel; leave formula, "
-            "derivative and fused out of its row"
+            f"{form.name}: an operator that updates its arguments has no derivative, and compiled programs call its "
+            "kernel; leave formula, derivative and fused out of its entry"
         )
     if form.kind != "functional" or not any(_floats(form, form.own.get(x)) for x in form.inputs):
         return
     if promises.aten is not None and (form.own or form.of_results != (None,) or form.inputs != form.required):
-        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are always there")
+        raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are not optional")
     if not any(_floats(form, dtype) for dtype in form.of_results):
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")
         return
@@ -53,7 +55,8 @@ def register(form: Form) -> None:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
     partials = _partials(form)
-    # Inductor takes "formula" for the operator itself, and makes the gradients of other operators parts of its loops.
+    # If fused is "formula", Inductor replaces the operator itself by its formula. Otherwise only its gradients are
+    # compiled as the formula's, so that Inductor fuses them.
     compiles_formula = partial(private.decomposes, form.op) if promises.fused == "formula" else private.traces
     compiled = promises.formula is not None and promises.fused is not None
     lacks_some = not form.inputs.keys() <= partials.keys()
@@ -81,7 +84,10 @@ def register(form: Form) -> None:
 
 
 def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]) -> None:
-    """Give an operator the derivative that its author wrote; the one for changing numbers has an argument more."""
+    """Register the derivative that the author wrote.
+
+    The overload whose number is a tensor has one more argument, which the author's functions do not know.
+    """
     if not form.tensor_numbers:
         derivative.derivative(form.op, save=save, vjp=vjp, jvp=jvp, node=form.promises.node)
         return
@@ -100,12 +106,12 @@ def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp:
 
 
 def _others_of(form: Form) -> tuple[Form | None, Form | None]:
-    """Return the operators of a family that compute the value and its tangent, and all gradients in one pass."""
+    """Return the operator of the family for value and tangent, and the one for all gradients, or None."""
     return form.family.get(("",)), next((one for one in form.family.values() if one.has_all_gradients), None)
 
 
 def _partials(form: Form) -> dict[str, Partial]:
-    """Return the partial derivatives of an operator, by each of its tensors, that operators of its family compute."""
+    """Return the partial derivatives with respect to each tensor, as far as operators of the family compute them."""
     if len(form.family) < 2:
         return {}
     if form.has_all_gradients:
@@ -116,7 +122,8 @@ def _partials(form: Form) -> dict[str, Partial]:
     inputs = [*of.kinds]
     if not form.by:
         return {x: _first(form, form.family[x,]) for x in inputs if (x,) in form.family}
-    # The arguments of a derivative are the operator's, the gradients, and from the second order on the places it is by.
+    # A derivative's arguments are the operator's, then the gradients, then, from the second order on, the indices of
+    # the arguments that it differentiates with respect to.
     grads, by = [*form.kinds][len(inputs) :][: len(of.of_c)], [*form.kinds][len(inputs) + len(of.of_c) :]
     partials = {}
     for x in inputs:
@@ -129,15 +136,15 @@ def _partials(form: Form) -> dict[str, Partial]:
 
 
 def _kept(of: Form, read: Sequence[str] | set[str]) -> list[str]:
-    """Return these arguments of an operator, and those that nothing can stand in for."""
+    """Return the arguments to save: those in ``read``, and those that no other tensor can stand in for."""
     return [x for x, kind in of.kinds.items() if x in read or kind != "Tensor" or x in of.own]
 
 
 def _reads(form: Form) -> set[str]:
-    """Return the arguments of the operator whose elements a derivative of it reads.
+    """Return the arguments of the operator whose elements a derivative reads.
 
-    A derivative by several arguments reads only what the first derivative by each of them reads. Which arguments one
-    of a higher order is by is known when it is called.
+    A second derivative with respect to x and y reads only what both first derivatives read. The operator for a higher
+    order learns x and y when it is called, so this returns the union over all pairs.
     """
     if len(form.by) == 1:
         return {*form.reads}
@@ -148,13 +155,13 @@ def _reads(form: Form) -> set[str]:
 
 
 def _first(form: Form, by_x: Form) -> Partial:
-    """Return the partial derivative of an operator that one of its family computes."""
+    """Return the first derivative that the operator ``by_x`` of the family computes."""
     times = _times(by_x, [*form.kinds], form.of_c)
     constant = by_x.constant
     if constant == 0:
         return Partial([], None)
     if constant is not None:
-        # The kernel in forward mode: a tangent is another tensor than the one it is made of.
+        # Forward mode calls the kernel, so that a tangent is never the tensor that it is computed from.
         return Partial([], lambda gradients, _: _scaled(gradients[0], constant), times, constant)
     return Partial(_kept(form, by_x.reads), times)
 
@@ -165,10 +172,10 @@ def _scaled(gradient: Any, constant: float) -> Tensor:
 
 
 def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None], by: Sequence[str] = ()) -> Times:
-    """Return what multiplies gradients by a derivative, an operator of the family.
+    """Return a function that multiplies gradients by a derivative, which is an operator of the family.
 
-    The operator is given the gradients of the results in the places ``sources``, and zeros for None. A gradient stands
-    in for each tensor that is left out: it has the dtype, and a shape that changes none.
+    It passes the gradients of the results at the indices ``sources``, and zeros where an index is None. For a tensor
+    that was not saved, it passes a gradient: its elements are not read, and it has the right dtype and shape.
     """
     call = caller(derivative)
 
@@ -188,7 +195,7 @@ def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None
 
 
 def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
-    """Return the sum of what partial derivatives make of the gradients of the results in these places."""
+    """Return the sum of partial derivatives, each of which multiplies the gradient of the result at its index."""
 
     def summed(times_of: Callable[[Partial], Times | None]) -> Times:
         def times(gradients: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
@@ -216,17 +223,20 @@ def _one_pass(form: Form, all_gradients: Form) -> OnePass:
 
 
 def _in_c(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
-    """Return the fast path of each derivative, by the arguments that it is by; none unless all results have one."""
+    """Return the fast path of each derivative, keyed by the arguments that it differentiates with respect to.
+
+    It takes one gradient for each result, so there is none if a result is never differentiated.
+    """
     if form.tensor_numbers or len(form.of_c) != len(form.of_results):
         return {}
     return {by: caller(one, otherwise=lambda *_: None) for by, one in form.family.items() if by and "" not in by}
 
 
 def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
-    """Return the partial derivative of a derivative by an argument of the operator: one of the next order."""
+    """Return the partial derivative of a derivative with respect to ``x``: a derivative of the next order."""
     of, order, place = form.family[()], len(form.by), inputs.index(x)
     before = [inputs.index(form.by[0])] if order == 1 else []
-    # It is zero, as that of x * y by x twice, unless each of the first derivatives that it is by reads x.
+    # It is zero if one of the first derivatives does not read x: x * y differentiated twice with respect to x is 0.
     reads_x = [(y,) in form.family and x in form.family[y,].reads for y in inputs]
     if not all(reads_x[at] for at in before):
         return Partial([], None)
@@ -246,13 +256,13 @@ def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]
 def _times_product(
     higher: Form, inputs: list[str], grads: list[str], by: list[str], before: list[int], place: int
 ) -> Times:
-    """Return what multiplies a gradient by the derivative of one more order: it is by the input in ``place``, too."""
+    """Return a function that multiplies a gradient by the next derivative, with respect to the input at ``place``."""
     call = caller(higher)
 
     def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
         (gradient,) = gradients
         dtype = gradient.dtype
-        wide = torch.float32 if dtype in _SIXTEEN_BITS else dtype  # those of higher orders are not compiled for 16 bits
+        wide = torch.float32 if dtype in _SIXTEEN_BITS else dtype  # higher orders are not compiled for 16-bit dtypes
         products = [gradient.to(wide) * values[grad].to(wide) for grad in grads]
         given = [values.get(y, products[0]) for y in inputs]
         given = [y.to(wide) if isinstance(y, Tensor) and y.dtype == dtype else y for y in given]
@@ -262,7 +272,7 @@ def _times_product(
 
 
 def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], place: int) -> Times:
-    """Return what takes the place of a kernel of one more order, where there is none: the operator's formula."""
+    """Return a function that differentiates the operator's formula, because no kernel has this order."""
     operator = form.family[()]
     if operator.promises.formula is None:
         return _refuse(form, f"give the operator a formula in {TABLE}")
@@ -303,6 +313,6 @@ def _floats(form: Form, own: torch.dtype | None) -> bool:
 
 
 def _is_mixed(form: Form) -> bool:
-    """Return whether its floating-point tensors, and results, have different dtypes."""
+    """Return whether its floating-point tensors and results may have different dtypes."""
     own = (*form.of_results, *form.own.values())
     return any(dtype is not None and dtype.is_floating_point for dtype in own)

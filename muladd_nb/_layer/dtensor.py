@@ -59,7 +59,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
 
 
 def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> list[_Sharding]:
-    """Return the same of an operator over rows: never along the dimension that is reduced."""
+    """Return the same for an operator over rows, which is never sharded along the reduced dimension."""
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
@@ -100,7 +100,7 @@ def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placeme
 
 
 def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Tensor | None:
-    # Not register_sharding: on a mesh of several dimensions it can choose to redistribute `out`.
+    # We do not use register_sharding, because on a mesh of several dimensions it may redistribute `out`.
     kwargs = kwargs or {}
     targets = form.targets(args, kwargs)
     (name, out), *others = targets.items()
@@ -148,7 +148,7 @@ def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register the sharding rules of the element-wise operators. A kernel of one's own has none."""
+    """Register the sharding rules of element-wise operators and operators over rows. A kernel of one's own has none."""
     elementwise = [form for form in forms if not isinstance(form, Kernel)]
     if elementwise:
         check_is_first("the rules for DTensor")

@@ -48,7 +48,7 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
         if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
             return None
         contract.check(form, args)  # so that errors name this operator, and not the one with tangents
-        # Not `is_number`, which only tells two overloads apart.
+        # `is_number` only distinguishes two overloads; kernels do not take it.
         primals = [pairs[place].primal if place in pairs else args[place] for place in range(len(form.kinds))]
         made = redispatch(private.below_autograd(keyset), *primals, *tangents)
         result: Tensor = forward_ad.make_dual(*made, level=0)

@@ -1,10 +1,10 @@
-"""In a compiled program an operator that writes becomes one that returns what the tensors become, and a copy.
+"""In compiled programs, replace an operator that writes by one that returns the new values, and a copy.
 
     ema_(x, y, 0.5)    becomes    (new,) = _functional_ema_(x, y, 0.5); x.copy_(new)
 
-The compiler knows where a copy goes: into views, slices, inputs that are views. By itself torch describes to an
-operator where its views begin in memory, and is wrong for an input that begins later. Inductor
-writes in place where nobody can tell (in_place.py).
+The compiler knows how to copy into views, slices, and inputs that are views. torch's own way is to tell the operator
+at which offset a view begins, and that is wrong if an input does not begin at offset 0. Inductor later writes in
+place if the result is the same (in_place.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .operator import Form, by_position, complete
 
 
 def register(form: Form) -> None:
-    """Define the operator that returns what an operator writes, and have compiled programs call that."""
+    """Define the operator that returns the new values, and make compiled programs call it."""
     op, places = form.op, form.writes
     if not places:
         return
@@ -32,7 +32,7 @@ def register(form: Form) -> None:
 
     def computed(*args: Any, **kwargs: Any) -> Any:
         given = list(complete(functional, args, kwargs))
-        new: dict[int, Tensor] = {}  # one of each tensor, so that an operator can refuse one that it is given twice
+        new: dict[int, Tensor] = {}  # one for each tensor, so that an operator can refuse a tensor passed twice
 
         def fresh(x: Any) -> Any:
             if isinstance(x, (list, tuple)):
@@ -43,13 +43,13 @@ def register(form: Form) -> None:
 
         for place in places:
             given[place] = fresh(given[place])
-        with WithoutAutocast():  # what is to be cast was cast before
+        with WithoutAutocast():  # the arguments were cast before
             returned = call(*given)
         return form.with_written(returned, _tensors(given[place] for place in places))
 
     def recorded(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        # The operator that writes says what is wrong with a derivative. Every other call passes on, for a program may
-        # functionalize what has autograd's keys.
+        # If a gradient is asked for, the operator that writes raises the error. Every other call is redispatched,
+        # because a program may functionalize tensors that have autograd's keys.
         if private.needs_recording(tuple(_tensors((*args, *kwargs.values())))):
             return computed(*args, **kwargs)
         return functional.redispatch(private.below_autograd(keyset), *args, **kwargs)
@@ -61,7 +61,7 @@ def register(form: Form) -> None:
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
         if form.functional is not None and torch.compiler.is_exporting():
-            # An exported program goes to others, who may know this operator, and not the one that is made here.
+            # Others may load an exported program. They may know the functional form, but not the operator made here.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
         else:
             returned = by_position(functional, functional)(*given)
@@ -83,13 +83,13 @@ def register(form: Form) -> None:
 
 
 def _tensors(written: Any) -> list[Any]:
-    """Return the tensors of arguments that are tensors, lists of them, or None."""
+    """Return the tensors among arguments that are tensors, lists of tensors, or None."""
     each = [y for x in written for y in (x if isinstance(x, (list, tuple)) else [x])]
     return [x for x in each if x is not None]
 
 
 def _define(op: Any) -> Any:
-    """Define the operator with the arguments of ``op``, of which it writes to none, and return it."""
+    """Define an operator with the arguments of ``op`` that writes to none of them, and return it."""
     packet, _, overload = op.name().partition("::")[2].partition(".")
     packet = f"_functional_{packet}"
     arguments, _, _ = private.schema(op).removeprefix(op.name()).rpartition(" -> ")

@@ -1,14 +1,15 @@
-"""What Inductor has for an operator that returns what another one writes (functional.py): a call of the other one.
+"""Let Inductor write in place again. functional.py replaced an operator that writes by one that returns new values.
 
-It writes into a tensor of the program, and the copy that follows is left out, if nobody can tell:
+Inductor lowers that one to a call of the operator that writes. The call may write into the tensor itself, and the copy
+that follows is left out, if the results cannot differ:
 
-    (new,) = _functional_ema_(x, y)     nobody reads the memory of x from here on,
-    z = sin(new)                        nothing else is written there while new is needed,
-    copy_(x, new)                       and where x is an input, it gets new.
+    (new,) = _functional_ema_(x, y)     nothing after this reads the memory of x,
+    z = sin(new)                        nothing else writes there while new is needed,
+    copy_(x, new)                       and if x is an input of the program, it becomes new.
 
-Otherwise, and in branches, loops and nested regions, it writes into a copy. Inductor's own pass for this does not ask
-what else the call reads. But in Inductor's programs a clone of x is x itself, and no operator may read what another of
-its arguments overwrites.
+Otherwise, and in branches, loops and nested regions, the call writes into a copy. Inductor has a pass for this, which
+does not check what else the call reads. That check is necessary: in Inductor's programs a clone of x may be x itself,
+and an operator must not read memory that it overwrites through another argument.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _COPY = torch.ops.aten.copy_.default
 
 
 def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
-    """Return what Inductor has for ``op``, which returns what the operator of ``form`` writes."""
+    """Return Inductor's lowering of ``op``, which returns the values that the operator of ``form`` writes."""
     call_kernel = by_position(inductor.kernel(form.op, add_to_fallback_set=False), form.op)
     like = torch.ops.aten.empty_like if form.kind in ("writing", "out") else torch.ops.aten.clone
     fresh = inductor.lowerings[like.default]
@@ -53,16 +54,16 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             return new[node]
 
         def in_place(x: Any, node: Node) -> Any:
-            if isinstance(program, inductor.branch):  # where views of a clone that is x are not known as views of x
+            if isinstance(program, inductor.branch):  # views of a clone are not known to be views of x here
                 return None
             results = _results(call, len(written))
             copies = _copies(places, call, node, results, is_kernel=is_kernel)
             if copies is None:
                 return None
             realized = inductor.realized(x)
-            if realized.get_name() != x.get_name():  # what has no strides is copied
+            if realized.get_name() != x.get_name():  # a tensor without strides is copied
                 return None
-            inductor.mark_written(program, x.get_name())  # which computes what reads it
+            inductor.mark_written(program, x.get_name())  # first computes everything that reads it
             for copy in copies:
                 copy.args = (copy.args[0], copy.args[0])
             for result in results:
@@ -73,7 +74,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         for place, node in enumerate(complete(op, call.args, call.kwargs)):
             if place in form.writes:
                 given[place] = target(given[place], node)
-            elif is_kernel:  # which may count on the strides that it was traced with
+            elif is_kernel:  # it may rely on the strides that it was traced with
                 given[place] = inductor.as_traced(given[place], _values(node))
         return form.with_written(call_kernel(*given), written)
 
@@ -81,7 +82,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
 
 
 def _results(call: Node, place: int) -> list[Node]:
-    """Return what a program takes of a result: of the one at ``place`` of the list that is the last, or only, one."""
+    """Return the nodes that take the new tensor at ``place``. New tensors are a list, the last or only result."""
     several = len(private.results(call.target)) - 1
     lists = [x for x in call.users if x.args[1] == several] if several else [call]
     return [x for several in lists for x in several.users if x.target is getitem and x.args[1] == place]
@@ -94,20 +95,20 @@ def _values(node: Any) -> Any:
 
 
 class _Place(NamedTuple):
-    """Where the elements of a tensor are: in which memory, and how they lie in it, if that is known."""
+    """Where the elements of a tensor are: in which memory, and with which layout, if that is known."""
 
     memory: Any
     layout: tuple[tuple[Any, ...], tuple[Any, ...], Any] | None  # shape, strides and offset
 
     def may_overlap(self, other: _Place) -> bool:
-        """Return whether elements of both may be in one place."""
+        """Return whether both may share an element."""
         if self.memory is None or self.memory != other.memory:
             return False
         mine, its = self.extent(), other.extent()
         return mine is None or its is None or (mine[0] < its[1] and its[0] < mine[1])
 
     def extent(self) -> tuple[int, int] | None:
-        """Return where in the memory the elements begin and end, if these are known numbers."""
+        """Return where the elements begin and end in the memory, if these are known numbers."""
         if self.layout is None:
             return None
         shape, strides, begin = self.layout
@@ -116,7 +117,7 @@ class _Place(NamedTuple):
         return begin, begin + (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
 
 
-# By program: in whose memory results are that were written in place, and how much further on, if that is known.
+# For each program and each result that was written in place: the memory that it is in, and the offset, if known.
 _written: WeakKeyDictionary[Graph, dict[Any, tuple[Any, Any]]] = WeakKeyDictionary()
 
 
@@ -128,7 +129,7 @@ class _Places:
         self._of_results = _written.setdefault(graph, {})
 
     def of(self, x: Any) -> _Place:
-        """Return the place of a tensor; what is none has no memory."""
+        """Return the place of a tensor. Anything else has no memory."""
         memory = self._storage(x) if isinstance(x, Node) else None
         if memory is None:
             return _Place(None, None)
@@ -141,7 +142,7 @@ class _Places:
         return _Place(memory, None if offset is None else (shape, strides, offset))
 
     def share(self, result: Node, target: Node) -> None:
-        """Note that a result is in the memory of what it was written to."""
+        """Note that a result is in the memory of the tensor that it was written to."""
         mine, its = self.of(result), self.of(target)
         alike = mine.layout and its.layout and mine.layout[:2] == its.layout[:2]
         by = its.layout[2] - mine.layout[2] if alike and mine.layout and its.layout else None
@@ -153,13 +154,13 @@ def _expression(size: Any) -> Any:
 
 
 def _copies(places: _Places, call: Node, target: Node, results: list[Node], *, is_kernel: bool) -> list[Node] | None:
-    """Return the copies that are not needed if a call writes into an argument, or None if it must not."""
+    """Return the copies that become unnecessary if a call writes into its argument, or None if it must not."""
     here = places.of(target)
 
     def touches(x: Any) -> bool:
         return places.of(x).may_overlap(here)
 
-    read: list[Node] = []  # every time it is
+    read: list[Node] = []  # one entry for each time that the memory is read
     torch.fx.node.map_arg((call.args, call.kwargs), lambda x: read.append(x) if touches(x) else None)
     # An element-wise operator may read the elements that it writes to.
     if here.memory is None or (len(read) > 1 and (is_kernel or any(places.of(x) != here for x in read))):
@@ -174,7 +175,7 @@ def _copies(places: _Places, call: Node, target: Node, results: list[Node], *, i
     for i, x in enumerate(later):
         reads = any(map(touches, x.all_input_nodes))
         if not (reads or takes[i]) or x.target is getitem or private.is_view(x.target):
-            continue  # a view is asked about where it is used
+            continue  # a view counts where it is used
         if x.target is _COPY and touches(x.args[0]):
             if places.of(x.args[1]).memory in made and _is_there(places, results[0], target, x):
                 copies.append(x)
@@ -186,12 +187,12 @@ def _copies(places: _Places, call: Node, target: Node, results: list[Node], *, i
         elif private.is_mutable(x.target) or (reads and not is_overwritten):
             return None
         elif is_input and takes[i] and x.op == "output":
-            return None  # the caller would have two tensors in one memory
+            return None  # the program would return a tensor that shares memory with its input
     return copies if is_overwritten or not is_input else None
 
 
 def _is_there(places: _Places, result: Node, target: Node, copy: Node) -> bool:
-    """Return whether a copy of a result, or of a view of all of it, moves nothing if it was written to the target."""
+    """Return whether a copy of the result, or of a view of all of it, would change nothing after a write in place."""
     made, here, to, what = (places.of(x).layout for x in (result, target, *copy.args[:2]))
     if made is None or here is None or to is None or what is None:
         return False

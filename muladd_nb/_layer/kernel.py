@@ -1,4 +1,4 @@
-"""Registers an operator with a kernel of its own, whose arguments may be anything that the dispatcher accepts.
+"""Registers an operator with a kernel of its own, which may have other arguments than an element-wise operator.
 
 They may be optional tensors, lists of tensors, tensors that are written to, and arguments that are not tensors. The
 rules here follow from the schema. The author's functions get all arguments by position, although the dispatcher leaves

@@ -325,7 +325,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
 
 
 def _promises(row: Elementwise, *, over_rows: bool) -> Elementwise:
-    # As torch has it of norms, softmaxes and losses.
+    # As in torch, where norms, softmaxes and losses compute in float32.
     return dataclasses.replace(row, autocast=row.autocast or ("float32" if over_rows else "cast"))
 
 

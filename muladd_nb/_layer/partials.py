@@ -1,7 +1,10 @@
-"""The derivative of an element-wise operator: gradients and tangents, times its partial derivatives.
+"""Compute gradients and tangents of an element-wise operator: products with its partial derivatives.
 
-Kernels made of the functor compute these products. Where there is no kernel, and in compiled programs that have the
-formula in place of the operator, torch differentiates the formula.
+Kernels made from the functor compute these products (autograd.py finds them). If there is no kernel, or if a compiled
+program contains the formula in place of the operator, torch differentiates the formula.
+
+For y = f(a, b), reverse mode returns ``grad * df/da`` and ``grad * df/db``, and forward mode
+``tangent_a * df/da + tangent_b * df/db``. Only arguments that the wanted partial derivatives read are saved.
 """
 
 from __future__ import annotations
@@ -24,21 +27,21 @@ from .recording import TENSOR, Rule, checked_arguments, register
 
 _DENSE = (torch.strided, torch.jagged)
 
-# Above this size it is faster to hand on a gradient whose factor is 1 than to write it beside the others.
+# Above this size, passing on a gradient whose factor is 1 is faster than a kernel that writes all gradients.
 _FEW = 1 << 18  # elements
 
-# Multiplies gradients by a partial derivative. Takes the gradient of each result, None where it has none, and values by
-# the names of arguments. An argument that the partial derivative does not read may be left out.
+# Multiplies gradients by a partial derivative. It takes the gradient of each result, or None, and the arguments that
+# the partial derivative reads, by their names.
 Times = Callable[[Sequence[Tensor | None], Mapping[str, Any]], Tensor | None]
 
 
 class Partial(NamedTuple):
     """A partial derivative of an operator with respect to one tensor."""
 
-    reads: Sequence[str]  # the arguments that ``times`` needs the values of
-    times: Times | None  # None where the derivative is zero
-    in_forward_mode: Times | None = None  # for tangents, if not the same
-    constant: float | None = None  # its value, where that is the same everywhere
+    reads: Sequence[str]  # the arguments whose values ``times`` needs
+    times: Times | None  # None if the derivative is zero
+    in_forward_mode: Times | None = None  # used for tangents; None if ``times`` serves both
+    constant: float | None = None  # its value, if that does not depend on the arguments
 
 
 class OnePass(NamedTuple):
@@ -48,7 +51,7 @@ class OnePass(NamedTuple):
     by: Sequence[str]
 
 
-# What is known of a tensor that is not saved: its shape and strides. A plain tuple, because small calls make some.
+# Shape and strides of a tensor that is not saved. A plain tuple, because that is the fastest to make in a small call.
 Layout = tuple[Sequence[int], Sequence[int]]
 
 
@@ -58,45 +61,45 @@ def _layout(x: Tensor) -> Layout:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What is saved and computed where the gradients of some arguments are wanted."""
+    """What to save and which gradients to compute, for one set of arguments that require grad."""
 
-    tensors: Sequence[str]  # what is saved
+    tensors: Sequence[str]  # saved, as are the numbers and the layouts
     numbers: Sequence[str]
     layouts: Sequence[str]
     by_kernel: Sequence[str]
     by_formula: Sequence[str]
-    # When the kernel for one pass computes the gradients: "for sums" is where one of them is summed to a smaller shape.
+    # When one kernel computes all gradients. "for sums": if one of them is summed to a smaller shape.
     one_pass: Literal["never", "for sums", "always"]
-    hands_on: bool  # whether one of the gradients is that of the result, times a constant
-    in_c: Callable[..., Any] | None  # the fast path of the one kernel that computes all that is wanted
+    hands_on: bool  # whether a gradient is the result's gradient times a constant
+    in_c: Callable[..., Any] | None  # the fast path of the kernel that computes all wanted gradients, if there is one
 
 
 class Saved(NamedTuple):
-    """What a node keeps, by the names of arguments, beside the tensors that autograd keeps."""
+    """What a node stores in addition to the tensors that autograd saves, keyed by the names of arguments."""
 
     plan: _Plan
-    tensors: Sequence[str]  # the names of those
+    tensors: Sequence[str]  # the names of the tensors that autograd saves
     numbers: Mapping[str, Any]  # and absent tensors, which are None
-    layouts: Mapping[str, Layout]  # of tensors that are not kept
-    shape: Sequence[int]  # that the gradients of results are expanded to, where these are sums
+    layouts: Mapping[str, Layout]  # of tensors that are not saved
+    shape: Sequence[int]  # if the results are sums: the shape to which their gradients are expanded
 
     def values(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """Return what was kept."""
+        """Return the saved arguments by their names."""
         values = dict(zip(self.tensors, tensors, strict=True))
         if self.numbers:
             values.update(self.numbers)
         return values
 
     def shape_of(self, x: str, values: Mapping[str, Any]) -> Any:
-        """Return the shape of an argument that is a tensor."""
+        """Return the shape of a tensor argument."""
         return self.layouts[x][0] if x in self.layouts else values[x].shape
 
 
 _NOTHING: Mapping[str, Any] = {}
 
 
-class _Made(dict[Any, Any]):
-    """What a function returns for the keys, each made once: not functools.cache, of which Dynamo warns."""
+class _Cache(dict[Any, Any]):
+    """The values of a function, each computed once. functools.cache would make Dynamo warn."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.make = make
@@ -107,37 +110,36 @@ class _Made(dict[Any, Any]):
 
 
 class Derivative:
-    """The derivative of an element-wise operator: what is saved for it, and what computes it.
+    """The derivative of an element-wise operator: what it saves, and which functions compute it.
 
     Parameters
     ----------
     op
         The overload of an operator that returns new tensors.
     partials
-        The partial derivatives that kernels compute, by the tensors that they are by. They also say what is saved: only
-        what the wanted gradients read.
+        The partial derivatives that kernels compute, keyed by tensor. They decide what is saved: only the arguments
+        that the wanted gradients read.
     one_pass
         The kernel that computes all gradients at once.
     in_c
-        The fast paths of these kernels, by the tensors that they are by: functions that take all arguments and the
-        gradient of each result, and return gradients, or None where the fast path does not take the call.
+        The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
+        arguments and the gradient of each result. It returns gradients, or None if the fast path declines the call.
     formula
-        The operator itself, made of differentiable operators. Its parameters name the arguments that it reads. It is
-        differentiated for the tensors among them that have no kernel.
+        The operator, written with differentiable operators of torch. Its parameters name the arguments that it reads.
+        torch differentiates it with respect to those of its tensors that have no kernel.
     compiles_formula
-        Returns whether a program is being compiled now in which the formula is differentiated, also where there are
-        kernels.
+        Returns whether a program is being compiled that differentiates the formula even if kernels exist.
     without
-        Arguments that the formula reads, and that have no gradient all the same: numbers that are tensors.
+        Tensors that have no gradient though the formula reads them: numbers that are passed as tensors.
     aten
-        The operator of ATen whose node records some calls of this one. Checkpointing pairs what two nodes save by its
-        order, so the node made here has the same inputs, and saves the same tensors, in ATen's order.
+        The operator of ATen whose node records some calls of this one. Checkpointing matches saved tensors by their
+        order, so the node made here has the same inputs and saved tensors as ATen's, in the same order.
     mixed
-        Whether its floating-point tensors, and the result, have different dtypes.
+        Whether its floating-point tensors and results may have different dtypes.
     broadcasts
-        Whether its tensors need not have one shape. A gradient is summed to the shape of its tensor by torch.
+        Whether its tensors may have different shapes. torch sums each gradient to the shape of its tensor.
     sums
-        Whether its results are sums, whose gradients are first expanded to the shape of all tensors.
+        Whether its results are sums. Their gradients are first expanded to the common shape of all tensors.
 
     Raises
     ------
@@ -175,7 +177,7 @@ class Derivative:
         types = {argument.name: str(argument.type) for argument in private.arguments(op)}
         self.tensors = [x for x, type_ in types.items() if type_ in TENSOR]
         self.has_optional = any(types[x] != "Tensor" for x in self.tensors)
-        # Not `is_number`, which only tells two overloads apart.
+        # `is_number` only distinguishes two overloads; kernels do not take it.
         self.of_kernel = [x for x in self.arguments if x != "is_number"]
         self.compute: Any = None
         self.formula_reads: list[str] = []
@@ -184,16 +186,16 @@ class Derivative:
         has_derivative = {*self.partials, *self.formula_reads}.difference(without)
         self.without = [x for x in self.tensors if x not in has_derivative]
         self.read_by_partials = {y for one in self.partials.values() for y in one.reads}
-        self.order = self.arguments  # in which the function takes them
+        self.order = self.arguments  # the order in which autograd's function takes them
         self.saved_order = self.tensors
         if aten is not None:
             reads = {x: [y for y in self.partials[x].reads if y in self.tensors] for x in self.tensors}
             inputs, saved = order_of(op, aten, reads)
             self.order = inputs + [x for x in self.arguments if x not in inputs]
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
-        # A tangent may have another shape and dtype than a gradient: those of the results are saved.
+        # The shape and dtype of a tangent may differ from those of the arguments, so those of the results are saved.
         self.typed = mixed or self.n > 1 or broadcasts
-        self.plans = {in_formula: _Made(partial(self.plan, in_formula)) for in_formula in (False, True)}
+        self.plans = {in_formula: _Cache(partial(self.plan, in_formula)) for in_formula in (False, True)}
 
     def register(
         self,
@@ -203,18 +205,18 @@ class Derivative:
         instead: str | None = None,
         form: Form | None = None,
     ) -> None:
-        """Give it to the operator.
+        """Register the derivative for the operator.
 
         Parameters
         ----------
         in_forward_mode
-            What computes a dual result by one kernel: see ``forward_mode.py``.
+            Computes value and tangent with one kernel: see ``forward_mode.py``.
         node
-            What ``grad_fn`` is called, without ``Backward``; by default the name of the operator in camel case.
+            The name of ``grad_fn``, without ``Backward``; by default the operator's name in camel case.
         instead
-            What to do instead of asking for a gradient that there is none of, for the error message.
+            The advice at the end of the error message for a gradient that does not exist.
         form
-            That of the operator, whose calls then take the fast path where they can.
+            The operator's form. If it is given, calls that record a gradient can take the fast path.
         """
         rule = Rule(
             self.save,
@@ -259,7 +261,7 @@ class Derivative:
     def save(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
     ) -> tuple[Sequence[Tensor], Saved]:
-        # torch.func, which differentiates a formula, knows no jagged tensors.
+        # torch.func differentiates the formula, and does not support jagged tensors.
         in_formula = self.compiles_formula() and not any(map(_is_jagged, inputs))
         plan: _Plan = self.plans[in_formula][needs]
         given = dict(zip(self.arguments, inputs, strict=True))
@@ -318,7 +320,7 @@ class Derivative:
                     of_x = self.partials[x]
                     read = {y: values[y] for y in of_x.reads if y in values}
                     gradient = self.through(of_x.times, grads, read) if of_x.times else None
-                    # Zeros, as ATen has, and not an undefined gradient, which is an error to who asks for it.
+                    # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
                     gradients[x] = _zeros(some, saved.shape_of(x, values)) if gradient is None else gradient
             self.lay_out(saved, values, gradients, gradients if sums else saved.layouts)
             if plan.by_formula:
@@ -326,7 +328,7 @@ class Derivative:
         return [gradients.get(x) for x in self.arguments]
 
     def has_sums(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> bool:
-        """Return whether a gradient that is wanted is summed, because its tensor was broadcast."""
+        """Return whether a wanted gradient must be summed, because its tensor was broadcast."""
         shape = grad.shape
         for x in saved.plan.by_kernel:  # noqa: SIM110 (a generator takes longer than this loop)
             if saved.shape_of(x, values) != shape:
@@ -334,13 +336,13 @@ class Derivative:
         return False
 
     def is_one_pass(self, plan: _Plan, grad: Tensor, *, sums: bool) -> bool:
-        """Return whether one kernel is to compute all gradients: it is faster, and can."""
+        """Return whether one kernel should compute all gradients: whether it can, and is faster."""
         if sums:
             return grad.device.type == "cpu" and grad.layout is torch.strided
         return plan.one_pass == "always" and not (plan.hands_on and grad.numel() > _FEW) and grad.layout in _DENSE
 
     def given_to_kernel(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> list[Any]:
-        """Return all arguments of the operator, with other tensors in place of those whose elements are not read."""
+        """Return all arguments of the operator. Other tensors stand in for those whose elements are not read."""
         return [
             values[x] if x in values else _stand_in(grad, saved.layouts[x], values) if x in saved.layouts else grad
             for x in self.of_kernel
@@ -349,17 +351,17 @@ class Derivative:
     def lay_out(
         self, saved: Saved, values: Mapping[str, Any], gradients: dict[str, Tensor], some: Iterable[str]
     ) -> None:
-        """Give some of the gradients, of tensors that are broadcast or not read, the shapes and layouts of these."""
+        """Give some gradients the shapes and layouts of their tensors, which were broadcast or not saved."""
         if private.transforms_active() or private.traces():
             return
         for x in [x for x in some if x in gradients and gradients[x].layout is torch.strided]:
             shape, strides = saved.layouts[x] if x in saved.layouts else _layout(values[x])
             summed = gradients[x] if gradients[x].shape == shape else gradients[x].sum_to_size(shape)
-            # One that is that of the result, which may be expanded, is handed on as it is.
+            # A gradient that was passed on from the result may be expanded, and stays as it is.
             gradients[x] = _laid_out(summed, strides) if any(summed.stride()) else summed
 
     def through(self, times: Times, grads: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
-        """Return what a kernel makes of the gradient of each result, also of one that is sparse."""
+        """Call ``times``. A sparse gradient, which kernels do not take, becomes dense or is multiplied by torch."""
         if all(x is None or x.layout in _DENSE for x in grads):
             return times(grads, values)
         if self.n > 1:
@@ -371,7 +373,7 @@ class Derivative:
     def pulled(
         self, plan: _Plan, values: Mapping[str, Any], grads: Sequence[Tensor | None]
     ) -> Iterable[tuple[str, Tensor]]:
-        """Return the gradients that the formula gives."""
+        """Return gradients computed by differentiating the formula."""
         if any(map(_is_jagged, grads)):
             raise RuntimeError(
                 f"{name(self.op)}: on jagged nested tensors the formula has no derivative; call the operator on their "
@@ -384,7 +386,7 @@ class Derivative:
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
         plan: _Plan = self.plans[self.compiles_formula()][tuple(x in tangents for x in self.order)]
         values = saved.values(tensors)
-        # All that any derivative reads, so that a tangent requires grad where one of these does, as ATen's.
+        # Everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
         shape = saved.shape or likes[0][0]
         products: list[list[Tensor]] = [[] for _ in range(self.n)]
@@ -426,7 +428,7 @@ def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor:
-    """Return a tensor in place of one whose elements are not read: with its layout, if one of these has that."""
+    """Return a tensor in place of one whose elements are not read, if possible one with the same layout."""
     shape, strides = layout
     if grad.shape == shape and grad.layout is torch.strided and grad.stride() == strides:
         return grad
@@ -436,7 +438,7 @@ def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor
 
 
 def _laid_out(gradient: Tensor, strides: Sequence[int]) -> Tensor:
-    """Return a gradient whose dimensions are in the same order in memory as those of its tensor, if that is dense."""
+    """Return the gradient with its dimensions in the tensor's order in memory, if the tensor has no gaps."""
     if gradient.stride() == strides or not contract.has_no_gaps(gradient.shape, strides):
         return gradient
     order = sorted(range(gradient.dim()), key=lambda d: -strides[d])

@@ -55,7 +55,7 @@ class Rule:
 def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     """Register the kernel, which applies an ``autograd.Function`` at each level that has something to record.
 
-    ``form`` is that of an element-wise operator, whose calls take the fast path if they can.
+    Pass ``form`` for an element-wise operator: its calls then take the fast path if they can.
     """
     several = len(private.results(op)) > 1
     apply = _function(op, rule)

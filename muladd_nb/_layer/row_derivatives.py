@@ -1,4 +1,4 @@
-"""The derivatives of an operator over rows, by kernels that are made from its functor.
+"""Derivatives of operators over rows, computed by kernels that are made from the functor.
 
 ``src/elementwise/rows/family.h`` says which kernels there are.
 """
@@ -18,7 +18,7 @@ from .rows import as_tuple
 
 
 def register(form: Form) -> None:
-    """Register the derivative of an operator over rows that returns its results, or that it has none."""
+    """Register the derivative of an operator over rows that returns its results, or register that it has none."""
     if form.kind != "functional":
         return
     if not any(dtype.is_floating_point for dtype in form.dtypes):
@@ -31,7 +31,7 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"": _of_operator, "gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator)
-    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only tells two overloads apart
+    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only distinguishes two overloads
     derivative.derivative(
         form.op,
         save=lambda needs, inputs, results: inputs[: len(inputs) - len(more)],
@@ -42,7 +42,7 @@ def register(form: Form) -> None:
 
 
 class _Family:
-    """The operators that are made of one functor, and how their arguments go together."""
+    """The operators that are made from one functor, and the order of their arguments."""
 
     def __init__(self, operator: Form) -> None:
         self.operator, self.family = operator, operator.family

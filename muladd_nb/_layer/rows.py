@@ -1,4 +1,4 @@
-"""Operators over rows: which dimension is reduced, what shape that gives, and the batching rule.
+"""Operators over rows: the dimension that is reduced, the shapes of the results, and the batching rule.
 
 ``src/elementwise/rows/row.h`` says what such an operator is. Shapes are aligned at their last dimension: a tensor that
 has one value for each row gets a dimension of one element where the others have the one that is reduced.
@@ -15,9 +15,9 @@ from .operator import Form, complete
 
 
 def are_of_row(form: Form, args: Sequence[Any]) -> dict[str, bool]:
-    """Return of each tensor whether it is without the dimension that is reduced."""
+    """Return, for each tensor, whether it lacks the dimension that is reduced."""
     assert form.of_row
-    kept = _keeps(form, args)  # and then the gradient of a result has it, too
+    kept = _keeps(form, args)  # if keepdim is true, the gradient of a result has that dimension, too
     return {
         name: of_row and not (kept and name.startswith(("grad__", "grad_tangent__")))
         for name, of_row in zip(form.inputs, form.of_row[1], strict=True)
@@ -55,12 +55,12 @@ def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> int:
-    """Return which dimension of ``shape`` is reduced, to which the tensors are broadcast."""
+    """Return which dimension of ``shape`` is reduced. The tensors are broadcast to that shape."""
     return len(shape) - _from_end(form, args)
 
 
 def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return the shape of each result, where the tensors are broadcast to ``shape``."""
+    """Return the shape of each result, if the tensors are broadcast to ``shape``."""
     assert form.of_row
     if form.by in (("gradients",), ("second",)):
         given = _wanted(form, args)
@@ -79,14 +79,14 @@ def _wanted(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
 
 
 def are_like_tensors(form: Form) -> list[bool]:
-    """Return of each result whether it has the strides of the first tensor of its shape; others are contiguous."""
+    """Return, for each result, whether it has the strides of the first tensor of its shape. Others are contiguous."""
     assert form.of_row
     is_gradient = form.by in (("gradients",), ("second",))
     return [not is_gradient and not is_of_row for is_of_row in form.of_row[0]]
 
 
 def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
-    """Return the rule of vmap: the batch is one more dimension at the front, of which each element has its rows."""
+    """Return the batching rule: the batch becomes the first dimension, and each of its elements has its own rows."""
     are_gradients = form.by in (("gradients",), ("second",))
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
@@ -99,7 +99,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
                     f"of shape {list(args[place].shape)} without; pass it through vmap too"
                 )
         of = {name: in_dims[form.inputs[name]] for name in given}
-        # At least two: the index of the only row of an element of the batch is 0, and not its place in the batch.
+        # At least two dimensions, so that row.index() of a single row is 0, and not the row's index in the batch.
         dims = max(x.dim() - (of[name] is not None) for name, x in given.items() if not of_row[name])
         rank = max(dims, 2)
         moved = list(args)
@@ -135,12 +135,12 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
 
 
 def _one(shape: Sequence[int], dim: int | None) -> list[int]:
-    """Return the shape of one of a batch."""
+    """Return the shape of one element of a batch."""
     return [size for place, size in enumerate(shape) if dim is None or place != dim % len(shape)]
 
 
 def refusal_of_jagged(form: Form) -> Callable[..., NoReturn] | None:
-    """Return what refuses jagged tensors, of an operator over rows."""
+    """Return a function that refuses jagged tensors for an operator over rows."""
     if not form.of_row:
         return None
 

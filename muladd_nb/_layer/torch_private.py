@@ -116,7 +116,7 @@ transforms_active = _find(  # is a torch.func transform (grad, jvp, vmap ...) ru
 _dispatch_modes = _find("torch._C:_len_torch_dispatch_stack", CALLS, otherwise=lambda: 1)
 _function_modes = _find("torch._C:_len_torch_function_stack", CALLS, otherwise=lambda: 1)
 autocasts = _find("torch._C:_is_any_autocast_enabled", CALLS, otherwise=lambda: True)  # for any device
-is_inference_mode_enabled = torch.is_inference_mode_enabled  # is public
+is_inference_mode_enabled = torch.is_inference_mode_enabled  # a public function
 _profiler: Any = profiler
 if _find("torch.autograd.profiler:_is_profiler_enabled", CALLS) is None:
     _profiler = SimpleNamespace(_is_profiler_enabled=True)

@@ -1,7 +1,7 @@
-"""``muladd-nb new``, ``add``, ``remove`` and ``update``: a project of one's own, its operators, and its layer renewed.
+"""``muladd-nb new``, ``add``, ``remove`` and ``update``: write a project, change its operators, renew its layer.
 
-A project is the files of the folder ``project``, which are its author's, with what :mod:`._operator` writes for each
-schema; and the copies of :mod:`._copies`, which are not to be edited.
+A project has two kinds of files. The author's files come from the folder ``project``, and :mod:`._operator` or
+:mod:`._kernel` adds each operator to them. The others are copies (:mod:`._copies`), which nobody edits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._schema import Schema, check_name
 from ._schema import read as read_schema
 from ._write import format_written, replace, write
 
-_START = "multiply(Tensor x, float factor) -> Tensor"  # what a project starts from where no schema is given
+_START = "multiply(Tensor x, float factor) -> Tensor"  # the operator of a new project, if no schema is given
 
 
 def create(
@@ -33,7 +33,7 @@ def create(
 ) -> Path:
     """Write the project ``package``, with an operator for each schema, into ``parent`` and return its folder.
 
-    ``tell`` is told first what each is taken for.
+    ``tell`` is first called with one sentence for each operator, which says how its schema is understood.
     Raise ``ValueError``, and write nothing, if a name or a schema cannot be used, or the folder exists already.
     """
     check_name("package", package)
@@ -69,8 +69,8 @@ def add(
 ) -> None:
     """Add an operator for each schema to the project in ``folder``.
 
-    ``tell`` is told first what each is taken for.
-    Raise ``ValueError``, and write nothing, if that is no project of this layer, or a schema cannot be used.
+    ``tell`` is first called with one sentence for each operator, which says how its schema is understood.
+    Raise ``ValueError``, and write nothing, if the folder is no project of this layer, or a schema cannot be used.
     """
     if not schemas:
         raise ValueError("there must be a schema, like 'softclip(Tensor x, float limit) -> Tensor'")
@@ -81,7 +81,7 @@ def add(
     try:
         _add(files, schemas, package, kernel=kernel, rows=rows)
     except KeyError as error:
-        raise ValueError(f"{error.args[0]} is missing, in which there is a place for an operator") from None
+        raise ValueError(f"{error.args[0]} is missing; an operator needs an entry in it") from None
     changed = {name: text for name, text in files.items() if before.get(name) != text}
     for name in changed.keys() - before.keys():
         if os.path.lexists(folder / name):
@@ -93,7 +93,7 @@ def add(
 def remove(names: Sequence[str], folder: Path) -> list[str]:
     """Remove operators from the project in ``folder``, and return the files that still name one of them.
 
-    Raise ``ValueError``, and write nothing, if that is no project of this layer, or there is no such operator.
+    Raise ``ValueError``, and write nothing, if the folder is no project of this layer, or there is no such operator.
     """
     package = package_of(folder)
     before = _own_files(folder, package)
@@ -113,7 +113,7 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
 
 
 def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool, rows: bool) -> None:
-    """Tell what each operator is taken for."""
+    """Say how each schema is understood."""
     if tell is None:
         return
     for schema in [read_schema(text, kernel=kernel, rows=rows) for text in schemas or [_START]]:
@@ -125,20 +125,20 @@ def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel:
             to = ", ".join(x.name for x in schema.written) or ("each result" if schema.results else "out")
             what = (
                 f"element-wise: an element of {to} is computed from the elements of {read} in the same place. If it "
-                f"needs others, 'muladd-nb remove {schema.name}', and add it with --rows if it reduces over a "
-                "dimension, or else with --kernel"
+                f"needs other elements, run 'muladd-nb remove {schema.name}', and add it with --rows if it reduces "
+                "over a dimension, or else with --kernel"
             )
         tell(f"{schema.name} is {what}.")
 
 
 def _own_files(folder: Path, package: str) -> dict[str, str]:
-    """Return the files of a project that are its author's and have a place for operators, by their names."""
+    """Return the author's files of a project, by their names: those in which operators have entries."""
     names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
     return {name: (folder / name).read_text("utf-8") for name in names if (folder / name).is_file()}
 
 
 def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows: bool = False) -> str:
-    """Return what the author of new operators edits next, a line for each."""
+    """Return the text that says what the author edits next, with a line for each new operator."""
     lines = []
     for text in schemas or [_START]:
         schema = read_schema(text, kernel=kernel, rows=rows)
@@ -155,7 +155,7 @@ def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows:
 
 
 def _over_rows(schema: Schema) -> str:
-    """Return what was understood of an operator over rows."""
+    """Return how the schema of an operator over rows is understood."""
     along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
     shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"
     result = "what it writes" if not schema.results else "its result" if schema.results == 1 else "each result"
@@ -163,7 +163,7 @@ def _over_rows(schema: Schema) -> str:
 
 
 def update(folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
-    """Renew the copies in the project in ``folder``: see :func:`._update.update`."""
+    """Update the copies in the project in ``folder``: see :func:`._update.update`."""
     return _update.update(package_of(folder), folder, overwrite=overwrite, dry_run=dry_run)
 
 
@@ -172,7 +172,7 @@ def package_of(folder: Path) -> str:
     tables = list(folder.glob("python/*/_operators.py"))
     if len(tables) != 1 or not (folder / "src/operators.h").exists():
         raise ValueError(
-            "this folder is no project that 'muladd-nb new' wrote: change to one, where its meson.build is"
+            "this folder is no project that 'muladd-nb new' wrote: change to the folder that has its meson.build"
         )
     return tables[0].parent.name
 

@@ -1,7 +1,7 @@
 """The files of a project that are copies: the layer, and the tests that every operator passes.
 
-``layer.sha256``, in the project, lists them with what they were when they were copied. So ``muladd-nb update`` knows
-which were edited since, and which are none any more.
+The project's ``layer.sha256`` lists them with their hashes at the time of copying. From these, ``muladd-nb update``
+knows which copies were edited since, and which no longer exist.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ RESOURCES = importlib.resources.files(__name__.rpartition(".")[0])
 RECORD = "layer.sha256"
 
 _HEAD = """\
-# Copied from muladd_nb {version}, and not to be edited: 'muladd-nb update' renews these files.
-# Which of them were edited since: sha256sum --check --quiet {record}
+# Copied from muladd_nb {version}, so do not edit these files: 'muladd-nb update' replaces them.
+# To list the files that were edited, run: sha256sum --check --quiet {record}
 """
 
 
 class Record(NamedTuple):
-    """What was copied into a project: from which version of muladd_nb, and the SHA-256 of each file by its name."""
+    """What was copied into a project: the version of muladd_nb, and the SHA-256 of each file by its name."""
 
     version: str
     files: dict[str, str]
 
 
 def copies(package: str) -> dict[str, str]:
-    """Return the files of a project that are copies, by their names, with the record of them."""
+    """Return the copies for a project, by their names, and their record."""
     python = f"python/{package}"
     files = {
         **dict(read(RESOURCES / "layer/src", "src/")),
@@ -48,16 +48,16 @@ def copies(package: str) -> dict[str, str]:
 
 
 def record(text: str) -> Record:
-    """Return what a project's record says; raise ``ValueError`` if it is none."""
+    """Parse the text of a project's record; raise ``ValueError`` if it is not one."""
     version = re.search(r"^# Copied from muladd_nb ([^\s,]+)", text)
     lines = re.findall(r"^([0-9a-f]{64})  (.+)$", text, re.MULTILINE)
     if not version or len(lines) != sum(not line.startswith("#") for line in text.splitlines()):
-        raise ValueError(f"{RECORD} is not as 'muladd-nb' wrote it: take it from your version control")
+        raise ValueError(f"{RECORD} is not as 'muladd-nb' wrote it: restore it from your version control")
     return Record(version[1], {name: digest for digest, name in lines})
 
 
 def edited(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """Return the copies in ``folder`` that are not as they were copied, or are not there."""
+    """Return the copies in ``folder`` that were edited or are missing."""
     return [
         name
         for name, digest in recorded.items()
@@ -71,19 +71,19 @@ def _sha256(text: str) -> str:
 
 def license_text() -> str:
     """Return the licence of this package."""
-    # Of the distribution, for a wheel does not have a file twice.
+    # A wheel has it only among its metadata.
     return importlib.metadata.distribution("muladd_nb").read_text("licenses/LICENSE") or ""
 
 
 def read(folder: Any, inside: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the files of a folder by their names in it, after ``inside``, and what they hold."""
+    """Yield the name of each file of a folder, with ``inside`` in front, and its text."""
     for entry in folder.iterdir():
         if entry.is_file():
             yield inside + entry.name, entry.read_text("utf-8")
-        elif not entry.name.endswith("cache__"):  # pip compiles what it installs
+        elif not entry.name.endswith("cache__"):  # pip compiles the files that it installs
             yield from read(entry, f"{inside}{entry.name}/")
 
 
 def renamed(text: str, package: str) -> str:
-    """Return the name or the text of a file of the templates as a project has it."""
+    """Return the name or the text of a template, with the project's name in it."""
     return text.replace("my_ops", package)

@@ -1,8 +1,9 @@
-"""What is written for an operator that is not element-wise: a kernel, and what Python adds to it.
+"""Write the files of an operator that is not element-wise (``--kernel``): its kernel, and its registrations in Python.
 
-It multiplies its tensors and numbers, those that are there, and each tensor that it writes to by that product. What is
-neither is handed to it, and not used. Its files are made of templates, with the words of :mod:`._kernel_cpp` and
-:mod:`._kernel_python`. An argument whose name a file uses itself has an underscore more in that file.
+The new operator returns the product of its tensors and numbers, or multiplies each tensor that it writes to by that
+product. The kernel receives its other arguments, too, and does not use them. The files are templates, filled with the
+words of :mod:`._kernel_cpp` and :mod:`._kernel_python`. If a file already uses the name of an argument, the argument
+gets an underscore there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ._schema import Schema
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
-    """Add an operator with a kernel to the files of a project; raise ``ValueError`` if they have no place for it."""
+    """Add an operator with a kernel to the files of a project; raise ``ValueError`` if it does not fit into them."""
     refuse_another(files, schema, package)
     words = Cpp(schema).words() | Python(schema).words()
     for name, path in (
@@ -57,7 +58,7 @@ def _does(schema: Schema) -> str:
 
 
 def _add_test(files: Files, schema: Schema, package: str) -> None:
-    """Add what the tests and the README say of it."""
+    """Add its test and its line of the README."""
     taken = {"tensor", "either", "product", "times", "torch", "Case", package, *keyword.kwlist}
     var = named((x.name for x in schema.arguments), taken)
     names = ", ".join(var[x.name] for x in schema.arguments)

@@ -1,4 +1,4 @@
-"""What the C++ of a kernel's operator is made of: what is given to the kernel, and how an element is computed."""
+"""The words of the C++ templates of a kernel: the kernel's parameters, and the code that computes an element."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {
 
 
 class Cpp:
-    """The C++ of an operator: a name for each argument, and from these the words of the templates."""
+    """The C++ of an operator: a name for each argument, and the words of the templates."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -34,10 +34,10 @@ class Cpp:
         self.names = named((x.name for x in schema.arguments), taken)
         dense = named((f"{self.names[x.name]}_dense" for x in schema.written), taken | set(self.names.values()))
         self.dense = dict(zip((x.name for x in schema.written), dense.values(), strict=True))
-        self.kept = [x for x in schema.arguments if x in schema.factors or x.is_tensor]  # by the kernel
+        self.kept = [x for x in schema.arguments if x in schema.factors or x.is_tensor]  # the kernel's parameters
 
     def words(self) -> dict[str, str]:
-        """Return what stands for each ``@name@`` of kernel.h, kernel.cpp and kernel.cu."""
+        """Return the text for each ``@name@`` of kernel.h, kernel.cpp and kernel.cu."""
         schema, names, results = self.schema, self.names, self.results
         one = schema.first
         first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
@@ -85,7 +85,7 @@ class Cpp:
         return f".{name} = elementwise::{'mutable_' * x.is_written}data({of_list}{self.dense.get(x.name, name)})"
 
     def _computation(self) -> list[str]:
-        """Return the product of what is always there, times what may not be, and where it goes."""
+        """Return statements: the product of the required factors, then of the optional ones, then the writes."""
         always = [x for x in self.schema.factors if x.type not in ("Tensor?", "Tensor[]")]
         product = " * ".join(f"static_cast<C>({self.names[x.name]}{'[i]' * x.is_tensor})" for x in always)
         lines = [f"C value = {product or '1'};"]
@@ -99,7 +99,7 @@ class Cpp:
         return lines + [f"{out}[i] = static_cast<T>(value);" for out in self.results]
 
     def _each(self, x: Argument) -> tuple[str, str]:
-        """Return what a statement for each tensor of an argument begins with, and an element in it."""
+        """Return the beginning of a statement for each tensor of an argument, and the element in that statement."""
         name = self.names[x.name]
         if x.type == "Tensor[]":
             return f"for (int64_t k = 0; k < {name}.count; k++) ", f"{name}.of[k][i]"
@@ -125,7 +125,7 @@ class Cpp:
         names = self.names
         lines = [f"{names[x.name]} = elementwise::contiguous({names[x.name]});" for x in self.schema.read]
         if self.dense:
-            lines.append("// Of what is written, the same memory, or a copy that is written back.")
+            lines.append("// If a tensor to write to is not contiguous, the kernel writes to a copy of it.")
         return lines + [f"auto {dense} = elementwise::contiguous({names[x]});" for x, dense in self.dense.items()]
 
 

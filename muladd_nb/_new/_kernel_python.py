@@ -1,4 +1,4 @@
-"""What Python adds to a kernel's operator: a fake kernel, a batching rule, and the derivative of its product."""
+"""The words of the Python templates of a kernel: a fake kernel, a batching rule, and the derivative of a product."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORM = Kernel.of(OP, DTYPES)"""
 
 
 class Python:
-    """The Python of an operator: a name for each argument, and from these the words of the templates."""
+    """The Python of an operator: a name for each argument, and the words of the templates."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -29,7 +29,7 @@ class Python:
         self.tangents = dict(zip(self.names, tangents.values(), strict=True))
 
     def words(self) -> dict[str, str]:
-        """Return what stands for each ``@name@`` of kernel.py.in."""
+        """Return the text for each ``@name@`` of kernel.py.in."""
         schema, names = self.schema, self.names
         one = schema.first
         first_tensor = names[one.name] + "[0]" * (one.type == "Tensor[]")
@@ -37,7 +37,7 @@ class Python:
         returns = f"    # The strides of the real result: compiled code relies on them.\n    return {made}"
         check = f"    FORM.check({', '.join(names.values())})"
         parameters = [f"{names[x.name]}: {x.annotation}" for x in schema.arguments]
-        # There is none of a write, or for a list.
+        # An operator that writes, or takes a list, gets no derivative.
         is_differentiable = not schema.written and not any(x.type == "Tensor[]" for x in schema.arguments)
         derivative = self._derivative() if is_differentiable else ""
         imports = f"from ._layer.kernel import Kernel{', product' * ('product(' in derivative)}"
@@ -45,7 +45,7 @@ class Python:
             imports = f"from ._layer.derivative import derivative\n{imports}"
         elif not schema.written:
             derivative = (
-                "\n\n# A gradient has no place for a list: what has a derivative takes its tensors one by one.\n"
+                "\n\n# Autograd has no gradient for a list. For a derivative, take the tensors one by one.\n"
                 "FORM.without_derivative()"
             )
         return {
@@ -53,14 +53,14 @@ class Python:
             "imports": imports,
             "autocast": _WRITES if schema.written else _CASTS,
             "define_fake": in_lines("def _fake(", parameters, f") -> {schema.returns}:"),
-            "check_fake": f"    # What src/{schema.stem}.cpp refuses.\n{check}",
+            "check_fake": f"    # The same checks as in src/{schema.stem}.cpp.\n{check}",
             "fake_returns": returns if schema.results else "",
             "out_dims": {0: "None", 1: "0"}.get(schema.results, f"({', '.join('0' * schema.results)})"),
             "derivative": derivative,
         }
 
     def _derivative(self) -> str:
-        """Return the derivative of the product: the gradient, or a tangent, times the other factors."""
+        """Return the derivative of the product: the gradient or the tangent, times the other factors."""
         schema, names, tangents = self.schema, self.names, self.tangents
         required = [x for x in schema.read if x.type == "Tensor"]
         optional = [x for x in schema.read if x.type == "Tensor?"]

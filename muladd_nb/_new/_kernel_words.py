@@ -1,6 +1,6 @@
-"""What the C++ and the Python of a kernel's operator are both made of: templates, and names for its arguments.
+"""Templates of a kernel's files, and names for its arguments, for C++ and Python alike.
 
-A template is a file of the folder ``kernel``, where what depends on the arguments stands as ``@name@``.
+A template is a file of the folder ``kernel``. Each ``@name@`` in it is replaced by a text that depends on the schema.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def template(name: str) -> str:
 
 
 def fill(text: str, words: Mapping[str, str]) -> str:
-    """Return a template with its words in their places; a line that is a word without text is none."""
+    """Return a template with each ``@name@`` replaced. A line that holds only a name with an empty text is removed."""
     text = re.sub(r"^@([a-z_]+)@\n", lambda m: words[m[1]] and words[m[1]] + "\n", text + "\n", flags=re.MULTILINE)
     return re.sub("@([a-z_]+)@", lambda m: words[m[1]], text)[:-1]
 
 
 def named(wanted: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """Return a name for each that is wanted, with as many underscores as it takes to be no other's."""
+    """Return a free name for each wanted one, by appending underscores until it is free."""
     names: dict[str, str] = {}
     used = set(taken)
     for own in wanted:
@@ -37,12 +37,12 @@ def named(wanted: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
 
 
 def in_lines(head: str, items: Iterable[str], tail: str) -> str:
-    """Return a list of parameters on one line, or where that is too long on a line each."""
+    """Return a list of parameters on one line or, if that is too long, on one line each."""
     line = f"{head}{', '.join(items)}{tail}"
     return line if len(line) <= 120 else "\n".join([head, *(f"    {item}," for item in items), tail])
 
 
 def identifiers(*templates: str) -> set[str]:
-    """Return all names that stand in templates, but in their comments."""
+    """Return all identifiers of templates, without those in comments."""
     text = "\n".join(map(template, templates))
     return set(re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|#.*|@[a-z_]+@", "", text)))

@@ -1,7 +1,7 @@
-"""What is written for one operator, in each of the files that have a place for it.
+"""Write the entries of an operator with a functor, element-wise or over rows, into the files of a project.
 
-It multiplies its arguments, and over rows divides that by about its root mean square, so that everything works at once.
-An author changes the functor, from which its derivatives are made, and the reference and the arguments of its test.
+The new operator multiplies its arguments. Over rows it divides that product by its root mean square (or returns the
+mean square). So the project works at once, and the author then changes the functor, the reference and the test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ._kernel_words import in_lines
 from ._schema import REQUIRED, Argument, Schema, functor_name
 
-# Arguments of a test, and the elements of a list of them.
+# The argument that a test passes for each type, and the elements if it passes a list.
 _EXAMPLES = {
     "Tensor": "tensor()",
     "float": "either(1.5, 0.5)",
@@ -29,43 +29,43 @@ _EXAMPLES = {
 _REDUCES = {"dim": "either(-1, 0)", "keepdim": "either(False, True)"}
 _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
-# In a functor, where a Tensor and a float are C.
+# The types of a functor's parameters. A Tensor and a float are C.
 _CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "bool": "bool"}
 
 Files = dict[str, str]
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
-    """Add an operator with a functor to the files of a project; raise ``ValueError`` if they have no place for it."""
+    """Add an operator with a functor to the files of a project; raise ``ValueError`` if it does not fit into them."""
     functor = functor_name(schema.operator)
     refuse_another(files, schema, package)
     differentiable = f"functional{' | writing | out' * (schema.results == 1)} | differentiable"
     forms = differentiable if schema.results else "writing"
     forms = "updating" if schema.written else forms
-    row = f'Operator<"{schema.declaration}", {functor}, {forms}>'
+    entry = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     made = _functor_over_rows(schema, functor) if schema.is_over_rows else _functor(schema, functor)
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{made}\n{m[2]}")
     row_h = '#include "elementwise/rows/row.h"\n'
     if schema.is_over_rows and row_h not in files["src/functors.h"]:
         _edit(files, "src/functors.h", r"(?s)(.*^#include .*?\n)", lambda m: m[1] + row_h)
-    _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {row}{m[2]}")
+    _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {entry}{m[2]}")
     append(files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise()')
     _add_public(files, schema, package)
     _add_test(files, schema, package)
 
 
 def refuse_another(files: Files, schema: Schema, package: str) -> None:
-    """Raise ``ValueError`` if there is an operator or a functor already that has a name of this one."""
+    """Raise ``ValueError`` if an operator or a functor with the same name exists already."""
     names = {schema.name, f"{schema.name}_out" if schema.results or schema.written else schema.operator}
-    rows = in_table(files, package)
+    declared = in_table(files, package)
     public = re.findall(r"^def (\w+)", files[f"python/{package}/ops.py"], re.MULTILINE)
-    there = {*rows, *(f"{row}_out" for row in rows), *public}
+    there = {*declared, *(f"{name}_out" for name in declared), *public}
     if taken := sorted(names & there):
         raise ValueError(f"{taken[0]} is there already; remove it first, or choose another name than {schema.name}")
     functor = functor_name(schema.operator)
     for path, text in files.items():
         if path.startswith("src/") and "/elementwise/" not in path and re.search(rf"\bstruct {functor}\b", text):
-            raise ValueError(f"{path} has a functor {functor} already, which would be that of {schema.name}")
+            raise ValueError(f"{path} has a functor {functor} already, and {schema.name} needs that name")
 
 
 def in_table(files: Files, package: str) -> list[str]:
@@ -112,7 +112,7 @@ def parameters(schema: Schema) -> list[str]:
         if x.is_keyword and "*" not in items:
             items.append("*")
         annotation, default = x.annotation, x.default
-        if isinstance(default, list):  # one that nobody can change
+        if isinstance(default, list):  # a mutable default would be shared by all calls
             annotation, default = f"Sequence[{annotation.removeprefix('list[')}", tuple(default)
         items.append(f"{x.name}: {annotation}" + (f" = {_literal(default)}" if default is not REQUIRED else ""))
     return items
@@ -123,7 +123,7 @@ def _literal(default: object) -> str:
 
 
 def _add_test(files: Files, schema: Schema, package: str) -> None:
-    """Add what the tests and the README say of an operator."""
+    """Add the test of an operator, and its line of the README."""
     names = ", ".join(argument.name for argument in schema.arguments)
     value = _product(schema, factor=_in_python)
     if schema.is_over_rows:
@@ -139,7 +139,7 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
 
 
 def add_case(files: Files, schema: Schema, package: str, reference: str, more: str = "") -> None:
-    """Add an operator to what is tested."""
+    """Add the ``Case`` of an operator to the tests."""
     examples = [_REDUCES[x.name] if x.name in schema.reduces else _example(x) for x in schema.arguments]
     case = f"""\
 Case(
@@ -164,7 +164,7 @@ def _example(x: Argument) -> str:
 
 
 def add_line(files: Files, call: str, does: str) -> None:
-    """Add a function to the table of the README, of which an author may have another one, or none."""
+    """Add a function to the table of the README, if the README still has that table."""
     table = r"\| function \| what it computes \|\n\|---\|---\|\n(?:\|.*\n)*"
     if "README.md" in files:
         line = f"| `{call}` | {does} |\n"
@@ -172,7 +172,7 @@ def add_line(files: Files, call: str, does: str) -> None:
 
 
 def append(files: Files, path: str, name: str, item: str) -> None:
-    """Append an item to a list, a dict or meson's files that a file calls by this name."""
+    """Append an item to the list, the dict or Meson's files that a file assigns to ``name``."""
     pattern = rf"^({name}\b.* = (?:files)?[\[{{(])(|\n(?:.*\n)*?)([\]}})])$"
     _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{' ' * _indentation(path)}{item},\n{m[3]}")
 
@@ -195,7 +195,7 @@ def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
 
 
 def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
-    """Return what becomes of each argument that is written to: it is multiplied by those that are only read."""
+    """Return the new value of each argument that is written to: it is multiplied by those that are only read."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
     if schema.is_over_rows:
         return [f"{x.name} / {_ROOT.format(_product(schema))}" for x in schema.written]
@@ -224,12 +224,12 @@ struct {functor} {{
 """
 
 
-# Over rows the product of the arguments is divided by about its root mean square, or the mean square is the result.
+# A new operator over rows divides the product of its arguments by this, or returns the mean square.
 _ROOT = "sqrt(1 + mean of ({}) ** 2)"
 
 
 def _computes(schema: Schema) -> str:
-    """Return what an operator computes, for its documentation."""
+    """Return the expression that a new operator computes, for its documentation."""
     product = _product(schema)
     if not schema.is_over_rows:
         return product
@@ -270,7 +270,7 @@ def _functor_over_rows(schema: Schema, functor: str) -> str:
     returned = values[0] if count == 1 else f"{{{', '.join(values)}}}"
     head = f"  ELEMENTWISE_FUNCTION {result} operator()("
     listed, tail = ", ".join(["Row& row", *taken]), ") const {"
-    if len(head + listed + tail) > 120:  # as clang-format breaks it
+    if len(head + listed + tail) > 120:  # clang-format breaks the line like this
         words = listed.replace(", ", ",\n").replace(" ", "\0").replace("\n", " ")
         listed = "\n" + textwrap.fill(words, 120, initial_indent=6 * " ", subsequent_indent=6 * " ").replace("\0", " ")
     return f"""\

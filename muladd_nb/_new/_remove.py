@@ -1,6 +1,6 @@
-"""``muladd-nb remove``: take an operator out of each file that ``muladd-nb add`` writes it into.
+"""``muladd-nb remove``: remove an operator's entries from the files into which ``muladd-nb add`` wrote them.
 
-What the author has made of it goes with it. Other operators, and what they use, stay.
+The author's changes to these entries are removed, too. Other operators, and everything that they use, stay.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ._operator import Files, in_table
 
 
 def remove(files: Files, name: str, package: str) -> set[str]:
-    """Remove an operator from the files of a project, and return those that go with it.
+    """Remove an operator from the files of a project, and return the files that belong to it alone.
 
     Raise ``ValueError`` if there is no operator of this name.
     """
     python = f"python/{package}"
     operator, stem = name.removesuffix("_out"), name.strip("_")
-    rows, kernels = in_table(files, package), _items(files[f"{python}/_operators.py"], "KERNELS")
-    own = {operator, name, f"{operator}_out"} if operator in rows or name in rows else {name}
+    declared, kernels = in_table(files, package), _items(files[f"{python}/_operators.py"], "KERNELS")
+    own = {operator, name, f"{operator}_out"} if operator in declared or name in declared else {name}
     gone: set[str] = set()
-    if own & {*rows}:
-        _remove_row(files, own)
+    if own & {*declared}:
+        _remove_entry(files, own)
         _drop(files, f"{python}/_operators.py", "TABLE", lambda key: _called(key) in own)
     elif stem in map(_value, kernels):
         gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
@@ -32,7 +32,7 @@ def remove(files: Files, name: str, package: str) -> set[str]:
             files["meson.build"] = files["meson.build"].replace(f"\n  'src/{stem}.{ending}',", "")
         files["meson.build"] = files["meson.build"].replace("files(\n)", "files()")
     else:
-        there = ", ".join(sorted({*rows, *map(_value, kernels)})) or "none"
+        there = ", ".join(sorted({*declared, *map(_value, kernels)})) or "none"
         raise ValueError(f"there is no operator {name} in this project; there are {there}")
     _drop(files, f"{python}/ops.py", "__all__", lambda item: _value(item) in own)
     _remove_functions(files, f"{python}/ops.py", own)
@@ -45,21 +45,21 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     return gone
 
 
-def _remove_row(files: Files, own: set[str]) -> None:
-    """Remove an operator from the list of C++, and its functor if no other one has it."""
+def _remove_entry(files: Files, own: set[str]) -> None:
+    """Remove an operator from the list in C++, and its functor if no other operator uses it."""
     path = "src/operators.h"
     names = "|".join(map(re.escape, own))
-    row = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)\s*,[^>]*>(,?)'
+    entry = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)\s*,[^>]*>(,?)'
     functors = set()
-    while found := re.search(row, files[path]):
-        comma = found[1] if found[3] else ""  # the last has none after it
+    while found := re.search(entry, files[path]):
+        comma = found[1] if found[3] else ""  # the last entry has no comma after it
         files[path] = files[path][: found.start()] + comma + files[path][found.end() :]
         functors.add(found[2])
     if not functors:
-        raise ValueError(f"{path} is not as it was written: there is no operator {' or '.join(sorted(own))} to remove")
+        raise ValueError(f"{path} is not as it was written: there is no entry of {' or '.join(sorted(own))} to remove")
     for functor in functors:
         for header in [x for x in files if x.startswith("src/") and not re.search(rf"\b{functor}\b", files[path])]:
-            # With the comment above it, as far as the line that closes it.
+            # From the comment above it to the line that closes it.
             struct = rf"^(?://.*\n)*struct {functor}\b.*\{{\n(?:.*\n)*?\}};.*\n\n?"
             files[header] = re.sub(struct, "", files[header], count=1, flags=re.MULTILINE)
 
@@ -78,7 +78,7 @@ def _remove_functions(files: Files, path: str, own: set[str]) -> None:
 
 
 def _remove_imports(files: Files, path: str, names: set[str]) -> None:
-    """Remove what `add` has imported and nothing uses any more."""
+    """Remove imports that ``add`` wrote and nothing uses any more."""
     text = files[path]
     used = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
     for name in names - used:
@@ -118,7 +118,7 @@ def _items(text: str, name: str) -> list[ast.expr]:
 
 
 def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]) -> None:
-    """Drop the items of a list, or the entries of a dict by their keys, which begin on lines of their own."""
+    """Remove the items of a list, or the entries of a dict by their keys, for which ``is_own`` returns true."""
     found = _container(files[path], name)
     if found is None:
         raise ValueError(f"{path} is not as it was written: there is no {name}")
@@ -132,7 +132,7 @@ def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]
         before, after = lines[begin][: first.col_offset], lines[end][last.end_col_offset :]
         after = re.sub(rb"^\s*,[ \t]*(#.*)?", b"", after)
         if not before.strip() and not after.strip():
-            while begin and lines[begin - 1].lstrip().startswith(b"#"):  # what the author says of it
+            while begin and lines[begin - 1].lstrip().startswith(b"#"):  # the author's comment on it
                 begin -= 1
             del lines[begin : end + 1]
         else:

@@ -1,4 +1,4 @@
-"""What an author may ask for: a schema, read by torch's own parser, and names that are free. The rest is refused."""
+"""Read an author's schemas with torch's parser, and refuse schemas and names that cannot work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from difflib import get_close_matches
 from typing import Any
 
-MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # of src/elementwise/operator.h, where derivatives have one more
+MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # src/elementwise/operator.h allows derivatives one tensor more
 
 CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit
@@ -21,7 +21,7 @@ CPP_KEYWORDS = frozenset(
     static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
     using virtual void volatile wchar_t while and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq""".split()  # noqa: SIM905
 )
-# What the generated files call by these names.
+# Names that the generated files use themselves.
 _USED = {
     "package": {
         "cases", "conftest", "elementwise", "muladd_nb", "operators", "std", "test", "tests",
@@ -32,7 +32,7 @@ _USED = {
     },
     "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
 }  # fmt: skip
-_REDUCES = {"dim": "int", "keepdim": "bool"}  # of an operator over rows: which dimension, and whether it stays
+_REDUCES = {"dim": "int", "keepdim": "bool"}  # arguments that say how an operator over rows reduces, and their types
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 _IN_PYTHON = {
     "ScalarType": "torch.dtype",
@@ -54,12 +54,12 @@ class Argument:
 
     @property
     def base(self) -> str:
-        """Its type without what says that it is optional, or a list."""
+        """Its type without the marks for optional arguments and lists."""
         return self.type.rstrip("?[]")
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor, an optional one, or a list of them."""
+        """Whether it is a tensor, an optional tensor or a list of tensors."""
         return self.base == "Tensor"
 
     @property
@@ -73,17 +73,17 @@ class Argument:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """An operator that can be written: its name, its arguments without ``out``, and what comes of it."""
+    """The schema of an operator that the generator can write."""
 
     name: str
-    arguments: tuple[Argument, ...]
-    results: int  # 0 of one that writes into `out`, or returns nothing
-    text: str  # the schema, as the author has it
+    arguments: tuple[Argument, ...]  # without `out`
+    results: int  # how many; 0 if it writes into `out` or returns nothing
+    text: str  # the author's text
     is_over_rows: bool = False
 
     @property
     def declaration(self) -> str:
-        """What C++ and Python declare an element-wise operator by."""
+        """The declaration of an operator with a functor, the same in C++ and in Python."""
         typed: list[str] = []
         letters = iter(string.ascii_lowercase)
         for x in self.arguments:
@@ -94,12 +94,12 @@ class Schema:
 
     @property
     def operator(self) -> str:
-        """The name in that."""
+        """The name in the declaration."""
         return self.name if self.results or self.written else self.name.removesuffix("_out")
 
     @property
     def written(self) -> list[Argument]:
-        """The tensors that it writes to, without an ``out``."""
+        """The tensors that it writes to, without ``out``."""
         return [x for x in self.arguments if x.is_written]
 
     @property
@@ -109,7 +109,7 @@ class Schema:
 
     @property
     def factors(self) -> list[Argument]:
-        """What a new kernel multiplies: these, and the numbers that are no lists."""
+        """The factors of a new kernel's product: the tensors that it reads, and numbers that are no lists."""
         numbers = ("float", "int", "bool", "float?", "int?", "bool?")
         return [x for x in self.arguments if x.type in numbers or x in self.read]
 
@@ -125,34 +125,34 @@ class Schema:
 
     @property
     def first(self) -> Argument:
-        """The tensor that is always there, or the list of which there must be one."""
+        """The first required tensor or, if there is none, the first list of tensors."""
         return next(x for type_ in ("Tensor", "Tensor[]") for x in self.arguments if x.type == type_)
 
     @property
     def returns(self) -> str:
-        """The type of what is returned, in Python."""
+        """The return annotation in Python."""
         return {0: "None", 1: "Tensor"}.get(self.results, f"tuple[{', '.join(['Tensor'] * self.results)}]")
 
     @property
     def stem(self) -> str:
-        """What its files and the loops in them are called, which C++ does not want to begin or end in an underscore."""
+        """The name of its files and of functions in them. C++ reserves names that begin with an underscore."""
         return self.name.strip("_")
 
 
 def functor_name(operator: str) -> str:
-    """Return what C++ calls the functor of an operator: ``RowNorm`` for ``row_norm``."""
+    """Return the name of an operator's functor: ``RowNorm`` for ``row_norm``."""
     return "".join(map(str.capitalize, operator.split("_")))
 
 
 def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
-    """Read the schema of an operator; raise ``ValueError`` with the reason if none can be written for it."""
+    """Read the schema of an operator; raise ``ValueError`` with the reason if the generator cannot write it."""
     if not text.isascii():  # torch's parser cuts other letters into bytes
         raise ValueError(f"{text!r} is no schema: it must be of ASCII letters")
     from . import _torch_names
 
     if named := re.match(r"\s*([\w-]*-[\w-]*)\s*\(", text):
         check_identifier("operator", named[1])
-    typed = re.search(rf"[(,]\s*({'|'.join(_CALLED)})\?? (\w+)\s*=", text)  # torch's parser knows no default of these
+    typed = re.search(rf"[(,]\s*({'|'.join(_CALLED)})\?? (\w+)\s*=", text)  # torch's parser rejects their defaults
     if typed and typed[1] != "Scalar":
         raise ValueError(f"{text!r}: {typed[2]} is of the type {typed[1]}; write {_CALLED[typed[1]]}")
     try:
@@ -170,7 +170,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         raise refuse("leave the namespace out; it is the name of the package")
     if parsed.overload_name:
         raise refuse("an overload has the public function of another operator; give it a name of its own")
-    check_name("operator", parsed.name, underscores=kernel or not parsed.name.startswith("_"))  # as `adam_` ends
+    check_name("operator", parsed.name, underscores=kernel or not parsed.name.startswith("_"))  # such as `adam_`
     if "..." in text:
         raise refuse("there must be each argument and each result, not ...")
     if any(result.alias_info is not None for result in parsed.returns):
@@ -182,7 +182,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
     updates = any(x.alias_info for x in parsed.arguments)
-    if parsed.name.endswith("_") and not updates:  # it would return a DTensor as it is
+    if parsed.name.endswith("_") and not updates:  # torch would return a DTensor argument as the result
         raise refuse("its name ends in _, by which torch knows what updates its arguments; choose another name")
     text = " ".join(text.split())
     if kernel:
@@ -197,7 +197,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
     tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
     if tensors == optional:
-        raise refuse("there must be a tensor among the arguments that is always there")
+        raise refuse("there must be a tensor among the arguments that is not optional")
     if tensors > MAX_TENSORS or optional > MAX_OPTIONAL or len(arguments) > MAX_ARGUMENTS:
         most = f"{MAX_TENSORS} tensors, of them {MAX_OPTIONAL} optional ones, and {MAX_ARGUMENTS} arguments in all"
         raise refuse(f"there may be {most}")
@@ -207,13 +207,13 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         if x.type != _REDUCES.get(x.name, x.type):
             raise refuse(f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}")
         if x.name in ("Row", "row"):
-            raise refuse(f"{x.name} is what a functor over rows calls its row; choose another name")
+            raise refuse(f"a functor over rows uses the name {x.name} itself; choose another name")
     return schema
 
 
-# What a schema calls a type of C++, or a number of any type.
+# The type to write in a schema, for types that authors write by mistake.
 _CALLED = {"double": "float", "number": "float", "long": "int", "int64_t": "int", "int32_t": "int"}
-_TYPES = {"Optional[Tensor]": "Tensor?"}  # as a schema has them
+_TYPES = {"Optional[Tensor]": "Tensor?"}  # torch's name for a type, and a schema's
 
 
 def _number_or_tensor(x: Any) -> Argument:
@@ -221,7 +221,7 @@ def _number_or_tensor(x: Any) -> Argument:
     return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
 
 
-# Of what an argument may be, or a list or an optional one of it: those that the stable ABI of torch 2.10 passes.
+# Types of arguments, also of optional arguments and of a list's elements, that the stable ABI of torch 2.10 can pass.
 _PASSED = ("Tensor", "float", "int", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat")
 _INSTEAD = {
     "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",
@@ -231,17 +231,17 @@ _INSTEAD = {
 
 
 def _read_kernel(parsed: Any, text: str, refuse: Any) -> Schema:
-    """Read the schema of a kernel that takes whatever the dispatcher does."""
+    """Read the schema of an operator with its own kernel, which may have any argument that the stable ABI passes."""
     arguments = [_argument_of_kernel(argument, refuse) for argument in parsed.arguments]
     if not any(argument.type in ("Tensor", "Tensor[]") for argument in arguments):
-        raise refuse("there must be a tensor, or a list of tensors, among the arguments that is always there")
+        raise refuse("there must be a tensor, or a list of tensors, that is not optional")
     results = [str(result.type) for result in parsed.returns]
     if "List[Tensor]" in results:
-        raise refuse("a list among its results has a length that nobody knows before a call; return tensors one by one")
+        raise refuse("the length of a list of results is not known before a call; return tensors one by one")
     if set(results) - {"Tensor"}:
-        raise refuse(f"its results must be tensors, which a compiled program can hold, got {', '.join(results)}")
+        raise refuse(f"its results must be tensors, as compiled programs need, got {', '.join(results)}")
     if not results and not any(argument.is_written for argument in arguments):
-        raise refuse("it must return a tensor, or write to an argument, as 'Tensor(a!) x' says")
+        raise refuse("it must return a tensor, or write to an argument: 'Tensor(a!) x'")
     return Schema(parsed.name, tuple(arguments), len(results), text)
 
 
@@ -257,10 +257,10 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
         base = "SymBool" if base == "bool" else base
         raise refuse(f"{name} is {_INSTEAD.get(base, f'{base}, which the stable ABI of torch 2.10 does not pass')}")
     if base == "Tensor" and suffix not in ("", "?", "[]"):
-        raise refuse(f"{name} must be a tensor, an optional one or a list of tensors; a list may be empty")
+        raise refuse(f"{name} must be a tensor, an optional tensor or a list of tensors; a list may be empty")
     default = argument.default_value if argument.has_default_value() else REQUIRED
     if base in ("ScalarType", "Device", "Layout", "MemoryFormat") and default not in (REQUIRED, None):
-        raise refuse(f"the default of {name} must be None, or in ops.py alone: a schema has a number for it")
+        raise refuse(f"the default of {name} must be None; write another default in ops.py only")
     return Argument(base + suffix, name, argument.alias_info is not None, argument.kwarg_only, default)
 
 
@@ -272,7 +272,7 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
         raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
     allowed = ("Tensor", "Tensor?", "float", "int", "bool")
     if type_ == "Tensor?" and argument.alias_info is not None:
-        raise refuse(f"{name} is written to and must be there: leave the ? out, or use --kernel")
+        raise refuse(f"{name} is written to and cannot be optional: leave the ? out, or use --kernel")
     if type_ not in allowed:
         base = re.sub(r"Optional\[(.*)\]", r"\1", type_)
         written = (base + "?" * (base != type_)).replace("number", "Scalar")
@@ -283,12 +283,12 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
         raise refuse(f"{name} must be one of {', '.join(allowed)}, got {written}{advice}")
     has_default = argument.has_default_value() and not (type_ == "Tensor?" and argument.default_value is None)
     if type_.startswith("Tensor") and (has_default or argument.kwarg_only):
-        raise refuse(f"{name} must be positional and without a default but None, as every tensor is")
+        raise refuse(f"{name} must be positional, as a tensor, and have no default except None")
     if writes_out and (argument.has_default_value() or argument.kwarg_only):
         raise refuse(
-            f"{name} must be positional and without a default, as all that stands before out; say it in ops.py"
+            f"{name} stands before out, so it must be positional and have no default; write the default in ops.py"
         )
-    if not (updates and name in ("out", "result")):  # which are taken where there is a result
+    if not (updates and name in ("out", "result")):  # these names are taken only if the operator has a result
         check_name("argument", name)
 
 
@@ -301,14 +301,14 @@ def _check_results(parsed: Any, written: list[str], refuse: Any) -> None:
     if written:
         return
     if not results:
-        raise refuse("it must return a tensor, or write to one, as 'Tensor(a!) x' says")
+        raise refuse("it must return a tensor, or write to one: 'Tensor(a!) x'")
     if parsed.name.endswith("_out"):
-        raise refuse("its name ends in _out, as that of an operator that writes into out; choose another name")
+        raise refuse("its name ends in _out, which is for operators that write into out; choose another name")
 
 
 def check_identifier(what: str, name: str, *, underscores: bool = False) -> None:
-    """Raise ``ValueError`` if something cannot have a name in Python; ``underscores`` may begin and end it, or not."""
-    # It becomes a module, a project on PyPI and a dispatcher namespace, or a function in Python and in C++.
+    """Raise ``ValueError`` if a name is no identifier. With ``underscores`` it may begin and end with one."""
+    # The name becomes a module, a project on PyPI and a dispatcher namespace, or a function in Python and in C++.
     wanted = "_?[A-Za-z][A-Za-z0-9_]*" if underscores else "[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?"
     if not re.fullmatch(wanted, name) or keyword.iskeyword(name):
         near = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
@@ -323,14 +323,14 @@ def check_identifier(what: str, name: str, *, underscores: bool = False) -> None
 
 
 def check_name(what: str, name: str, *, underscores: bool = False) -> None:
-    """Raise ``ValueError`` if a package, an operator or an argument cannot have a name."""
+    """Raise ``ValueError`` if a package, an operator or an argument cannot have this name."""
     check_identifier(what, name, underscores=underscores)
     if owner := _owner(what, name):
         raise ValueError(f"the name of the {what} must not be one that {owner} has already, got {name!r}")
 
 
 def _owner(what: str, name: str) -> str:
-    from . import _torch_names  # here: it imports torch, which --help does without
+    from . import _torch_names  # imported here because it imports torch, which --help does not need
 
     if name in CPP_KEYWORDS:
         return "C++"

@@ -1,4 +1,4 @@
-"""``muladd-nb update``: the copies in a project become those of this package, and what is the author's stays."""
+"""``muladd-nb update``: replace the copies in a project by those of this package. The author's files stay."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ._write import replace
 
 
 def update(package: str, folder: Path, *, overwrite: bool = False, dry_run: bool = False) -> list[str]:
-    """Renew the copies in the project ``package``, and return a line for each file that is another one now.
+    """Update the copies in the project ``package``, and return a line for each file that changed.
 
-    Without ``overwrite`` raise ``ValueError``, and write nothing, if a copy was edited, if it is not known what was
-    copied, or if the author has a file where there is to be a copy.
+    Without ``overwrite`` raise ``ValueError``, and write nothing, if a copy was edited, if the record is missing, or if
+    the author has a file with the name of a new copy.
     """
     known = _record(folder)
     before = known.files if known else {}
     after = copies(package)
     if not overwrite:
-        overwrite_it = "run 'muladd-nb update --overwrite', and see in your version control what it has changed"
+        overwrite_it = "run 'muladd-nb update --overwrite', and look at the changes in your version control"
         if known is None:
             raise ValueError(f"there is no {RECORD}, which says what was copied: commit your files, {overwrite_it}")
         if changed := edited(folder, before):
             raise ValueError(
-                f"{', '.join(changed)}: not as copied, and an update would lose that. Put it back from your version "
-                f"control, and what you need of it into files of your own; or {overwrite_it}"
+                f"{', '.join(changed)}: not as copied, and an update would lose the changes. Move what you need to "
+                f"files of your own, and restore these from your version control; or {overwrite_it}"
             )
         own = [name for name in after.keys() - before.keys() - {RECORD} if (folder / name).exists()]
         if own:
             names = ", ".join(sorted(own))
-            raise ValueError(f"{names}: there is to be a copy of this name; rename yours, or {overwrite_it}")
+            raise ValueError(f"{names}: the update has a copy of this name; rename your file, or {overwrite_it}")
     gone = (name for name in before if name not in after and (folder / name).exists())
     files: dict[str, str | None] = dict.fromkeys(gone)
     files |= {name: text for name, text in after.items() if _text(folder / name) != text}
@@ -42,17 +42,17 @@ def update(package: str, folder: Path, *, overwrite: bool = False, dry_run: bool
 
 
 def check_is_of_now(package: str, folder: Path) -> None:
-    """Raise ``ValueError`` if a project's copies are not those that this package would write."""
+    """Raise ``ValueError`` if the project's copies differ from those that this package would write."""
     known = _record(folder)
     if known is None or known.files != record(copies(package)[RECORD]).files:
         raise ValueError(
-            f"what would be added needs the layer of this muladd_nb, {_build_info.VERSION}, and the project has "
-            "another: run 'muladd-nb update' first"
+            f"a new operator needs the layer of this muladd_nb, {_build_info.VERSION}, and the project has another "
+            "one: run 'muladd-nb update' first"
         )
 
 
 def _record(folder: Path) -> Record | None:
-    """Return what was copied into a project, or None if its record is not there."""
+    """Return the record of the copies in a project, or None if it is missing."""
     if not (folder / RECORD).is_file():
         return None
     found = record((folder / RECORD).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Files of a project, written all or none."""
+"""Write files of a project: either all of them or none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-# What formats files of these endings in place, and what succeeds if one is formatted already.
+# For file endings: the command that formats files in place, and the one that succeeds if a file is formatted already.
 _FORMATTERS = {
     (".py",): (["ruff", "format", "--no-cache"], ["ruff", "format", "--no-cache", "--check"]),
     (".h", ".cpp", ".cu"): (["clang-format", "-i"], ["clang-format", "--dry-run", "--Werror"]),
@@ -17,7 +17,7 @@ _FORMATTERS = {
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
-    """Write files into a folder, by their names; what begins with ``#!`` can be run."""
+    """Write files into a folder, by their names. A file that begins with ``#!`` becomes executable."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,13 +27,13 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 
 
 def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = False) -> None:
-    """Write files into a project, in the place of those that are there, and remove those that are None.
+    """Write files into a project, replacing existing ones, and remove those whose text is None.
 
-    A file keeps the line ends that it has. Raise ``ValueError`` if one cannot be written; the folder is as it was then.
+    A file keeps its line ends. Raise ``ValueError``, and leave the folder as it was, if one cannot be written.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
     there = [name for name in files if os.path.lexists(folder / name)]
-    kept: list[str] = []  # the old ones, in `temporary`
+    kept: list[str] = []  # old files that were moved to `temporary`
     new: list[str] = []
     try:
         texts = {name: text for name, text in files.items() if text is not None}
@@ -55,16 +55,16 @@ def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = 
         raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    # What is left empty goes, too.
+    # Folders that became empty are removed, too.
     for parent in sorted({parent for name in files.keys() - new for parent in Path(name).parents}, reverse=True):
         if parent != Path() and not any((folder / parent).iterdir()):
             (folder / parent).rmdir()
 
 
 def format_written(folder: Path, names: Iterable[str], before: Path | None = None) -> None:
-    """Format files in a folder as the project's own lint wants them, where its formatters are installed.
+    """Format files in a folder as the project's lint expects, if its formatters are installed.
 
-    A file that is in the folder ``before``, and is not formatted there, is left as it is: its author formats by hand.
+    A file that exists in the folder ``before``, and is not formatted there, stays as it is: its author formats by hand.
     """
     for endings, (in_place, check) in _FORMATTERS.items():
         chosen = [name for name in names if name.endswith(endings)]
@@ -83,7 +83,7 @@ def _run(command: list[str], folder: Path, names: list[str]) -> int | None:
 
 
 def _with_ends_of(path: Path, text: str) -> str:
-    """Return a text with the line ends that most lines of a file have."""
+    """Return a text with the line ends of the file, CRLF if most of its lines have that."""
     before = path.read_bytes() if path.is_file() else b""
     return text.replace("\n", "\r\n") if 2 * before.count(b"\r\n") > before.count(b"\n") else text
 

@@ -45,7 +45,7 @@ class Port:
         )
         project = Project(sources)
         broken: dict[str, str] = {}
-        for _ in range(4):  # a line that follows from a line that follows
+        for _ in range(4):  # each round finds lines that follow from those of the round before
             readers = []
             for source in sources:
                 reader = Reader(source, project, target, broken)

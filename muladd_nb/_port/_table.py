@@ -38,7 +38,7 @@ class Row:
     builds: str  # the oldest torch whose headers have it
 
     def fits(self, count: int | None, template: int) -> bool:
-        """Tell whether it is for a call with so many arguments and template arguments."""
+        """Tell whether it is for a call with these numbers of arguments and template arguments."""
         arity, _, wanted = self.args.partition(":")
         if wanted and (template == 0 if wanted == "T" else template != int(wanted)):
             return False

@@ -35,12 +35,12 @@ struct Bound<C, Kernel<F, kKind...>> {
     return F{}(argument<I>(elements...)...);
   }
 
-  // The I-th argument: a number, or the element of a tensor, of which each tensor before has taken one.
+  // The I-th argument: a number, or the element of a tensor.
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};
-    constexpr size_t place = [&] { // among the elements, or the numbers
-      // Not is_tensor(), which is for the host alone.
+    constexpr size_t place = [&] { // its index among the elements, or among the numbers
+      // We do not call is_tensor(), which is a function of the host.
       const auto is_number = [](Kind kind) {
         return kind == Kind::real || kind == Kind::integer || kind == Kind::boolean || kind >= Kind::chosen;
       };
@@ -78,7 +78,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     }
   }
 
-  // + 1: an array of no elements is ill-formed.
+  // + 1, because C++ has no empty arrays.
   number_t<C> reals[Kernel<F, kKind...>::kNumbers + 1] = {};
   int64_t integers[Kernel<F, kKind...>::kNumbers + 1] = {};
 };

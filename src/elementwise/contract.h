@@ -148,7 +148,7 @@ inline void check_number(const Caller& op, const Operand& c) {
         ", on ", device_name(c));
 }
 
-// Returns the place of a number among those that it may be. The caller has converted a bool to 0 or 1.
+// Returns the index of a number in the list of allowed values. The caller has converted a bool to 0 or 1.
 inline size_t check_choice(const Caller& op, const Argument& argument, const Choices& choices, int64_t number) {
   const std::span<const int64_t> values(choices.values, choices.size);
   const auto found = std::find(values.begin(), values.end(), number);
@@ -171,12 +171,14 @@ inline void check_in_storage(const Caller& op, const Operand& x) {
     fail(
         op, x.name, " must lie in its storage, got shape ", list(x.sizes, x.dim), ", strides ", list(x.strides, x.dim),
         " and offset ", x.offset, " in a storage of ", x.storage_bytes, " bytes");
-  // The storage of a zero tensor of torch says that it has bytes, and begins at null: a view of it is at its offset.
+  // A zero tensor of torch has no memory, but its storage claims to have bytes, and begins at null. A view of it begins
+  // at
+  // null plus an offset.
   if (extent > 0 && reinterpret_cast<intptr_t>(x.data) == x.offset * x.element_bytes)
     fail(op, x.name, " must have memory, got a tensor without; clone() makes one with memory of a zero tensor");
 }
 
-// All that is asked of the inputs of a call, which are alike.
+// All checks of the inputs of a call, which must be alike.
 inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std::span<const Operand> inputs) {
   check_dtype(op, dtypes, inputs[0]);
   for (const Operand& x : inputs.subspan(1)) {
@@ -262,7 +264,7 @@ class Inputs {
     }
   }
 
-  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // of the expanded inputs
+  int64_t dim_, sizes_[kMaxDims], strides_[kMaxInputs][kMaxDims]; // the layout of the expanded inputs
 };
 
 inline void check_not_self_overlapping(const Caller& op, const Operand& out) {

@@ -47,7 +47,7 @@ struct WithOf<Optional<P>, C> {
 template <class P, class C>
 using With = typename WithOf<P, C>::type;
 
-// The indices of the arguments that a partial derivative is by. An index may occur more than once.
+// The indices of the arguments that a partial derivative is with respect to. An index may occur more than once.
 template <int order>
 struct Places {
   int64_t by[order];
@@ -62,7 +62,7 @@ ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) 
   } else {
     using Below = typename NestedOf<C, level - 1>::type;
     const C distance = static_cast<C>(place - places.by[level - 1]);
-    // Not a comparison of integers: GCC would compile it to branches in the loop.
+    // We do not compare integers, because GCC would compile that to branches in the loop.
     return Dual<Below>{lifted<C, level - 1>(x, place, places), {max(1 - distance * distance, C(0))}};
   }
 }
@@ -157,7 +157,7 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
   }
 };
 
-// Derivatives of a higher order are called seldom: their kernels are not compiled for each value of a OneOf.
+// Derivatives of a higher order are rarely called, so their kernels are not compiled for each value of a OneOf.
 template <class P, class C>
 struct AtRunTime {
   using type = With<P, C>;
@@ -167,7 +167,8 @@ struct AtRunTime<OneOf<values...>, C> {
   using type = typename OneOf<values...>::Value;
 };
 
-// The functor of a derivative of higher order. Its last arguments are the indices of the arguments that it is by.
+// The functor of a derivative of higher order. Its last arguments say with respect to which arguments, by their
+// indices.
 template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
 template <class F, class... P, size_t... more, size_t... level>
@@ -297,8 +298,8 @@ constexpr bool has_own_float() {
 template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
-// `Of` is the operator that this is a derivative of, and `by` has the indices of the arguments that it is by (-1: the
-// index is passed in the call). bindings.h tells Python. A derivative by several arguments has a result for each.
+// A derivative of the operator `Of` with respect to the arguments whose indices are in `by` (-1: the index is passed in
+// the call). If there are several, it has a result for each. bindings.h passes `by` to Python.
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),
@@ -351,7 +352,7 @@ template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
   return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
-// The operator of forward mode, if it can have one.
+// The operator that computes value and tangent, if there can be one.
 template <class Op, int... place>
 auto forward_mode(List<FirstDerivative<Op, place>...>) {
   constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;

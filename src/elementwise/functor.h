@@ -8,41 +8,41 @@
 //     }
 //   };
 //
-// It takes the arguments of its operator in the order of the schema. The elements of tensors come in the compute type
-// C: float for the 16-bit floating-point types, which are rounded once more when they are stored, else the dtype
-// itself. A `float` of the schema comes rounded to C, and as a double where C is an integer or bool; an `int` is an
-// int64_t, a `bool` a bool.
+// It takes the arguments of its operator in the order of the schema. An element of a tensor has the compute type C:
+// float for the 16-bit floating-point types, whose results are rounded once more when they are stored, else the dtype
+// itself. A `float` of the schema is rounded to C, or is a double if C is an integer or bool. An `int` is an int64_t, a
+// `bool` a bool.
 //
-// C is also the dtype that the tensors of a call share. A tensor whose parameter has another type, and a result of
-// another type, is of that dtype in every call: bool, intN_t, uintN_t, float or double.
+// C also stands for the dtype that the tensors of a call share. If a parameter or a result has another type, its tensor
+// has that dtype in every call: bool, intN_t, uintN_t, float or double.
 //
 //   ELEMENTWISE_FUNCTION C operator()(C x, bool keep, C scale) const     // a tensor of bool among the others
 //   ELEMENTWISE_FUNCTION int8_t operator()(C x, C scale) const           // a result of int8
 //
 //   ELEMENTWISE_FUNCTION elementwise::Results<C, bool> operator()(C x, C limit) const   // two results, one of bool
 //
-// A tensor that may be absent, `Tensor? bias`, is an elementwise::Optional<C>, or of another type in place of C.
+// A tensor that may be absent, `Tensor? bias`, is an elementwise::Optional<C>, or an Optional of another type.
 //
 //   ELEMENTWISE_FUNCTION C operator()(C x, elementwise::Optional<C> bias) const {
 //     return bias ? x + *bias : x; // or x + bias.value_or(0)
 //   }
 //
-// The loop is compiled once with the tensor and once without, so that where it is absent it costs nothing.
+// The loop is compiled once with the tensor and once without it, so an absent tensor costs nothing.
 //
-// An `int` or `bool` that has few values is an elementwise::OneOf of them. The loop is compiled once for each, in which
-// it is a constant: `switch (act)` costs nothing, and only the chosen case is computed. A call with another value is an
-// error.
+// An `int` or `bool` with few values is an elementwise::OneOf of them. The loop is compiled once for each value, which
+// is a constant there: `switch (act)` costs nothing, and only the chosen case is computed. A call with another value is
+// an error.
 //
 //   ELEMENTWISE_FUNCTION C operator()(C x, elementwise::OneOf<0, 1, 2> act) const
 //
-// One tensor at least is C and always there, and the type of the result is written out. A number that the type of the
-// result does not hold is undefined in C++: round and clamp it first. It throws nothing, which a device cannot: NaN is
-// what it returns where there is no value.
+// At least one tensor must be a C that is not optional. Write out the type of the result, not `auto`. In C++,
+// converting a number that the type of the result cannot hold is undefined: round and clamp it first. A functor must
+// not throw, because a GPU cannot: return NaN if there is no value.
 //
-// What a functor computes is the same for every instruction set as long as it calls nothing whose result is not
-// specified to the last bit: of <cmath>, that is std::fma, std::sqrt, and what rounds to an integer or copies a sign.
-// math.h has elementwise::exp and its like, whose results are; std::exp is a call of the C library on the CPU, one for
-// each element, and CUDA's on the device, and their last bits differ.
+// Results have the same bits on every instruction set if the functor calls only functions whose results are specified
+// to the last bit: in <cmath>, these are std::fma, std::sqrt, and functions that round to an integer or copy a sign.
+// math.h has elementwise::exp and similar functions, whose results are specified too. std::exp would be the C library's
+// on the CPU, called for each element, and CUDA's on a GPU, and their last bits differ.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@
 #include <type_traits>
 #include <utility>
 
-// A functor is compiled once for each target, into a namespace of the target's: with the same name in all of them
-// the linker would keep one copy, and it might be one that the machine cannot run.
+// A functor is compiled once for each target, each time in another namespace. If the names were the same, the linker
+// would keep one copy, perhaps one that the machine cannot run.
 #if defined(__CUDACC__) || defined(ELEMENTWISE_CUDA_ON_HOST) // the test of the CUDA kernels defines the latter
 #define ELEMENTWISE_TARGET cuda_target
 #define ELEMENTWISE_IS_CUDA
@@ -68,8 +68,8 @@
 #define ELEMENTWISE_FUNCTION
 #endif
 
-// A function that functors call: inlined always, because a call would keep the loop around it from being vectorised. It
-// stands in elementwise::inline ELEMENTWISE_TARGET.
+// Marks a function that functors call. It is always inlined, because a call would keep the loop around it from being
+// vectorised. Define it in elementwise::inline ELEMENTWISE_TARGET.
 #if defined(__CUDACC__)
 #define ELEMENTWISE_INLINE __host__ __device__ __forceinline__
 #else
@@ -89,7 +89,7 @@ struct bfloat16 {
 template <class T>
 constexpr bool kFloat16Bit = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
-// What elements are computed in: float for those of 16 bits.
+// The type that elements are computed in: float for 16-bit types, else the type itself.
 template <class T>
 struct ComputeOf {
   using type = std::conditional_t<kFloat16Bit<T>, float, T>;
@@ -97,7 +97,7 @@ struct ComputeOf {
 template <class T>
 using compute_t = typename ComputeOf<T>::type;
 
-// What a `float` of the schema is where C is computed in.
+// The type of a `float` of the schema, if elements are computed in C.
 template <class C>
 using number_t = std::conditional_t<std::is_floating_point_v<C>, C, double>;
 
@@ -110,7 +110,7 @@ List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
 template <class T, size_t n>
 using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
 
-// Lists as one.
+// Several lists joined to one.
 template <class... T, class... U>
 List<T..., U...> operator+(List<T...>, List<U...>);
 template <class... Lists>
@@ -127,7 +127,7 @@ struct Results<Last> {
   Last first;
 };
 
-// The element of a tensor that may be absent. Not std::optional, which CUDA has no functions of on the device.
+// The element of a tensor that may be absent. (The functions of std::optional cannot be called on a GPU.)
 template <class T>
 struct Optional {
   bool is_given;
@@ -160,17 +160,17 @@ struct OneOf {
   }
 };
 
-// A tensor of an operator over rows that has a value for each element of a row (rows/row.h). Its functor reads them in
-// a reduction; and the type of a result that has as many.
+// A parameter or a result of a functor over rows that has a value for each element of a row (rows/row.h).
 template <class T>
 struct Elements {
-  const void* data; // of this row: in the type that is computed in, or in its own
-  int place;        // among the tensors that are there
+  const void* data; // the elements of this row, in the compute type or in the tensor's own type
+  int place;        // its index among the tensors that are present
 };
 
 using FloatingPoint = List<float16, bfloat16, float, double>;
 
-// A dtype is known by torch's ordinal, which serialized models have frozen, and which ExecuTorch has taken over.
+// A dtype is known by torch's ordinal. Ordinals cannot change, because serialized models contain them, and ExecuTorch
+// uses the same.
 // clang-format off
 template <class T>
 constexpr int32_t kOrdinal =
@@ -192,7 +192,7 @@ struct DtypesOf<F> {
   using type = typename F::dtypes;
 };
 
-// The same as values.
+// The ordinals of the dtypes.
 template <class Dtypes>
 struct Ordinals;
 template <class... T>

@@ -14,7 +14,7 @@ struct Operand {
     return n;
   }
 
-  // From the first element to just past the last, in elements.
+  // The distance from the first element to just past the last one, in elements.
   int64_t extent() const {
     int64_t last = 0;
     for (int64_t d = 0; d < dim; d++) {
@@ -43,9 +43,9 @@ struct Operand {
   int64_t element_bytes = 0;
   int32_t device_type = 0;
   int32_t device_index = 0;
-  int64_t offset = 0;        // of the first element in the storage, in elements
-  int64_t storage_bytes = 0; // of the storage
-  void* data = nullptr;      // of the first element
+  int64_t offset = 0;        // where the first element is in the storage, in elements
+  int64_t storage_bytes = 0; // the size of the storage
+  void* data = nullptr;      // the address of the first element
 };
 
 } // namespace elementwise

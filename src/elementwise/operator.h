@@ -1,4 +1,4 @@
-// What an operator is: a declaration, read at compile time, a functor, and the forms in which it is offered.
+// An entry of the list of operators: a declaration, parsed at compile time, a functor, and the operator's forms.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace elementwise {
 
-constexpr int kMaxInputs = 9;    // 8 of a row, and a gradient; or fewer, and one for each result
+constexpr int kMaxInputs = 9;    // an operator may have 8; its derivatives also take the gradient of each result
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
-constexpr int kMaxOptional = 3; // the kernel is compiled for each choice of those that are there
+constexpr int kMaxOptional = 3; // there is a kernel for each combination of present and absent ones
 constexpr size_t kMaxKernels = 256;
 
 // The schemas made of the declaration "f(Tensor x, float c)", or "f.tag(Tensor x, float c)":
@@ -24,21 +24,21 @@ enum Form : unsigned {
   functional = 1, // f(Tensor x, float c) -> Tensor                                     f.tag
   writing = 2,    // f_out(Tensor x, float c, Tensor(a!) out) -> ()                     f_out.tag
   out = 4,        // f.out(Tensor x, float c, *, Tensor(a!) out) -> Tensor(a!)          f.tag_out
-  // Where there is a `float`, `functional`, `writing` and `updating` also with float64 scalars on the CPU in its place,
-  // for compiled programs in which it changes: torch.compile makes a constant of a `float`, and compiles again for the
-  // next one. TorchScript finds an operator by its name and the types of its arguments, without the overload's name,
-  // and there may be an f(Tensor x, Tensor c). So this one has an argument more, by which alone the two differ.
+  // If there is a `float`: `functional`, `writing` and `updating` with a float64 scalar on the CPU in its place, for
+  // compiled programs in which the number changes. torch.compile would make a `float` a constant, and compile again for
+  // the next value. `is_number` only distinguishes this overload from a possible f(Tensor x, Tensor c), because
+  // TorchScript finds an operator by its name and the types of its arguments, without the overload's name.
   tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c, *, bool is_number=True) -> Tensor    f.tag_tensor_c
-  // Alone: where the declaration marks tensors with "(a!)" or "!", the functor takes their elements and returns what
-  // they become, in the order of the arguments.
+  // Without other forms: the declaration marks tensors with "(a!)" or "!". The functor takes their elements and returns
+  // their new values, in the order of the arguments.
   updating = 64, // f(Tensor(a!) x, float c) -> ()                                      f.tag
 };
-// Numbers may have defaults, and be keyword-only: "f(Tensor x, *, float c=1.0)". `functional`, `out` and `updating` are
-// as declared; in the others `out` comes last by position, or programs and not people call them.
+// Numbers may have defaults, and be keyword-only: "f(Tensor x, *, float c=1.0)". The forms `functional`, `out` and
+// `updating` keep these. The others take all arguments by position.
 
-// Beside the forms of an operator: its tensors must have one shape. Without it they are broadcast, as ATen's are.
+// These are added to an operator's forms. All its tensors must have one shape; without this, they are broadcast.
 constexpr unsigned same_shape = 32;
-// And: its derivatives are computed by kernels that are made of its functor (derivatives.h).
+// It has derivatives, which are made from its functor (derivatives.h).
 constexpr unsigned differentiable = 128;
 
 enum class Kind {
@@ -47,8 +47,8 @@ enum class Kind {
   integer,
   boolean,
   optional,
-  absent, // an optional tensor that a call is without
-  chosen, // the first value of a OneOf, and so on
+  absent, // an optional tensor that is not passed
+  chosen, // the first value of a OneOf; the next kind is its second value, and so on
 };
 
 constexpr Kind chosen(size_t place) {
@@ -64,7 +64,7 @@ constexpr bool is_tensor(Kind kind) {
 struct Argument {
   std::string_view name;
   Kind kind = Kind::tensor;
-  std::string_view preset = {}; // its default, as the declaration writes it
+  std::string_view preset = {}; // its default, in the text of the declaration
   bool is_keyword = false;
   bool is_written = false;
 
@@ -73,7 +73,7 @@ struct Argument {
   }
 };
 
-// An argument that is no tensor, as a kernel is given it: a float, or an int or bool.
+// An argument for the kernel that is not a tensor: a float, or an int or bool.
 union Number {
   double real;
   int64_t integer;
@@ -84,8 +84,8 @@ struct Signature {
   int count = 0, tensors = 0, optional = 0, written = 0, reals = 0;
   Argument arguments[kMaxArguments] = {};
 
-  // Takes what torch's parser takes of a declaration of tensors and numbers. What it throws, the compiler shows. If
-  // `reads_arguments` is false, these may be anything, and only the name is read.
+  // Parses a declaration of tensors and numbers as torch's parser does. The compiler shows the text that it throws. If
+  // `reads_arguments` is false, the arguments may be anything, and only the name is read.
   constexpr explicit Signature(std::string_view text, bool reads_arguments = true) : declaration(text) {
     const size_t open = find(text, '(');
     if (open == text.size() || (reads_arguments && text.back() != ')'))
@@ -127,18 +127,18 @@ struct Signature {
       written += is_written;
       reals += read.kind == Kind::real;
     }
-    if (tensors == optional) throw "there must be a tensor among the arguments that is always there";
+    if (tensors == optional) throw "there must be a tensor among the arguments that is not optional";
     if (optional > kMaxOptional) throw "there may be three optional tensors";
   }
 
-  // The place among the tensors of an argument that is one.
+  // The index of a tensor argument among the tensors.
   constexpr int tensors_before(int argument) const {
     int count = 0;
     for (int i = 0; i < argument; i++) count += arguments[i].is_tensor();
     return count;
   }
 
-  // Where a character is, or the size. GCC 12 takes string_view::find for no constant where a sanitizer is on.
+  // The index of a character, or the size. With a sanitizer, string_view::find is no constant expression to GCC 12.
   static constexpr size_t find(std::string_view text, char character) {
     size_t at = 0;
     while (at < text.size() && text[at] != character) at++;
@@ -193,8 +193,8 @@ struct Literal {
   char text[N] = {};
 };
 
-// Whether arguments of these kinds are what parameters take. A number of another type would be converted, and a tensor
-// would be of its dtype.
+// Whether a parameter of type P takes an argument of this kind. Types must match exactly: C++ would convert a number of
+// another type silently, and a tensor would get the parameter's dtype.
 template <Kind kind, class P>
 constexpr bool kTakes = is_tensor(kind)         ? parameters::is_optional<P> == (kind != Kind::tensor)
                         : kind >= Kind::chosen  ? parameters::is_one_of<P>
@@ -207,8 +207,8 @@ constexpr bool takes(List<P...>) {
   return false;
 }
 
-// What a kernel is made of: a functor, and what its arguments are. The kernels take from it the dtypes of
-// the results and of the inputs where the operator is called with T. The inputs are the tensors that are there.
+// A functor and the kind of each of its arguments. Results<T> and Inputs<T> are the types of its results and inputs in
+// a call with dtype T. Inputs are the tensors that are passed.
 template <class F, Kind... kKind>
 struct Kernel {
   using Functor = F;
@@ -228,7 +228,7 @@ struct Kernel {
   static constexpr int kInputs = std::size(OfInputs::own);
   static constexpr int kNumbers = sizeof...(kKind) - (0 + ... + is_tensor(kKind));
 
-  // The place, among the inputs, of the first that is of C and always there.
+  // The index, among the inputs, of the first one that is a C and not optional.
   static constexpr size_t first() {
     size_t place = 0;
     for (const Kind kind : {kKind...}) {
@@ -238,8 +238,8 @@ struct Kernel {
     return kInputs;
   }
   static_assert(
-      first() < kInputs, "a tensor that is always there must be C; a dtype that all have is one of `using dtypes`");
-  // Whether a tensor that is always there has elements that a row is made of.
+      first() < kInputs, "a tensor that is not optional must be C; a dtype that all have is one of `using dtypes`");
+  // Whether a tensor that is not optional has a value for each element of a row.
   static constexpr bool has_row() {
     size_t place = 0;
     for (const Kind kind : {kKind...}) {
@@ -250,7 +250,7 @@ struct Kernel {
   }
   static_assert(
       !parameters::is_of_rows<F> || has_row(),
-      "a functor over rows must take the elements of a tensor that is always there, as elementwise::Elements<C>");
+      "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
   using Results = typename OfResults::template type<T>;
@@ -258,12 +258,12 @@ struct Kernel {
   using Inputs = typename OfInputs::template type<T>;
 };
 
-// What a OneOf may be; no values of another argument.
+// The values of a OneOf. Other arguments have none.
 struct Choices {
   const int64_t* values = nullptr;
   size_t size = 0;
 
-  // How many choices there are of an argument: an optional tensor is there, or not.
+  // The number of kernels that an argument needs: one for each value, or two for an optional tensor.
   constexpr size_t count(Kind kind) const {
     return values ? size : kind == Kind::optional ? 2 : 1;
   }
@@ -273,13 +273,13 @@ constexpr Choices choices_of() {
   if constexpr (parameters::is_one_of<P>) return {P::kValues, parameters::kChoices<P>};
   return {};
 }
-// + 1: an array of no elements is ill-formed.
+// + 1, because C++ has no empty arrays.
 template <class... P>
 constexpr auto choices_of(List<P...>) {
   return std::array<Choices, sizeof...(P) + 1>{choices_of<P>()...};
 }
 
-// An operator as the list of all has it.
+// An entry of the list of operators.
 template <Literal declaration, class F, unsigned kForms>
 struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
@@ -287,16 +287,16 @@ struct Operator {
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
   static constexpr bool is_over_rows = parameters::is_of_rows<F>;
-  static constexpr const int* like = nullptr; // of each result the input to whose shape it is summed, if that is so
+  static constexpr const int* like = nullptr; // for each result, the index of the input to whose shape it is summed
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
   }
 
-  // What each OneOf may be, by the places of the arguments.
+  // For each argument, its values if it is a OneOf.
   static constexpr auto choices = choices_of(typename parameters::Of<F, signature.count>::Arguments{});
 
-  // Its kernels: their places count the choices of the arguments, those of the first fastest.
+  // There is a kernel for each combination of choices. The index of a kernel counts them, the first argument's fastest.
   static constexpr size_t kKernels = [] {
     size_t kernels = 1;
     for (int i = 0; i < signature.count; i++) kernels *= choices[i].count(signature.arguments[i].kind);
@@ -315,7 +315,7 @@ struct Operator {
   static elementwise::Kernel<F, kind_of(I, place)...> kernel_of(std::index_sequence<I...>);
   template <size_t place>
   using KernelAt = decltype(kernel_of<place>(std::make_index_sequence<signature.count>{}));
-  using Kernel = KernelAt<0>; // with all of them
+  using Kernel = KernelAt<0>; // with all optional tensors
 
   template <size_t... I>
   static List<KernelAt<I>...> kernels_of(std::index_sequence<I...>);
@@ -330,23 +330,23 @@ struct Operator {
       "the functor must return what each tensor becomes that its declaration marks as written to");
 };
 
-// The kernels of all operators of a list. By its place among them each backend knows a kernel.
+// The kernels of all operators of a list. Each backend finds a kernel by its index in this list.
 template <class... Op>
 Joined<typename Op::Kernels...> kernels_of(List<Op...>);
 template <class Operators>
 using KernelsOf = decltype(kernels_of(Operators{}));
 
-// An operator as a value, where the optional tensors are there that one of its kernels takes.
+// One kernel of an operator, as a value.
 struct Description {
   const Signature& signature;
-  std::span<const int32_t> dtypes; // that C may be
-  size_t index;                    // among the kernels of all operators
-  const int32_t *results, *inputs; // the dtype that each has of its own, or kOfC
-  size_t count;                    // of the inputs
-  size_t first;                    // of them, that is of C and always there
+  std::span<const int32_t> dtypes; // the dtypes that C may be
+  size_t index;                    // in the list of all operators' kernels
+  const int32_t *results, *inputs; // the dtype of each, or kOfC
+  size_t count;                    // the number of inputs
+  size_t first;                    // the index of the first input that is a C and not optional
   bool broadcasts;
-  const int* like;        // the input to whose shape each result is summed, or null; over rows the argument
-  const Choices* choices; // of each argument
+  const int* like;        // for each result, the input (over rows: argument) to whose shape it is summed; or null
+  const Choices* choices; // one for each argument
   // For an operator over rows: whether each operand has one value for each row.
   const bool *results_of_row, *inputs_of_row;
 };
@@ -360,7 +360,7 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     (void)((std::is_same_v<All, Op> || (place += All::kKernels, false)) || ...);
     return place;
   }
-  // Of each of its kernels, in their order.
+  // One for each kernel.
   static constexpr auto values = [] {
     size_t index = place();
     return std::array{Description{

@@ -82,7 +82,7 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
     if (sizes[d] > 1) dims.push_back({strides[d], sizes[d]});
   }
   std::sort(dims.begin(), dims.end(), [](auto& x, auto& y) { return x.stride < y.stride; });
-  int64_t extent = 1; // of the tensor made of the dimensions so far
+  int64_t extent = 1; // the extent of the tensor with only the dimensions so far
   int64_t budget = kOverlapBudget;
   for (size_t i = 0; i < dims.size(); i++) {
     const auto [stride, size] = dims[i];

@@ -1,5 +1,5 @@
-// What the parameters of a functor say of its operands: which are of C, the dtype that the tensors of a call share,
-// which have a dtype of their own, and how many results there are.
+// Reads the parameters of a functor: which operands are of type C (the dtype that the tensors of a call share), which
+// have another dtype, and how many results there are.
 #pragma once
 
 #include <tuple>
@@ -8,14 +8,14 @@
 
 namespace elementwise {
 
-constexpr int32_t kOfC = -1; // in place of the dtype that an operand has of its own
+constexpr int32_t kOfC = -1; // stands for the shared dtype, in lists of operands' dtypes
 
 namespace parameters {
 
-// Stands for C where the parameters are read: to name a specialization declares it, and does not compile its body.
+// Stands for C while parameters are read. Naming a specialization only declares it, so its body is not compiled.
 struct AnyC {};
 
-// Stands for the row that a functor over rows is given first: rows/row.h.
+// Stands for the row that a functor over rows takes first: rows/row.h.
 struct AnyRow {};
 
 template <class P>
@@ -47,7 +47,7 @@ constexpr bool is_one_of = false;
 template <auto... values>
 constexpr bool is_one_of<OneOf<values...>> = true;
 
-// The number of values that an argument has, for each of which there is a kernel; otherwise 1.
+// The number of values of a OneOf, each of which has a kernel; 1 for any other type.
 template <class P>
 constexpr size_t kChoices = 1;
 template <auto... values>
@@ -92,8 +92,8 @@ struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
   using Arguments = List<std::remove_cvref_t<P>...>;
 };
 
-// A functor that is no template of C alone has one result, and all its arguments are C. nvcc 13 takes the address
-// alone, without decltype, for an error.
+// If the functor is not a template of only C, it has one result, and all its arguments are C. Without decltype, nvcc 13
+// reports the address as an error.
 template <class F, size_t kArguments>
 struct Of {
   static constexpr bool kAreRead = false;
@@ -127,7 +127,7 @@ using At = decltype(at<place>(Arguments{}));
 template <bool... kIsTensor, class... P>
 Joined<std::conditional_t<kIsTensor, List<P>, List<>>...> tensors(List<P...>);
 
-// A list of operands with T for C, and the same as values.
+// A list of operands: their types, with T in place of C, and their dtypes as values.
 template <class Operands>
 struct Each;
 template <class... P>

@@ -1,4 +1,4 @@
-// What a kernel computes in one call, on either backend.
+// Describes one call for a kernel of either backend.
 #pragma once
 
 #include "strided.h"

@@ -1,10 +1,10 @@
-// One call of an operator from torch, for all backends: check, find or allocate the output, plan, launch. And the
-// registration of the operators with the dispatcher.
+// Runs one call of an operator from torch, for all backends: checks, finds or allocates the output, plans and launches.
+// Registers the operators with the dispatcher.
 //
 // A backend is a type with torch's number for its kind of device, kDeviceType, and three static functions:
 //   on_fresh_output(data, bytes)                    prepares the memory of a new output before it is written;
 //   launch(caller, task, device_index)              runs the task;
-//   launch_sums(caller, task, summed, allocate)     runs it, and sums the results over what was broadcast.
+//   launch_sums(caller, task, summed, allocate)     runs it, and sums results over broadcast dimensions.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -70,7 +70,7 @@ class Call {
   void compute(StableIValue* stack) {
     for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
     const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
-    const Operand& computed = operands_[kResults]; // has the shape of what is computed, as all inputs have by now
+    const Operand& computed = operands_[kResults]; // all inputs are expanded to the shape of the computation by now
     uint32_t summed = 0;
     for (int k = 0; k < kResults; k++) {
       const bool is_like = op_->like && inputs.are_broadcast;
@@ -85,7 +85,7 @@ class Call {
       for (int k = 0; k < kResults; k++)
         if (!(summed >> k & 1))
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
-      const size_t like = inputs.first_of_shape % op_->count; // any, where none has the shape
+      const size_t like = inputs.first_of_shape % op_->count; // the first input, if none has the shape
       run(summed, summed ? kResults + like : 0);
     } else {
       for (int k = 0; k < kResults; k++)
@@ -108,13 +108,13 @@ class Call {
   }
 
  protected:
-  // Reads the operands of a call that writes, and finds which of them its results are.
+  // Reads the operands of a call that writes, and finds which of them are its results.
   void find_written() {
     for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
     if (signature_.written) {
       for (int i = kResults, k = 0; i < operands(); i++)
         if (is_written(i)) place_[k++] = i;
-      for (int k = 0; k < kResults; k++) operands_[k] = operands_[place_[k]]; // as it is: inputs are broadcast
+      for (int k = 0; k < kResults; k++) operands_[k] = operands_[place_[k]]; // a copy, because inputs are expanded
     } else {
       operands_[0] = operand(0);
     }
@@ -123,8 +123,7 @@ class Call {
   // Finds the memory of all operands, and counts the writes. may_be(k, i) says whether the result k may be the input i.
   template <class MayBe>
   void take_memory(const MayBe& may_be) {
-    // The results come first: a lazy clone becomes a tensor of its own here, and the tensor that it shared memory with
-    // is read elsewhere.
+    // The results come first: a lazy clone gets its own memory here, so that it no longer shares memory with an input.
     for (int k = 0; k < kResults; k++)
       operands_[k].data = operands_[place_[k]].data = tensors_[place_[k]].mutable_data();
     for (int i = kResults; i < operands(); i++)
@@ -158,14 +157,13 @@ class Call {
     return tensors_[k].operand(name);
   }
 
-  // The first input that is of C.
+  // The first input of type C.
   const Operand& first() const {
     return operands_[kResults + op_->first];
   }
 
-  // One call of the allocator is 0.8 us cheaper than one through the dispatcher (measured), for which the
-  // strides have to be known: a contiguous tensor's are its own, and those of a part of one, in the same order, are
-  // without gaps. Where no input has the shape of the result, it is contiguous.
+  // Calling the allocator is 0.8 us cheaper than calling empty_like through the dispatcher (measured), but needs the
+  // strides. They are those of the input, without gaps. If no input has the shape of the result, it is contiguous.
   OwnTensor empty_like(size_t input, int32_t own) const {
     const bool is_like = input < op_->count;
     Operand x = operands_[kResults + (is_like ? input : 0)];
@@ -183,11 +181,11 @@ class Call {
     OwnTensor made(stack[0]);
     const Operand like = made.operand("out");
     if (like.dtype == x.dtype) return made;
-    // To be asked for a dtype, it would take a std::optional, whose symbols the library would export.
+    // To pass a dtype we would need a std::optional, and the library would export its symbols.
     return empty(x, like.strides);
   }
 
-  // Of at most kMaxDims dimensions.
+  // A contiguous tensor. It has at most kMaxDims dimensions.
   OwnTensor empty_contiguous(const Operand& x) const {
     int64_t strides[kMaxDims];
     int64_t stride = 1;
@@ -198,7 +196,7 @@ class Call {
     return empty(x, strides);
   }
 
-  // Gives a result the shape of what is computed, with strides of 0 where it is summed.
+  // Expands a result to the shape of the computation. Along dimensions that are summed it gets a stride of 0.
   static void sum_to(Operand& x, const Operand& computed, int64_t* strides) {
     const int64_t missing = computed.dim - x.dim;
     for (int64_t d = 0; d < computed.dim; d++)
@@ -240,12 +238,12 @@ class Call {
 
   const Signature& signature_;
   const contract::Caller caller_;
-  const Description* op_; // with those of its optional tensors that are there, and the numbers that choose a kernel
+  const Description* op_; // the kernel for the optional tensors that are present, and for the values of each OneOf
   Number numbers_[kMaxArguments];
   const Argument* arguments_[kInputs]; // the inputs
-  Tensor tensors_[kOperands];          // what is written to, then the inputs
+  Tensor tensors_[kOperands];          // the written tensors, then the inputs
   OwnTensor made_[kResults];           // new results
-  int place_[kResults] = {};           // of each result of a call that writes, among the operands
+  int place_[kResults] = {};           // if the call writes: which operand each result is
   Operand operands_[kOperands];
   int64_t summed_strides_[kResults][kMaxDims];
 };
@@ -276,7 +274,7 @@ class OwnedArguments {
   void own(StableIValue value) {
     owned_[count_++] = value;
   }
-  // One that may be absent comes in memory of its own.
+  // torch allocates memory for an optional tensor's handle.
   void own_optional(StableIValue value) {
     auto& of_value = optional_[optional_count_++];
     of_value.reset(torch::stable::detail::to<StableIValue*>(value));
@@ -310,8 +308,8 @@ void run(StableIValue* stack) {
   }
 }
 
-// A boxed kernel, which owns them. TORCH_BOX would write one for a function of torch::stable::Tensor, with a shared_ptr
-// and a second handle for each; see tensor.h.
+// A boxed kernel, which owns its arguments. TORCH_BOX would make one from a function of torch::stable::Tensor, with a
+// shared_ptr and a second handle for each tensor; see tensor.h.
 template <class Operators, class Op, class Backend, unsigned form>
 void boxed(StableIValue* stack, uint64_t, uint64_t) {
   OwnedArguments owned(Op::signature, form, stack);
@@ -348,7 +346,7 @@ void implement(torch::stable::detail::StableLibrary& library) {
 #define ELEMENTWISE_IMPLEMENT_CUDA(name, Operators)
 #endif
 
-// A fragment, which a second copy of the library may open too; it then adds nothing.
+// A fragment of the namespace: a second copy of the library may open it too, and then adds nothing.
 #define ELEMENTWISE_OPERATORS(name, Operators)                                                           \
   STABLE_TORCH_LIBRARY_FRAGMENT(name, library) {                                                         \
     elementwise::define<elementwise::WithDerivatives<Operators>>(library);                               \

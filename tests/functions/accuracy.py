@@ -1,8 +1,8 @@
 """Measure how accurate the functions of elementwise/math.h are, and write docs/functions.csv, for `nox -s functions`.
 
-The program that it is given does the measuring (accuracy.cpp): against the C library's functions of a wider type. Here
-MPFR, by gmpy2, is the judge of single arguments: those at which the program found the largest error, and some that are
-known as hard to be right at. Each function's bound is that of the list in functions.h.
+The program accuracy.cpp measures: it compares with the C library's functions of a wider type. This script then compares
+single arguments with MPFR (gmpy2): those with the largest error, and some that are known to be hard. The bound of each
+function is that of the list in functions.h.
 """
 
 import argparse
@@ -117,7 +117,7 @@ HARD = {
 
 
 def main() -> int:
-    """Measure all functions, or those asked for; the exit status is 1 where an error is beyond its bound."""
+    """Measure all functions, or those that are named; the exit status is 1 if an error exceeds its bound."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("program", type=Path, help="accuracy, as meson builds it")
     parser.add_argument("--samples", type=int, default=10**9, help="arguments of a function that has too many for all")
@@ -152,7 +152,7 @@ def main() -> int:
             if float(largest) > bound:
                 wrong += 1
                 print(f"{kind} {name}: {largest} is more than {bound}", file=sys.stderr)
-            with asked.output.open("w", newline="") as file:  # as soon as there is something: the whole takes hours
+            with asked.output.open("w", newline="") as file:  # after each function, because the whole takes hours
                 order = [(name, kind) for name in functions for kind in BITS]
                 table = [rows[key] for key in order if key in rows]
                 csv.writer(file, lineterminator="\n").writerows([HEADER, *table])

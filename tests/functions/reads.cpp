@@ -22,7 +22,8 @@ FUNCTOR(MulAdd, return elementwise::fma(x, y, z), C x, C y, C z)
 FUNCTOR(SiluMul, return x * elementwise::sigmoid(x) * y, C x, C y)
 FUNCTOR(Negated, return y - x, C x, C y)
 FUNCTOR(Root, return elementwise::sqrt(x) / y, C x, C y)
-// With a branch: what the condition compares, and what both sides read; nothing if both have the same constant.
+// A derivative of a branch reads what the condition compares and both sides read, or nothing if both sides have the
+// same constant.
 FUNCTOR(Leaky, return x > 0 ? x : y * x, C x, C y)
 FUNCTOR(Shifted, return x + elementwise::max(y, C(0)), C x, C y)
 FUNCTOR(Sides, return x > z ? y : 2 * y, C x, C y, C z)
@@ -30,7 +31,7 @@ FUNCTOR(Chosen, return flag ? x * y : x + y, C x, C y, bool flag)
 FUNCTOR(Given, return bias ? x * *bias : x, C x, Optional<C> bias)
 FUNCTOR(Clipped, return elementwise::clamp(x, -y, y), C x, C y)
 FUNCTOR(Halved, while (x > 1) x = x / 2; return x * y, C x, C y)
-// With several results: what the derivative of any of them reads. Such a derivative is never a constant.
+// If there are several results, it reads what the derivative of any of them reads, and is never a constant.
 struct Several {
   template <class C>
   Results<C, bool, C> operator()(C x, C y, C z) const {

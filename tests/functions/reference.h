@@ -110,7 +110,7 @@ template <class T>
 struct Function {
   const char* name;
   int arguments;
-  double bound; // of the error
+  double bound; // the largest error allowed
   double from, to;
   void (*wider)(int64_t n, const T* const* x, wider_t<T>* exact);
   Quad (*quad)(const T* x);

@@ -36,7 +36,7 @@ void check(const char* name, const F& f, double low, double high) {
   }
 }
 
-// By x, by y, and by both.
+// Differentiates with respect to x, to y, and to both.
 template <class F>
 void check(const char* name, const F& f, double low, double high, double of_y_low, double of_y_high) {
   for (int i = 0; i < 60; i++) {

@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--case", help="run this one alone, of one target, as a failure prints it")
-    parser.add_argument("--rounds", type=int, default=10**9, help="at most so many; with the same seed, the same")
+    parser.add_argument("--rounds", type=int, default=10**9, help="stop after this many")
     parser.add_argument("--verbose", action="store_true", help="name each case before it runs")
     parser.add_argument("--record", action="store_true", help="put the figures into docs/reliability.csv")
     arguments = parser.parse_args()

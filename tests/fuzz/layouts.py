@@ -44,9 +44,9 @@ class Case:
     dtype: torch.dtype
     shape: tuple[int, ...]
     memories: list[Memory]
-    views: list[View]  # of the inputs, and of out
+    views: list[View]  # those of the inputs, then that of out
     c: float
-    seed: int  # of the elements
+    seed: int  # of the random elements
 
 
 @st.composite
@@ -141,7 +141,7 @@ def right_in_any_layout(case):
         result = case.call(*tensors, out=out, c=case.c)
     except RuntimeError as error:
         assert any(refusal in str(error) for refusal in due), f"due are {due}, got {error}"
-        COUNTS["refused, as is due"] += 1
+        COUNTS["refused as expected"] += 1
     else:
         assert not due, f"due are {due}, but it was done"
         COUNTS["right"] += 1

@@ -211,7 +211,7 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         # float64, which autocast does not cast, tells which are right.
         exact = expected if dtype == torch.float64 else run(aten, torch.float64)
     except Exception:
-        COUNTS["ATen raises, too"] += 1
+        COUNTS["ATen also raises"] += 1
         return
     try:
         got = run(itself)

@@ -1,4 +1,4 @@
-"""Rows of any length and layout, some with NaN or infinities: PyTorch's values and gradients, or the refusal due.
+"""Rows of any length and layout, some with NaN or infinities, give PyTorch's values and gradients, or the right error.
 
 The operators are those of ``tests/over_rows``. Importing this compiles a project of them, unless ROW_OPS is a folder in
 which it is installed.
@@ -34,9 +34,9 @@ COUNTS = Counter()
 ops = torch.ops.row_ops
 # Around the vectors of each instruction set, the lanes, a warp and a block of a sum.
 LENGTHS = [n + more for n in (0, 1, 4, 8, 16, 32, 64, 128, 256, 1024, 2048) for more in (-1, 0, 1) if n + more >= 0]
-REFUSED_BY_TORCH = ("maximum", "cross_entropy")  # where a row has no elements
+REFUSED_BY_TORCH = ("maximum", "cross_entropy")  # if a row has no elements
 SPECIAL = {"none": (), "nan": ("nan",), "inf": ("inf",), "-inf": ("-inf",), "many": ("inf", "-inf", "nan")}
-# Of values that are computed in float, and of their gradients, which torch makes of several operators.
+# Tolerances of values that are computed in float, and of their gradients, for which torch runs several operators.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 
 
@@ -96,6 +96,6 @@ def refused(n, dtype, label):
     except RuntimeError as error:
         assert str(error) == "cross_entropy_out: a place that is read lies outside of its row", error
         assert (out == 7).all()
-        COUNTS["refused, as is due"] += 1
+        COUNTS["refused as expected"] += 1
     else:
         raise AssertionError(f"label {label} of a row of {n} elements is taken")

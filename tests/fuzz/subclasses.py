@@ -157,7 +157,7 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
         )
         of_torch = "ZeroTensors are immutable" in sentence or "Named tensors are currently unsupported" in sentence
         assert due and (of_torch or sentence.startswith("my")), f"{kinds}: ATen takes it; {error}"
-        COUNTS["refused with a sentence"] += 1
+        COUNTS["refused with an error message"] += 1
         return
     assert seen or not registers, "a kernel that the program has registered is not called"
     if expected is None:

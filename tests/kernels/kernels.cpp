@@ -24,7 +24,7 @@ using namespace elementwise;
 template <class T>
 struct Format {
   static constexpr int bits = 8 * sizeof(T);
-  static constexpr int digits = // of the significand, including the one that is not stored
+  static constexpr int digits = // bits of the significand, including the one that is not stored
       std::is_same_v<T, double>    ? 53
       : std::is_same_v<T, float>   ? 24
       : std::is_same_v<T, float16> ? 11
@@ -119,7 +119,7 @@ std::vector<Case<C>> cases() {
   };
 }
 
-// ---- Numbers: mostly close to one, so that sums cancel; and all other kinds.
+// ---- Random numbers: most are close to one, so that sums cancel; others are of every other kind.
 
 uint64_t random_bits() { // splitmix64, from the same seed on every machine
   static uint64_t state = 0;

@@ -1,4 +1,4 @@
-// In place of cpu/isa.cpp: kernels that are compiled for one instruction set.
+// Replaces cpu/isa.cpp in tests of kernels that are compiled for one instruction set.
 #include "elementwise/cpu/isa.h"
 
 namespace elementwise::cpu {

@@ -717,7 +717,7 @@ def test_updates(functions, make, numbers, options, becomes, of_x):
 
 
 def test_updates_of_many_elements():
-    """With several threads, and past the cache."""
+    """Tries sizes that use several threads, or stores past the cache."""
     args = UPDATES["adam_"][1](3_000_001)
     check_updates(lambda *args: adam_(*args, 0.5, beta1=0.25), args, UPDATES["adam_"][-1])
 
@@ -846,7 +846,7 @@ def test_what_is_updated_has_no_derivative_to_promise():
     (form,) = (form for form in FORMS if form.name == "rescale_" and not form.tensor_numbers)
     no_derivative = dict.fromkeys(("save", "vjp", "jvp"), lambda *_: None)
     for promises in ({"derivative": no_derivative}, {"formula": lambda by, x, n: x * by * n}):
-        with pytest.raises(ValueError, match="rescale_: what it updates has no derivative"):
+        with pytest.raises(ValueError, match="rescale_: an operator that updates its arguments has no derivative"):
             autograd.register(dataclasses.replace(form, promises=Elementwise(**promises)))
 
 

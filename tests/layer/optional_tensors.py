@@ -1,4 +1,4 @@
-"""Optional tensors: each operator with every subset of them."""
+"""Each operator works with every subset of its optional tensors."""
 
 import itertools
 

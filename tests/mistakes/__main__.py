@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "over_rows"))
 import project as over_rows
 from ten import write_project
 
-MOST = 8  # so many tests may fail for one mistake
+MOST = 8  # the most tests that may fail for one mistake
 ON_HOST = "CUDA kernels of one's own on the host"
 
 
@@ -49,7 +49,7 @@ class Project:
     def restore(self, file: str) -> None:
         if file.endswith(".py"):
             self.install(file)
-        else:  # and is compiled with the next mistake
+        else:  # the restored file is compiled with the next mistake
             self.module.write_bytes(self.compiled)
 
     def test(self, file: str, operator: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Mistakes in operators over rows, of ``tests/over_rows``: those of an author, and those that the layer might have."""
+"""Mistakes in the operators of ``tests/over_rows``: those that an author may make, and those that the layer may have."""
 
 OPERATORS = ["softmax", "softmax_xentropy", "masked_softmax", "scaled_variance"]
 

@@ -45,7 +45,7 @@ def normal(*shape, dtype=torch.float64):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-# The operator, what it is to be, and the shapes of its tensors, of a length.
+# The operator, its reference, and the shapes of its tensors for a length.
 CASES = {
     "softmax": (ops.softmax, lambda x: x.softmax(-1), lambda n: [(4, 3, n)]),
     "softmax of dim 1": (lambda x: ops.softmax(x, 1), lambda x: x.softmax(1), lambda n: [(4, n, 3)]),
@@ -108,7 +108,7 @@ def test_results(name, dtype):
         if name == "causal_softmax" and n > 100:
             continue
         op, reference, args = made(name, n, dtype)
-        # The variance of one element is 0, of which 16 bits and eps make something else.
+        # The variance of one element is 0, so in 16 bits the result depends on eps and rounding only.
         close(op(*args), reference(*(x.double() for x in args)), TOLERANCE[dtype])
 
 
@@ -135,7 +135,7 @@ def test_derivatives(name, n):
     close(*(torch.func.jvp(f, plain, tangents)[1] for f in (op, reference)))
     if name != "maximum":  # torch has no second derivative of amax
         second = []
-        for gradients in first:  # that of a bias depends on nothing
+        for gradients in first:  # the gradient of a bias is constant
             pairs = [(y, u) for y, u in zip(gradients, tangents, strict=True) if y.requires_grad]
             ys, us = zip(*pairs, strict=True)
             second.append(torch.autograd.grad(ys, args, us, materialize_grads=True))
@@ -298,7 +298,7 @@ def test_exported_and_packaged(tmp_path):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_updates_in_compiled_programs(backend):
-    """Also of views, which a compiled program writes where eager mode does."""
+    """A compiled program writes into views where eager mode does."""
 
     def function(x, residual, w):
         y = x * 2

@@ -1,5 +1,5 @@
-// Functors over rows: what norms, softmaxes, losses and quantizers of other projects compute, each with its derivative
-// made of it. In a generated project this file is src/functors.h.
+// Functors of norms, softmaxes, losses and quantizers of other projects. In a generated project this file is
+// src/functors.h.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Softmax {
 struct LogSoftmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
-    // As torch has it: with log_sum_exp what is rounded is as large as x.
+    // Computed as in torch. With log_sum_exp, the rounding error would be relative to x and not to the result.
     const auto most = row.range(x);
     const C log_total = elementwise::log(row.sum(row.keep([=](C x) { return elementwise::exp(x - most); }, x)));
     return row.each([=](C x) { return x - most - log_total; }, x);
@@ -77,12 +77,12 @@ struct L2Normalize {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/, C eps) const {
     const C norm = elementwise::sqrt(row.sum([](C x) { return x * x; }, x));
-    const C divisor = norm < eps ? eps : norm; // where they are equal, the gradient is that of clamp_min
+    const C divisor = norm < eps ? eps : norm; // if they are equal, the gradient is that of clamp_min
     return row.each([=](C x) { return x / divisor; }, x);
   }
 };
 
-// Where dim is not the last, the gradient of a weight that several rows share has its elements apart.
+// If dim is not the last dimension, the elements of the gradient of a shared weight are not adjacent.
 struct WeightedSum {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, Elements<C> weight, int64_t /*dim*/) const {
@@ -129,16 +129,17 @@ struct CausalSoftmax {
   }
 };
 
-// apex: an element is masked where the mask is true; a row of which all are is 0.
+// apex: an element is masked if the mask is true. If all elements of a row are masked, the result is 0.
 struct MaskedSoftmax {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, Elements<bool> mask, C scale) const {
     const C none = -INFINITY;
     const auto most = row.range([=](C x, bool is_masked) { return is_masked ? none : x * scale; }, x, mask);
     const auto power = [=](C x, bool is_masked) { return is_masked ? C(0) : elementwise::exp(x * scale - most); };
-    const C total = row.sum(power, x, mask);
-    const C divisor = total == 0 ? C(1) : total;
-    return row.each([=](C x, bool is_masked) { return power(x, is_masked) / divisor; }, x, mask);
+    const auto kept = row.keep(power, x, mask);
+    const C total = row.sum(kept);
+    const C inverse = 1 / (total == 0 ? C(1) : total);
+    return row.each([=](C power) { return power * inverse; }, kept);
   }
 };
 

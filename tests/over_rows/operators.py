@@ -1,4 +1,4 @@
-"""What each operator computes in PyTorch, and arguments to try it with: for the tests of a generated project."""
+"""The cases of the tests: what each operator computes in PyTorch, and which arguments it is tested with."""
 
 import row_ops
 import torch
@@ -66,7 +66,7 @@ def poly_norm(x, a, b, c, bias, eps):
 
 
 def max_with_place(x, dim, keepdim):
-    # The gradient of amax is shared by all elements that are the maximum.
+    # All elements that are the maximum share the gradient of amax.
     return x.amax(dim, keepdim), x.max(dim, keepdim).indices
 
 

@@ -1,4 +1,4 @@
-"""Write the project of these operators, as an author would: ask for them, then edit functors and tests."""
+"""Write the project of these operators as an author would: generate it, then replace functors and tests."""
 
 import re
 import shutil

@@ -65,7 +65,7 @@ def normalized(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
 gelu_tanh = partial(f.gelu, approximate="tanh")
 NONE = Elementwise(differentiable=False)
 
-# As C++ declares them.
+# The declarations are those of the operators in C++.
 TABLE: dict[str, Elementwise] = {
     "silu_and_mul(Tensor x, Tensor y)": Elementwise(formula=lambda x, y: f.silu(x) * y),
     "mul_and_silu(Tensor x, Tensor y)": Elementwise(formula=lambda x, y: x * f.silu(y)),

@@ -1,4 +1,4 @@
-// @name@: its schema, what it refuses, and what its kernel is given.
+// @name@: its schema, the checks of its arguments, and the call of its kernel.
 #include "@stem@.h"
 
 #include "elementwise/own_kernel/kernel.h"

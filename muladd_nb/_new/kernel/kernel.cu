@@ -1,4 +1,4 @@
-// @name@: its kernel on CUDA.
+// @name@: the CUDA kernel.
 #include "@stem@.h"
 
 namespace my_ops {
@@ -12,7 +12,7 @@ __global__ void kernel(@functor@<T> element, int64_t n) {
 
 } // namespace
 
-// Launches it for the n elements of what it is given, and returns what is wrong, if anything is.
+// Launches the kernel for n elements, and returns an error, if there is one.
 elementwise::cuda::Error @stem@_on_cuda(int32_t dtype, const void* given, int64_t n, void* stream) {
   constexpr int kThreads = 256;
   elementwise::cuda::Error error;

@@ -1,4 +1,4 @@
-// @name@: what its kernel is given, and an element of the result, on the CPU and on CUDA.
+// @name@: the parameters of its kernel, and how it computes an element, on the CPU and on CUDA.
 #pragma once
 
 #include <cmath>

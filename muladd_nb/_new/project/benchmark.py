@@ -1,4 +1,4 @@
-"""How long each operator takes, and its reference in eager PyTorch and compiled: python benchmark.py."""
+"""Measure each operator against its reference in eager and in compiled PyTorch: python benchmark.py."""
 
 import sys
 from pathlib import Path

@@ -21,7 +21,7 @@ struct Backend {
     cpu::launch(task, parallel_for);
   }
 
-  // The same for a task with results to sum: if bit k of `summed` is set, elements of result k that have the same place
+  // The same for a task with results to sum. If bit k of `summed` is set, elements of result k that have the same place
   // in memory are added up. allocate(bytes) returns memory that lives as long as the call.
   template <class Allocate>
   static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const Allocate& allocate) {

@@ -1,4 +1,4 @@
-// Converts rows of the 16-bit types, which are computed as float, and adds up rows. Compiled for each instruction set.
+// Converts rows of the 16-bit types, which are computed as float, and of bool, and adds up rows. Compiled for each instruction set.
 #include "convert.h"
 #include "vectors.h"
 
@@ -42,6 +42,11 @@ void narrow_float16(const float* from, int64_t n, void* to) {
 }
 #endif
 
+void widen_bool(const void* from, int64_t n, int32_t* to) {
+  const auto* const x = static_cast<const uint8_t*>(from);
+  for (int64_t j = 0; j < n; j++) to[j] = x[j];
+}
+
 template <class C>
 void add(const void* from, int64_t n, void* to) {
   const auto* const x = static_cast<const C*>(from);
@@ -50,7 +55,7 @@ void add(const void* from, int64_t n, void* to) {
   for (int64_t j = 0; j < n; j++) y[j] += x[j];
 }
 
-// In lanes and pairwise, as rows/row.h says of sums.
+// Adds in lanes and then pairwise, in the order of row_loops.h.
 template <class C>
 void sum(const void* from, int64_t n, void* to) {
   constexpr int kLanes = 128 / sizeof(C);
@@ -71,6 +76,7 @@ const RowMover row_mover{widen_float16,
                          widen_bfloat16,
                          narrow_float16,
                          narrow_bfloat16,
+                         widen_bool,
                          {add<float>, add<double>},
                          {sum<float>, sum<double>}};
 

@@ -1,4 +1,4 @@
-// Which instruction set: the best one that this machine runs, unless the environment says another.
+// Chooses the instruction set: the best one that this machine runs, unless an environment variable names another.
 #include "isa.h"
 
 #include <cstring>

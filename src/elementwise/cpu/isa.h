@@ -11,7 +11,7 @@
 
 namespace elementwise::cpu {
 
-// One of a list, the best first. The last one has a computer of every kernel.
+// An instruction set. In the list of them, the best comes first, and the last one has every kernel.
 struct Isa {
   const char* name; // "avx512", "avx2" or "baseline"
   const Choose* computers;
@@ -21,7 +21,7 @@ struct Isa {
   bool runs_here;
   int place = 0; // in the list
 
-  // Of this instruction set, or of the best one that has it.
+  // The computer of this instruction set or, if it has none, of the best one that has it.
   Choose computer(size_t kernel) const;
   const Summer& summer(int32_t dtype) const;
 };

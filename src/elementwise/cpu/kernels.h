@@ -1,7 +1,7 @@
-// What computes: a functor over rows of adjacent elements, compiled once for each instruction set. ELEMENTWISE_ISA
-// names the namespace, and the build passes the matching -march. Everything has internal linkage or a name with the
-// instruction set in it, and of the standard library only what is inlined is used, so that no function compiled here
-// for AVX-512 can be the one the linker keeps for a machine without it.
+// The loops of functors over adjacent elements, compiled once for each instruction set. ELEMENTWISE_ISA names the
+// namespace, and the build passes the matching -march. Everything has internal linkage or a name with the instruction
+// set in it, and calls only functions of the standard library that are inlined. Otherwise the linker might keep a
+// function that was compiled for AVX-512, and a machine without AVX-512 would call it.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,14 @@
 #include "convert.h"
 #include "vectors.h"
 
-// Functors with the functions of math.h have so much to do for an element that vectors of 512 bits pay, which are up to
-// twice as fast (those without lose by them past the caches), and that short rows are rather packed than computed where
-// they are, which would take several loops.
+// With functions of math.h a functor computes so much for each element that vectors of 512 bits are up to twice as fast
+// (other functors are slower with them on data beyond the caches), and that short rows are better packed than computed
+// in place, which would take several loops.
 //
-// The header that a file includes decides it, for all functors of the file, because the compiler cannot decide it for
-// each: C++ cannot ask what a function calls. A call that is no constant expression may be one of a long function, but
-// that depends on the argument: `x > 0 ? x : elementwise::expm1(x)` is a constant for 1, and not for -1, as is
-// `std::sqrt(x)`, which is short. A number type that takes note of the functions it is given to would be needed, in
-// place of float, and only a functor that has derivatives takes other number types.
+// The header that a file includes decides this for all functors of the file, because the compiler cannot decide it for
+// each: C++ cannot ask what a function calls. Whether a call is a constant expression depends on the argument:
+// `x > 0 ? x : elementwise::expm1(x)` is one for 1 and not for -1, and so is `std::sqrt(x)`, which is short. A number
+// type that records the functions it is passed to would tell, but only differentiable functors accept other types.
 #if defined(ELEMENTWISE_WIDE) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
 #endif
@@ -153,8 +152,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   template <class T>
   static constexpr bool kAll = (std::is_same_v<R, T> && ...) && (std::is_same_v<X, T> && ...);
 
-  // Of a long functor a processor sees little more than one element at a time, whose steps wait for each other. Two
-  // vectors, whose steps the compiler mixes, take up to a quarter less time; of a sum, they would take more.
+  // The steps of a long functor wait for each other, and the processor looks little further ahead than one vector. If
+  // the compiler interleaves the steps of two vectors, they take up to a quarter less time. A sum would take more.
 #if defined(ELEMENTWISE_LONG_FUNCTORS)
   static constexpr bool kLong = kAll<float> || kAll<double>;
 #else
@@ -183,9 +182,9 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   }
 #endif
 
-  // The whole vectors of each row; of what is left half a vector of each, and so on. Or the last vector of each row
-  // overlaps the one before, which is a fifth of the code: no result may be an input then, nor a row less than a
-  // vector.
+  // Computes the whole vectors of each row, then half a vector of the rest, and so on. With kOverlap, the last vector
+  // of a row overlaps the one before, which is a fifth of the code. Then no result may be an input, and no row may be
+  // shorter than a vector.
   template <int64_t kWidth, bool kWhole, bool kOverlap>
   [[gnu::always_inline]] static inline void widths(
       int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in, Pitch<R>... out_pitch,
@@ -226,8 +225,8 @@ Computer computer(int32_t dtype) {
   return chosen;
 }
 
-// Derivatives of the second and third order are called seldom, and have the same bits everywhere: those of the second
-// for AVX2 serve AVX-512, too, and those of the third are compiled once.
+// Derivatives of the second and third order are rarely called, and have the same bits everywhere. So the second order
+// is not compiled for AVX-512, which uses the code for AVX2, and the third order is compiled only once.
 template <class Kernel>
 constexpr Choose choose() {
   [[maybe_unused]] constexpr int order = derivatives::order<typename Kernel::Functor>;
@@ -249,7 +248,7 @@ struct All<List<Kernel...>> {
   static constexpr Choose computers[sizeof...(Kernel) + 1] = {choose<Kernel>()...}; // + 1: an empty array is ill-formed
 };
 
-// By a short name, for the compiler prints that of a list as all that is in it, above each error in a functor.
+// A short name for the list of operators: above each error in a functor, the compiler prints the whole name.
 template <class Library>
 struct Named {
   static constexpr const Choose* computers = All<KernelsOf<WithDerivatives<typename Library::Operators>>>::computers;

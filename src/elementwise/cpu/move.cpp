@@ -59,7 +59,7 @@ void transpose(const Element<T>* from, int64_t s, Element<T>* to, int64_t n, std
 // have not reached the cache, the processor waits. So the functions below write a row in whole vectors, and the last
 // vector overlaps the one before.
 
-// Every other one of 2 W elements, beginning with the first or the second.
+// Every second one of 2 W elements, beginning with the first or the second.
 template <class T, int first, int... I>
 void every_other(const Element<T>* from, Element<T>* to, std::integer_sequence<int, I...>) {
   typedef T Vector __attribute__((vector_size(sizeof...(I) * sizeof(T))));
@@ -89,7 +89,7 @@ void repeat(const void* memory, int64_t, int64_t n, void* packed) {
   for (int64_t k = 0; k < n; k++) to[k].value = bits;
 }
 
-// We prefetch elements that are so many bytes ahead of those that are gathered (measured).
+// We prefetch this many bytes ahead of the elements that are gathered (measured).
 constexpr int64_t kAhead = 2048;
 
 template <class T>

@@ -26,6 +26,8 @@ namespace passes {
 
 constexpr bool kKeepsRows = true; // row.keep writes to memory
 
+using RowBool = int32_t; // a bool of a row: among single bytes, GCC would make vectors of 8 bytes of all numbers
+
 template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
   f();
@@ -47,12 +49,12 @@ ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
 }
 
 #if defined(__AVX__)
-constexpr int kVector = 32; // bytes; with AVX-512 too, where meson.build asks GCC for vectors of 256 bits
+constexpr int kVector = 32; // bytes; with AVX-512 too, because meson.build asks GCC for vectors of 256 bits
 #else
 constexpr int kVector = 16;
 #endif
 
-// n numbers in memory. Of duals, the values and the derivatives are apart.
+// n numbers in memory. The values and the derivatives of dual numbers are separate arrays.
 template <class C, int n>
 struct Numbers {
   alignas(kVector) C number[n];
@@ -91,7 +93,7 @@ struct Vector {
   typedef C Register __attribute__((vector_size(kVector)));
   Register numbers;
   ELEMENTWISE_INLINE void fill(C x) {
-    numbers = x - Register{}; // and not +, which would lose the sign of -0
+    numbers = x - Register{}; // adding 0 would lose the sign of -0
   }
   template <int n>
   ELEMENTWISE_INLINE void load(const Numbers<C, n>& from, int at = 0) {
@@ -148,11 +150,11 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   return all[0];
 }
 
-// Joins f(0), ... f(n - 1), as the head of this file says.
+// Joins f(0), ... f(n - 1) in the order that the head of this file describes.
 template <class C, class Join, class F>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
   constexpr int64_t kBlock = 1024;
-  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // of the lanes
+  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // the vectors that hold the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
   Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
   int64_t count = 0;
@@ -172,7 +174,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
   return static_cast<C>(all);
 }
 
-// to[j] = f(j) for all j. Two vectors at a time, so that their steps can be mixed (cpu/kernels.h).
+// to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
 template <class T, class F>
 ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
   constexpr int kSize = kVector / sizeof(math::primal_t<T>);

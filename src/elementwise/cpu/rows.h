@@ -1,15 +1,18 @@
 // Runs a task over rows on the CPU. A row is computed in place if its elements are adjacent and have the type that the
 // kernel computes in. Otherwise it is copied into a buffer that stays in the cache. No operand is copied as a whole.
+// Short rows are given to the kernel by the dozen, because a call for each would cost as much as the row itself.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "../rows/task.h"
 #include "float_environment.h"
+#include "fresh.h"
 #include "isa.h"
 
 namespace elementwise::cpu {
@@ -19,144 +22,197 @@ class RowsRun {
  public:
   RowsRun(const rows::Task& task, const Computer& computer, const RowMover& mover, int64_t begin, int64_t end)
       : task_(task), computer_(computer), mover_(mover), row_(begin), end_(end) {
-    for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // where there are no rows, a size is 0
+    for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // without rows, a size may be 0
       digit_[d] = begin % task.sizes[d];
       begin /= task.sizes[d];
       for (int k = 0; k < task.operands; k++) offset_[k] += digit_[d] * task.stride[d][k];
     }
   }
 
-  // Computes them. `sums` has the memory of each result that is summed.
+  // Computes the rows. `sums` has the memory of each result that is summed.
   void compute(std::byte* const* sums) {
-    for (int k = 0; k < task_.operands; k++)
-      if (const int64_t size = buffer_bytes(k); size > 0) buffer_[k].reset(new std::byte[size]);
+    for (int k = 0; k < task_.operands; k++) prepare(k);
     void* data[kMaxOperands];
-    for (; row_ < end_; advance()) {
-      for (int k = task_.results; k < task_.operands; k++) data[k] = fetch(k);
-      for (int k = 0; k < task_.results; k++) data[k] = is_direct(k) ? memory(k) : buffer_[k].get();
-      computer_.one_row({task_.size, row_ % task_.last, data, task_.numbers, scratch, this});
+    for (int64_t count; row_ < end_; advance(count)) {
+      count = together();
+      for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k) : fetch(k, count);
+      computer_.rows(rows(data, count));
       for (int k = 0; k < task_.results; k++)
-        if (task_.unwanted >> k & 1)
-          continue;
-        else if (task_.summed >> k & 1)
-          add(k, data[k], sums[k]);
-        else if (!is_direct(k))
-          put(k, data[k]);
+        if (task_.summed >> k & 1)
+          add(k, count, sums[k]);
+        else if (!places_[k].is_direct)
+          put(k, count);
     }
   }
 
-  // Whether every place that the functor reads lies in its row.
-  bool is_inside() {
-    void* data[kMaxOperands] = {};
+  // Whether every place that the functor reads with row.at lies in its row. This reads no elements, only numbers.
+  bool are_inside() {
     for (int k = task_.results; k < task_.operands; k++)
-      if (task_.of_row >> k & 1) buffer_[k].reset(new std::byte[8]);
-    bool all = true;
-    for (; row_ < end_; advance()) {
+      if (is_of_row(k)) prepare(k);
+    void* data[kMaxOperands] = {};
+    for (int64_t count; row_ < end_; advance(count)) {
+      count = together();
       for (int k = task_.results; k < task_.operands; k++)
-        if (task_.of_row >> k & 1) data[k] = fetch(k);
-      all &= computer_.is_inside({task_.size, row_ % task_.last, data, task_.numbers, nullptr, nullptr});
+        if (is_of_row(k)) data[k] = fetch(k, count);
+      if (!computer_.are_inside(rows(data, count))) return false;
     }
-    return all;
+    return true;
   }
 
  private:
-  static void* scratch(void* run, int k) {
+  // Where the kernel finds the rows of an operand: in its memory, or in a buffer.
+  struct Place {
+    bool is_direct = true, is_converted = false;
+    int64_t elements = 0, step = 1; // of a row
+    int64_t next = 0;               // bytes from a row in memory to the next one
+    int64_t width = 0;              // bytes of an element in the buffer
+    std::unique_ptr<std::byte[]> buffer, side_by_side;
+    const std::byte* fetched = nullptr; // what the buffer has, and how many rows
+    int64_t fetched_rows = 0;
+  };
+
+  bool is_of_row(int k) const {
+    return task_.of_row >> k & 1;
+  }
+  bool is_float16(int k) const {
+    return task_.dtypes[k] == kOrdinal<float16>;
+  }
+  bool is_unwanted(int k) const {
+    return task_.unwanted >> k & 1;
+  }
+
+  void prepare(int k) {
+    Place& x = places_[k];
+    const bool is_result = k < task_.results, is_summed = task_.summed >> k & 1, is_mask = is_mask_of_elements(k);
+    x.elements = is_of_row(k) ? 1 : task_.size;
+    x.step = x.elements == 1 ? 1 : task_.step[k];
+    x.next = task_.dims ? task_.stride[task_.dims - 1][k] * task_.bytes[k] : 0;
+    x.is_converted = is_float16(k) || task_.dtypes[k] == kOrdinal<bfloat16> || is_mask;
+    x.width = x.is_converted ? 4 : task_.bytes[k];
+    const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
+    x.is_direct = is_unwanted(k) ||
+                  (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
+    pitch_[k] = x.is_direct || (!is_result && x.next == 0) ? x.next : x.elements * x.width;
+    if (x.is_direct) return;
+    constexpr int64_t kFew = 2048; // elements that stay in the nearest cache
+    most_ = std::clamp<int64_t>(kFew / std::max<int64_t>(1, task_.size), 1, most_);
+    x.buffer = allocated(most_ * x.elements * x.width);
+    if (x.is_converted && x.step != 1) x.side_by_side = allocated(x.elements * task_.bytes[k]);
+  }
+  // A mask is converted so that the kernel has its elements in vectors as long as those of the others (row_loops.h).
+  bool is_mask_of_elements(int k) const {
+    return k >= task_.results && task_.dtypes[k] == kOrdinal<bool> && !is_of_row(k);
+  }
+  static std::unique_ptr<std::byte[]> allocated(int64_t bytes) {
+    std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
+    on_fresh_output(memory.get(), bytes);
+    return memory;
+  }
+  static void* scratch(void* run, int k, int64_t bytes) {
     auto& rows = static_cast<RowsRun*>(run)->scratch_;
-    while (static_cast<int>(rows.size()) <= k)
-      rows.emplace_back(new std::byte[16 * static_cast<RowsRun*>(run)->task_.size]);
+    if (static_cast<int>(rows.size()) <= k) rows.resize(k + 1);
+    if (!rows[k]) rows[k] = allocated(bytes);
     return rows[k].get();
   }
-  bool is_16_bits(int k) const {
-    return task_.dtypes[k] == kOrdinal<float16> || task_.dtypes[k] == kOrdinal<bfloat16>;
+
+  // Returns how many rows the kernel can compute at once: they lie the same distance apart, and buffers are small.
+  int64_t together() const {
+    const int inner = task_.dims - 1;
+    return inner < 0 ? 1 : std::min({most_, end_ - row_, task_.sizes[inner] - digit_[inner]});
   }
-  int64_t elements(int k) const {
-    return task_.of_row >> k & 1 ? 1 : task_.size;
+  SeveralRows rows(void* const* data, int64_t count) {
+    return {{task_.size, row_ % task_.last, data, task_.numbers, scratch, this}, count, task_.last - 1, pitch_};
   }
   std::byte* memory(int k) const {
     return static_cast<std::byte*>(task_.data[k]) + offset_[k] * task_.bytes[k];
   }
-  // Whether each row of an operand is computed where it is.
-  bool is_direct(int k) const {
-    if (task_.summed >> k & 1 || is_16_bits(k)) return false;
-    if (k < task_.results && !task_.is_apart) return false;
-    const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
-    return is_aligned && (elements(k) == 1 || task_.step[k] == 1);
-  }
-  // 8 bytes for each element, and of 16-bit ones as many again where they are put side by side before.
-  int64_t buffer_bytes(int k) const {
-    return is_direct(k) ? 0 : 16 * elements(k) + 16;
-  }
-  std::byte* packed(int k) const {
-    return buffer_[k].get() + 8 * elements(k) + 8;
+  std::byte* target(int k) const {
+    return places_[k].is_direct ? memory(k) : places_[k].buffer.get();
   }
   const Mover& of_bytes(int k) const {
     return isa().movers[std::countr_zero(static_cast<uint64_t>(task_.bytes[k]))];
   }
 
-  void* fetch(int k) {
-    std::byte* const from = memory(k);
-    if (is_direct(k)) return from;
-    void* const to = buffer_[k].get();
-    if (from == fetched_[k]) return to;
-    fetched_[k] = task_.is_apart ? from : nullptr;
-    const int64_t n = elements(k), step = n == 1 ? 1 : task_.step[k];
-    const void* adjacent = from;
-    if (step != 1 || !is_16_bits(k)) {
-      void* const side_by_side = is_16_bits(k) ? packed(k) : to;
-      if (step == 1)
-        std::memcpy(side_by_side, from, n * task_.bytes[k]);
+  // Calls move(in memory, number of elements, in the buffer) for rows; if they are adjacent, as if they were one.
+  template <class Move>
+  void for_each(int k, int64_t count, const Move& move) const {
+    const Place& x = places_[k];
+    const bool is_one = x.step == 1 && x.next == x.elements * task_.bytes[k];
+    const int64_t elements = is_one ? x.elements * count : x.elements;
+    for (int64_t i = 0; i < (is_one ? 1 : count); i++)
+      move(memory(k) + i * x.next, elements, x.buffer.get() + i * x.elements * x.width);
+  }
+
+  void* fetch(int k, int64_t count) {
+    Place& x = places_[k];
+    if (x.is_direct) return memory(k);
+    if (x.next == 0) count = 1;
+    if (task_.is_apart && x.fetched == memory(k) && x.fetched_rows == count) return x.buffer.get();
+    x.fetched = memory(k);
+    x.fetched_rows = count;
+    for_each(k, count, [&](const std::byte* from, int64_t n, std::byte* to) {
+      if (x.step != 1) {
+        std::byte* const adjacent = x.is_converted ? x.side_by_side.get() : to;
+        (x.step == 0 ? of_bytes(k).repeat : of_bytes(k).gather)(from, x.step, n, adjacent);
+        from = adjacent;
+      }
+      if (is_mask_of_elements(k))
+        mover_.widen_bool(from, n, reinterpret_cast<int32_t*>(to));
+      else if (x.is_converted)
+        (is_float16(k) ? mover_.widen_float16 : mover_.widen_bfloat16)(from, n, reinterpret_cast<float*>(to));
+      else if (from != to)
+        std::memcpy(to, from, n * task_.bytes[k]);
+    });
+    return x.buffer.get();
+  }
+
+  void put(int k, int64_t count) {
+    const Place& x = places_[k];
+    for_each(k, count, [&](std::byte* to, int64_t n, const std::byte* from) {
+      if (x.is_converted) {
+        std::byte* const adjacent = x.step == 1 ? to : x.side_by_side.get();
+        (is_float16(k) ? mover_.narrow_float16 : mover_.narrow_bfloat16)(
+            reinterpret_cast<const float*>(from), n, adjacent);
+        from = adjacent;
+      }
+      if (x.step != 1)
+        of_bytes(k).scatter(from, x.step, n, to);
+      else if (from != to)
+        std::memcpy(to, from, n * task_.bytes[k]);
+    });
+  }
+
+  void add(int k, int64_t count, std::byte* sums) const {
+    const Place& x = places_[k];
+    const bool is_double = x.width == 8;
+    for (int64_t i = 0; i < count; i++) {
+      const std::byte* const from = x.buffer.get() + i * x.elements * x.width;
+      std::byte* const to = sums + (offset_[k] + i * x.next / task_.bytes[k]) * x.width;
+      if (x.step == 0 || x.step == 1)
+        (x.step == 0 ? mover_.sum : mover_.add)[is_double](from, x.elements, to);
+      else if (is_double)
+        add_apart<double>(from, x.elements, x.step, to);
       else
-        (step == 0 ? of_bytes(k).repeat : of_bytes(k).gather)(from, step, n, side_by_side);
-      adjacent = side_by_side;
+        add_apart<float>(from, x.elements, x.step, to);
     }
-    if (is_16_bits(k))
-      (task_.dtypes[k] == kOrdinal<float16> ? mover_.widen_float16 : mover_.widen_bfloat16)(
-          adjacent, n, static_cast<float*>(to));
-    return to;
-  }
-
-  void put(int k, const void* from) const {
-    const int64_t n = elements(k), step = n == 1 ? 1 : task_.step[k];
-    if (is_16_bits(k)) {
-      void* const to = step == 1 ? memory(k) : packed(k);
-      narrow(k, from, n, to);
-      from = to;
-    }
-    if (step != 1)
-      of_bytes(k).scatter(from, step, n, memory(k));
-    else if (from != memory(k))
-      std::memcpy(memory(k), from, n * task_.bytes[k]);
-  }
-  void narrow(int k, const void* from, int64_t n, void* to) const {
-    (task_.dtypes[k] == kOrdinal<float16> ? mover_.narrow_float16 : mover_.narrow_bfloat16)(
-        static_cast<const float*>(from), n, to);
-  }
-
-  void add(int k, const void* from, std::byte* sums) const {
-    const bool is_double = task_.dtypes[k] == kOrdinal<double>;
-    std::byte* const to = sums + offset_[k] * (is_double ? 8 : 4);
-    const int64_t step = elements(k) == 1 ? 1 : task_.step[k];
-    if (step == 0 || step == 1)
-      (step == 0 ? mover_.sum : mover_.add)[is_double](from, elements(k), to);
-    else if (is_double)
-      add_apart(static_cast<const double*>(from), elements(k), step, to);
-    else
-      add_apart(static_cast<const float*>(from), elements(k), step, to);
   }
   // Adds to elements that are `step` apart, where an `int dim` is not the last one.
   template <class T>
-  static void add_apart(const T* from, int64_t n, int64_t step, std::byte* to) {
-    for (int64_t j = 0; j < n; j++) reinterpret_cast<T*>(to)[j * step] += from[j];
+  static void add_apart(const std::byte* from, int64_t n, int64_t step, std::byte* to) {
+    for (int64_t j = 0; j < n; j++) reinterpret_cast<T*>(to)[j * step] += reinterpret_cast<const T*>(from)[j];
   }
 
-  void advance() {
-    row_++;
+  // Goes so many rows further, at most to the end of the last dimension.
+  void advance(int64_t rows) {
+    row_ += rows;
     for (int d = task_.dims - 1; d >= 0; d--) {
-      const bool is_over = ++digit_[d] == task_.sizes[d];
-      const int64_t steps = is_over ? 1 - task_.sizes[d] : 1;
+      digit_[d] += rows;
+      const bool is_over = digit_[d] == task_.sizes[d];
+      const int64_t steps = is_over ? rows - task_.sizes[d] : rows;
       if (is_over) digit_[d] = 0;
       for (int k = 0; k < task_.operands; k++) offset_[k] += steps * task_.stride[d][k];
       if (!is_over) return;
+      rows = 1;
     }
   }
 
@@ -166,8 +222,9 @@ class RowsRun {
   int64_t row_;
   const int64_t end_;
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
-  std::unique_ptr<std::byte[]> buffer_[kMaxOperands];
-  const void* fetched_[kMaxOperands] = {};
+  Place places_[kMaxOperands];
+  int64_t most_ = std::numeric_limits<int64_t>::max(); // rows at once
+  int64_t pitch_[kMaxOperands] = {};                   // from a row of an operand to its next one, for the kernel
   std::vector<std::unique_ptr<std::byte[]>> scratch_;
 };
 
@@ -189,14 +246,13 @@ bool launch_rows(const rows::Task& task, const ParallelFor& parallel_for) {
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
   };
-  if (computer.is_inside) {
-    int64_t zero = 0;
-    void* none[kMaxOperands];
-    std::fill_n(none, kMaxOperands, &zero);
-    if (!computer.is_inside({0, 0, none, task.numbers, nullptr, nullptr}) &&
-        !RowsRun(task, computer, mover, 0, task.count).is_inside())
-      return false;
-  }
+  // A functor that reads no place says so even of a row without elements.
+  int64_t zeros[kMaxOperands] = {};
+  void* none[kMaxOperands];
+  std::fill_n(none, kMaxOperands, static_cast<void*>(zeros));
+  if (!computer.are_inside({{0, 0, none, task.numbers, nullptr, nullptr}, 1, 0, zeros}) &&
+      !RowsRun(task, computer, mover, 0, task.count).are_inside())
+    return false;
   if (!task.summed) {
     for_rows(task.count, 1, [&](int64_t begin, int64_t end) {
       std::byte* none[kMaxOperands] = {};

@@ -7,8 +7,8 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// `sum` adds element i of a row to the sum i % kSums, and then adds these sums pairwise. The longest vectors need so
-// many.
+// `sum` adds element i of a row to the sum i % kSums, and then adds these sums pairwise. The longest vectors need this
+// many sums.
 constexpr int kSums = 32;
 
 template <class T>

@@ -27,8 +27,8 @@ enum class Moves {
 // The two innermost dimensions are cut into tiles, which are distributed to the threads. The sizes were found by
 // measuring.
 struct Tiles {
-  static constexpr int64_t kElements = 4096;     // at most so many elements in a tile
-  static constexpr int64_t kBytes = 32 * 1024;   // at most so many bytes of one operand in a tile that is packed
+  static constexpr int64_t kElements = 4096;     // the most elements of a tile
+  static constexpr int64_t kBytes = 32 * 1024;   // the most bytes of one operand in a tile that is packed
   static constexpr int64_t kRowsBytes = 4096;    // the same, if the rows of the tile are computed one by one
   static constexpr int64_t kAcross = 32;         // rows of a tile, if an input runs across them
   static constexpr int64_t kShort = 256;         // rows of fewer elements are computed several in one call
@@ -91,7 +91,7 @@ struct Tiles {
   int64_t extent[2];
   int64_t count[2];
   int64_t total;
-  int64_t bytes = 0; // of all operands
+  int64_t bytes = 0; // the size of all operands
   bool apart;        // tiles must not be merged, because the elements of one have to stay in the cache
 };
 

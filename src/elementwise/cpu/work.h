@@ -1,6 +1,6 @@
-// The two halves of the CPU's engine, as the code between them (run.h) sees them. What computes knows a functor and its
-// dtypes, and takes rows of adjacent elements; what moves elements knows their size and their strides, and no functor.
-// Both are compiled once for each instruction set.
+// The interfaces between the parts of the CPU backend. A Computer knows a functor and its dtypes, and computes rows of
+// adjacent elements. A Mover knows the size and the strides of elements, and no functor. run.h connects the two. Both
+// are compiled once for each instruction set.
 #pragma once
 
 #include "../task.h"
@@ -38,61 +38,70 @@ struct OneRow {
   int64_t size, index;
   void* const* data;
   const Number* numbers;
-  // Memory for the k-th row that is kept while this one is computed, of numbers of 8 bytes.
-  void* (*scratch)(void* run, int k);
+  // Returns memory for the k-th row that the functor keeps.
+  void* (*scratch)(void* run, int k, int64_t bytes);
   void* run;
 };
 
-// A functor in one dtype.
+// Rows for one call of a kernel: the next row of each operand lies `pitch` bytes further. After the row with the index
+// `last` comes one with the index 0.
+struct SeveralRows {
+  OneRow first;
+  int64_t count, last;
+  const int64_t* pitch;
+};
+
+// Computes a functor in one dtype.
 struct Computer {
-  // n adjacent elements of each operand.
+  // Computes n adjacent elements of each operand.
   using Row = void (*)(int64_t n, void* const* data, const Number* numbers);
   Row row;
-  void (*short_rows)(const Rows& rows, const Number* numbers); // null: short rows are packed, and then are one
+  void (*short_rows)(const Rows& rows, const Number* numbers); // null: the caller packs short rows into one long row
   int results;
-  const int* bytes; // of an element of each operand
-  int shortest = 0; // of short rows: those of fewer elements are packed, too
-  // Of a functor over rows: what computes one, and what asks whether the places that it reads lie in it, or null.
-  void (*one_row)(const OneRow&) = nullptr;
-  bool (*is_inside)(const OneRow&) = nullptr;
+  const int* bytes; // the size of an element of each operand
+  int shortest = 0; // shorter rows are packed even if there is a short_rows
+  // For a functor over rows: rows computes them; are_inside tells whether every place that a row reads lies in it.
+  void (*rows)(const SeveralRows&) = nullptr;
+  bool (*are_inside)(const SeveralRows&) = nullptr;
 };
 
 // The computer of an operator for a dtype.
 using Choose = Computer (*)(int32_t dtype);
 
-// What moves elements of one size.
+// Moves elements of one size.
 struct Mover {
-  // A row of n elements that are `step` elements apart on one side, and adjacent on the other.
+  // Moves a row of n elements that are `step` elements apart on one side, and adjacent on the other.
   using Row = void (*)(const void* from, int64_t step, int64_t n, void* to);
-  Row repeat, even, gather; // from where step is 0, 2, and anything
-  Row scatter, stream;      // to where it is anything, and to where it is 1, past the cache
-  // A box of n[0] x n[1] elements; where it is packed, stride[0] is 1 and stride[1] is n[0].
+  Row repeat, even, gather; // packs elements with a step of 0, of 2, and of any size
+  Row scatter, stream;      // writes with any step; writes with step 1, past the cache
+  // Moves a box of n[0] x n[1] elements. On the packed side, the strides are 1 and n[0].
   using Box = void (*)(const void* from, const int64_t stride[2], const int64_t n[2], void* to);
   Box gather_box, scatter_box;
 };
 
-// What sums elements of a floating-point type.
+// Sums elements of a floating-point type.
 struct Summer {
   int32_t dtype;
-  // Adds rows of n adjacent elements: each to one sum, or each of its elements to one. From the sums of a row to those
-  // of the next is `pitch`.
+  // Adds rows of n adjacent elements to sums: each row to one sum (`along`), or each column to its own. The sums of
+  // neighbouring rows are `pitch` apart.
   void (*add)(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch);
   void (*add_sums)(const double* from, int64_t n, double* sums);
-  void (*round)(const double* sums, int64_t n, int64_t step, void* to); // to elements that are `step` apart
+  void (*round)(const double* sums, int64_t n, int64_t step, void* to); // writes elements that are `step` apart
 };
 
-// What moves rows of 16-bit types, which are computed with as float, and adds up rows, or the elements of one, of float
-// and of double.
+// Converts rows of 16-bit types from and to float, and adds up rows, or the elements of a row, of float and double.
 struct RowMover {
   void (*widen_float16)(const void* from, int64_t n, float* to);
   void (*widen_bfloat16)(const void* from, int64_t n, float* to);
   void (*narrow_float16)(const float* from, int64_t n, void* to);
   void (*narrow_bfloat16)(const float* from, int64_t n, void* to);
+  void (*widen_bool)(const void* from, int64_t n, int32_t* to);
   void (*add[2])(const void* from, int64_t n, void* to);
   void (*sum[2])(const void* from, int64_t n, void* to);
 };
 
-// Whether the elements of neighbouring rows are nearer to each other than those of one: a transposed input.
+// Whether an element is closer to the same element of the next row than to the next one of its own row, as in a
+// transposed input.
 [[gnu::always_inline]] inline bool runs_across(const int64_t stride[2]) {
   return stride[1] != 0 && stride[1] < stride[0];
 }

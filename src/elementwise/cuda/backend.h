@@ -10,7 +10,7 @@
 #include "../tensor.h"
 #include "launch.h"
 
-// Of libtorch_cuda, which a torch without CUDA does not have: a weak symbol is null there and does not
+// A function of libtorch_cuda, which a torch without CUDA does not have: a weak symbol is null there and does not
 // stop the module from loading. (Stream::nativeHandle(), its successor, came with torch 2.13.)
 extern "C" __attribute__((weak)) AOTITorchError
 aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
@@ -43,7 +43,7 @@ struct Backend {
   static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t device_index) {
     if (task.dims > kRowDims)
       contract::fail(op, "on CUDA, rows have at most ", kRowDims, " dimensions that cannot be merged, got ", task.dims);
-    std::vector<OwnTensor> memory; // torch gives it to no other stream before this one is done with it
+    std::vector<OwnTensor> memory; // torch's allocator does not reuse it on another stream too early
     const auto allocate = [&](int64_t bytes) {
       constexpr int64_t kStride = 1;
       AtenTensorHandle made;

@@ -1,4 +1,4 @@
-// The CUDA kernels, as nvcc compiles them: one for adjacent elements, one for strided ones.
+// The CUDA kernels: one for adjacent elements, and one for strided elements.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,8 +11,8 @@
 #include "launch.h"
 #include "start.h"
 
-// Nothing here is in an unnamed namespace: nvcc names one by a hash of the source's path, and no two builds of a wheel
-// would be the same.
+// There is no unnamed namespace here. nvcc would name it by a hash of the source's path, and two builds of a wheel
+// would differ.
 namespace elementwise::cuda {
 
 __device__ float widen(float16 x) {
@@ -55,7 +55,7 @@ struct alignas(n * sizeof(T)) Vector { // one load or store
   T lane[n];
 };
 
-// Something of a type of its own for each of several operands.
+// Holds a value for each operand, each of another type.
 template <size_t place, class V>
 struct Item {
   V value;
@@ -70,7 +70,7 @@ __device__ V& get(Item<place, V>& item) {
   return item.value;
 }
 
-// The results and the inputs of a call: where they are, and what is done with one vector or one element of each.
+// The addresses of a call's results and inputs, and how to load, compute and store a vector or an element.
 template <class R, class X, class J, class K>
 struct Operands;
 template <class... R, class... X, size_t... J, size_t... K>
@@ -78,9 +78,9 @@ struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   static constexpr int kResults = sizeof...(R), kCount = kResults + sizeof...(X);
   // Elements of a vector: 128 bits of the widest type, and fewer bits of the others.
   static constexpr int kSize = 16 / std::max({sizeof(R)..., sizeof(X)...});
-  // Vectors of each input that a thread loads before it computes. More of them take more than 64 registers, and fewer
-  // threads fit on a multiprocessor, for nothing: with these its 1,024 and more threads have 48 KiB and more on their
-  // way, if all types are as wide.
+  // The number of vectors of each input that a thread loads before it computes. With more, a thread needs more than 64
+  // registers, and fewer threads fit on a multiprocessor. That gains nothing: with these, its 1,024 or more threads
+  // have 48 KiB or more on their way, if all types are equally wide.
   static constexpr int kInFlight = sizeof...(X) <= 2 ? 2 : 1;
   using Inputs = Items<std::index_sequence<K...>, Vector<X, kSize>...>;
 
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) adjacent(Operands data, F f, int64_t
   constexpr int kLoads = Operands::kInFlight, kSize = Operands::kSize;
   const int64_t vectors = n / kSize;
   const int64_t step = int64_t{gridDim.x} * kThreads * kLoads;
-#pragma unroll 1 // to unroll it, the compiler divides, to know how often each thread comes here
+#pragma unroll 1 // to unroll this loop, the compiler would add a division that counts its rounds
   for (int64_t base = int64_t{blockIdx.x} * kThreads * kLoads + threadIdx.x; base < vectors; base += step) {
     typename Operands::Inputs x[kLoads];
 #pragma unroll
@@ -144,9 +144,9 @@ __global__ void __launch_bounds__(kThreads) adjacent(Operands data, F f, int64_t
   }
 }
 
-// Divides numbers below 2^31 by one known before, without a division, which takes twenty instructions: multiplied by
-// 2^(32+shift)/by, rounded up, less 2^32, which is added as the number itself (Granlund and Montgomery, "Division by
-// invariant integers using multiplication", 1994).
+// Divides numbers below 2^31 by a constant of the call. A division takes twenty instructions, so it multiplies by
+// ceil(2^(32 + shift) / by) - 2^32, takes the upper 32 bits, adds the number, and shifts (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994).
 template <class Index>
 struct Divisor {
   uint32_t by, factor, shift;
@@ -174,9 +174,9 @@ struct Divisor<int64_t> {
   }
 };
 
-// The plan as the device reads it. Index arithmetic in 32 bits is several times cheaper than in 64, so the 64-bit form
-// is used only where an offset needs it. With fewer dimensions than a plan can have, but enough for 1 TiB of output,
-// the parameters of a kernel stay below the 4 KiB that every driver takes.
+// The plan for the device. Index arithmetic in 32 bits is several times cheaper than in 64, so 64 bits are used only if
+// an offset needs them. It has fewer dimensions than a plan can have, but enough for 1 TiB of output, so that the
+// parameters of a kernel stay below 4 KiB, which every driver accepts.
 template <class Index, int kOperands>
 struct DevicePlan {
   static constexpr int kDims = 40;

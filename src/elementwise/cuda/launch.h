@@ -12,12 +12,12 @@ namespace elementwise::cuda {
 // Launches a kernel on `stream` of the current device and does not wait for it.
 using Launch = Error (*)(const Task& task, void* stream);
 
-// The same for rows. It takes memory for the time of the call.
+// The same for rows. `memory` allocates memory until the end of the call.
 using Allocate = std::function<void*(int64_t bytes)>;
-constexpr int kRowDims = 24; // of a task
+constexpr int kRowDims = 24; // the most dimensions of a task
 using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);
 
-// In the order of the list of operators; each is in one of them, and null in the other.
+// Both are in the order of the list of operators. An operator has an entry in one of them, and null in the other.
 extern const Launch* const kernels;
 extern const LaunchRows* const row_kernels;
 

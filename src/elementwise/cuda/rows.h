@@ -9,27 +9,27 @@
 
 namespace elementwise::cuda {
 
-constexpr int kTeams = 4; // of a block, where each is a warp
+constexpr int kTeams = 4; // teams of a block, if a team is a warp
 
-// What a kernel is given: at most 4 KiB, which every driver takes.
+// The parameters of a kernel: at most 4 KiB, which every driver accepts.
 template <int kOperands, int kNumbers>
 struct RowsTask {
-  int64_t size, begin, end, last; // of a row; the rows; of the last dimension
+  int64_t size, begin, end, last; // elements of a row; the first row and the end; size of the last dimension
   int dims;
   uint32_t of_row, along,
-      kept; // bit k: one value for each row; a result whose row is added up; inputs that stay the same
+      kept; // bit k is set if operand k has one value for each row; is summed along the row; is the same for all rows
   int64_t sizes[kRowDims], stride[kRowDims][kOperands];
-  int64_t step[kOperands], pitch[kOperands]; // from one row to the next, where rows are not put into dimensions
+  int64_t step[kOperands], pitch[kOperands]; // from one element to the next; from one row to the next
   void* data[kOperands];
   int32_t dtypes[kOperands], bytes[kOperands];
   int64_t buffer[kOperands]; // bytes from the beginning of a team's memory, or -1: computed where it is
-  std::byte* memory;         // or null: it is shared
-  int64_t of_team;           // bytes
+  std::byte* memory;         // of all teams; null: it is shared memory
+  int64_t of_team;           // bytes of each team's memory
   Number numbers[kNumbers + 1];
 };
 
-// Moves elements of T between a tensor, where they are `step` apart, and memory in which they are computed: 128 bits of
-// T at a time, if they are adjacent.
+// Copies elements of T from a tensor, where they are `step` apart, to the team's memory, or back. If they are adjacent,
+// it copies 128 bits at a time.
 template <class T>
 __device__ void load(const std::byte* from, int64_t step, int64_t n, void* to) {
   using C = compute_t<T>;
@@ -83,8 +83,8 @@ __device__ void for_type(int32_t dtype, int bytes, const Move& move) {
     move(uint8_t{});
 }
 
-// Where the elements of each operand are: in a tensor, and for the functor. It is shared, so that a loop over operands
-// need not be unrolled.
+// The addresses of each operand: in the tensor, and in the memory that the functor uses. It is in shared memory, so
+// that loops over operands need not be unrolled.
 template <int kOperands>
 struct RowAt {
   std::byte* at[kOperands];
@@ -141,14 +141,14 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
 
 // A result that was broadcast is summed: over the dimensions of rows where its stride is 0.
 struct SumTask {
-  int64_t columns, step;       // of what each row adds
-  int64_t begin, count, parts; // the first row that is in memory; all rows; the parts that these are added up in
-  int64_t first, numel;        // the first part that is added up here; elements of the result
+  int64_t columns, step;       // the number of elements that a row adds, and their distance in the result
+  int64_t begin, count, parts; // the first row in memory; the number of rows; the number of parts
+  int64_t first, numel;        // the first part that this launch adds up; elements of the result
   int dims;
   int64_t sizes[kRowDims], stride[kRowDims];
 };
 
-// Adds up the rows of each part in their order, for each element of the result.
+// Adds up the rows of each part, in their order, for each element of the result.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
     add_rows(const __grid_constant__ SumTask task, const C* rows, C* sums, int64_t parts) {
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < parts * task.numel; i += step) {
     const int64_t part = task.first + i / task.numel, column = i % task.numel % task.columns;
     const int64_t begin = task.count * part / task.parts, end = task.count * (part + 1) / task.parts;
-    int64_t rest = i % task.numel / task.columns, at = column * task.step, row = 0; // the first one that it is in
-    int64_t outer = 1, inner = 1, inner_pitch = 1; // the last dimension that is summed, and all others
+    int64_t rest = i % task.numel / task.columns, at = column * task.step, row = 0; // the first row of this sum
+    int64_t outer = 1, inner = 1, inner_pitch = 1; // inner: the last summed dimension; outer: all others
     int last = -1;
     for (int64_t d = task.dims - 1, pitch = 1; d >= 0; pitch *= task.sizes[d--]) {
       if (task.stride[d] != 0) {
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads) add_parts(C* sums, int64_t parts, in
   }
 }
 
-// Starts the kernels of a call. `allocate` returns memory of torch for its time.
+// Starts the kernels of a call. `allocate` returns memory of torch until the end of the call.
 template <class Loop, class C, int kResults, int kOperands, int kNumbers>
 class RowsLaunch {
  public:
@@ -219,7 +219,7 @@ class RowsLaunch {
   Error operator()() {
     fill();
     if (!task_.summed) return compute(0, task_.count);
-    constexpr int64_t kMost = 1 << 26; // bytes of rows at a time, that are not added up yet
+    constexpr int64_t kMost = 1 << 26; // bytes of rows that are computed before they are added up
     int64_t of_row = 1;
     for (int k = 0; k < kResults; k++)
       if (is_summed(k)) of_row += columns(k) * int64_t{sizeof(C)};
@@ -258,7 +258,7 @@ class RowsLaunch {
   int64_t elements(int k) const {
     return task_.of_row >> k & 1 ? 1 : task_.size;
   }
-  int64_t columns(int k) const { // that a row adds to a result
+  int64_t columns(int k) const { // the number of elements that a row adds to a result
     return device_.along >> k & 1 ? 1 : elements(k);
   }
   C* memory(int64_t n) const {
@@ -294,7 +294,7 @@ class RowsLaunch {
     }
   }
 
-  // Gives a place in a team's memory to each operand, or to those that cannot be computed where they are.
+  // Assigns a place in the team's memory to each operand, or only to those that cannot be computed in place.
   void place(bool all) {
     device_.of_team = 0;
     for (int k = 0; k < kOperands; k++) {

@@ -48,14 +48,14 @@ inline Error last_error() {
   return error;
 }
 
-// What a block of threads may use of the current device.
+// The limits of a block of threads on the current device.
 inline Limits limits_of_device() {
   Limits limits{48 * 1024, 1};
   int device = 0, shared = 0;
   if (cudaGetDevice(&device) == cudaSuccess &&
       cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
       cudaDeviceGetAttribute(&limits.processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess)
-    limits.shared = std::max<int64_t>(limits.shared, shared) - 1024; // for what a kernel has by itself
+    limits.shared = std::max<int64_t>(limits.shared, shared) - 1024; // the kernel's own variables need the rest
   cudaGetLastError();
   return limits;
 }

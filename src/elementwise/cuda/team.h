@@ -1,6 +1,6 @@
-// The threads that compute a row together: a warp for a short row, a block for a long one. All of them run the functor.
-// They share the loops over its elements, and each is given what a reduction returns. Numbers are added in the same
-// order as on the CPU, so the bits are the same. Included by rows/row.h.
+// A team is the threads that compute a row together: a warp for a short row, a block for a long one. All of them run
+// the functor. They share the loops over its elements, and all get the result of a reduction. Numbers are added in the
+// same order as on the CPU, so the bits are the same. Included by rows/row.h.
 //
 // A block has threadIdx.y teams of blockDim.x threads, which are a multiple of 32; there is one team if it is more than
 // a warp.
@@ -14,24 +14,26 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-constexpr bool kKeepsRows = false; // in memory: they are computed again
+constexpr bool kKeepsRows = false; // row.keep does not write to memory; elements are computed again
+
+using RowBool = bool; // a bool of a row, as it lies in memory
 
 ELEMENTWISE_INLINE int threads() {
   int n = 1;
   ELEMENTWISE_ON_DEVICE(n = static_cast<int>(blockDim.x);)
   return n;
 }
-ELEMENTWISE_INLINE int rank() { // of a thread in its team
+ELEMENTWISE_INLINE int rank() { // the index of this thread in its team
   int n = 0;
   ELEMENTWISE_ON_DEVICE(n = static_cast<int>(threadIdx.x);)
   return n;
 }
-// Waits for the team, and for what its threads have written.
+// Waits until all threads of the team are here, and see each other's writes.
 ELEMENTWISE_INLINE void sync() {
   ELEMENTWISE_ON_DEVICE(if (threads() == 32) __syncwarp(); else __syncthreads();)
 }
 
-// The x of another thread of the warp.
+// The value of x in another thread of the warp.
 template <class T>
 ELEMENTWISE_INLINE T of_lane(const T& x, [[maybe_unused]] int lane) {
   uint32_t words[(sizeof(T) + 3) / 4] = {};
@@ -42,7 +44,7 @@ ELEMENTWISE_INLINE T of_lane(const T& x, [[maybe_unused]] int lane) {
   return other;
 }
 
-// The x of the first thread of each warp, in the order of warps: thread k has that of warp k.
+// The value of x in the first thread of each warp: thread k of a warp gets that of warp k.
 template <class T>
 ELEMENTWISE_INLINE T of_warps(const T& x) {
   T other = x;
@@ -50,7 +52,7 @@ ELEMENTWISE_INLINE T of_warps(const T& x) {
   ELEMENTWISE_ON_DEVICE(
       __shared__ double memory[2 * 32]; //
       T* const slots = reinterpret_cast<T*>(memory); const int warp = rank() / 32, lane = rank() % 32;
-      sync(); // the last ones have been read
+      sync(); // the previous values have been read
       if (lane == 0) slots[warp] = x; sync(); other = slots[lane % (threads() / 32)];)
   return other;
 }
@@ -68,8 +70,8 @@ ELEMENTWISE_INLINE void once(const F& f) {
   sync();
 }
 
-// The elements from `begin` to `end`, joined in lanes and these by halves; each lane of a warp has an element, or of
-// each half warp, which has its own range. The first thread of it is given the result.
+// Joins the elements from `begin` to `end`: element j goes to lane j - begin modulo kLanes, and then lanes are joined
+// by halves. A lane is a thread of a warp, or of a half warp, which has its own range. The first thread has the result.
 template <int kLanes, class C, class Join, class F>
 ELEMENTWISE_INLINE C joined_in_lanes(int64_t begin, int64_t end, C identity, const Join& join, const F& f) {
   C x = identity;
@@ -78,19 +80,19 @@ ELEMENTWISE_INLINE C joined_in_lanes(int64_t begin, int64_t end, C identity, con
   return x;
 }
 
-// join(f(0), ... f(n - 1)), as in rows/row.h: blocks of 1024 elements, which are leaves of a binary tree. A warp joins
-// a part of the blocks that is a tree of its own, with the blocks that are missing at the end left out.
+// Joins f(0), ... f(n - 1) in the order of cpu/row_loops.h: blocks of 1024 elements are the leaves of a binary tree.
+// Each warp joins a subtree, and blocks that are missing at the end are left out.
 template <class C, class Join, class F>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
-  constexpr int kLanes = sizeof(math::primal_t<C>) == 8 ? 16 : 32; // of integers, which have no order, no more either
-  constexpr int64_t kBlock = 1024, kStep = kBlock * (32 / kLanes); // two blocks at once where a lane has 64 bits
+  constexpr int kLanes = sizeof(math::primal_t<C>) == 8 ? 16 : 32;
+  constexpr int64_t kBlock = 1024, kStep = kBlock * (32 / kLanes); // with 64-bit numbers, a warp joins two blocks
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
   const int lane = rank() % 32, warps = threads() / 32;
   const int64_t steps = (n + kStep - 1) / kStep;
-  int64_t part = 1; // steps of a warp
+  int64_t part = 1; // the number of steps of a warp
   while (part * warps < steps) part *= 2;
   const int64_t first = rank() / 32 * part;
-  Level mine = identity; // lane d has what 2^d steps are together, if bit d of `count` is set
+  Level mine = identity; // if bit d of `count` is set, lane d has the joined result of 2^d steps
   int64_t count = 0;
   for (; count < part && first + count < steps; count++) {
     const int64_t from = (first + count) * kStep, begin = from + lane / kLanes * kBlock;

@@ -169,8 +169,8 @@ ELEMENTWISE_MATH Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& 
   return {fma(x.value, y.value, z.value), scaled(x.derivative, y.value) + scaled(y.derivative, x.value) + z.derivative};
 }
 
-// ---- What elementwise/math.h has beside these. Its own overloads fit better; where it is not included, or the
-// arguments are of two types, one of these is chosen, and the compiler says what to do.
+// ---- The other functions of elementwise/math.h. The overloads of math.h fit better. If it is not included, or the
+// arguments have two types, overload resolution chooses one of these, and the compiler says what to do.
 
 #define ELEMENTWISE_IN_MATH_H(function)                                               \
   template <class First, class... Rest>                                               \

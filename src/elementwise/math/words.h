@@ -41,7 +41,7 @@ using bits_t = typename BitsOf<C>::type;
 template <class C>
 constexpr int kMantissa = std::numeric_limits<C>::digits - 1; // stored bits of the significand: 23 or 52
 template <class C>
-constexpr int kBias = std::numeric_limits<C>::max_exponent - 1; // of the exponent: 127 or 1023
+constexpr int kBias = std::numeric_limits<C>::max_exponent - 1; // the bias of the exponent: 127 or 1023
 template <class C>
 constexpr bits_t<C> kSign = bits_t<C>{1} << (8 * sizeof(C) - 1);
 

@@ -39,11 +39,11 @@ struct Torch {
   };
   // Functions of torch's C++. Each may be null.
   struct {
-    bool (*requires_grad)(const void* implementation); // of a tensor
+    bool (*requires_grad)(const void* implementation); // whether a tensor requires grad
     int64_t (*function_modes)();                       // the number of active ones
     bool (*has_callbacks)();                           // whether a profiler is active
     void (*bump_version)(AtenTensorHandle tensor);
-    void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // as `tensor.data = value`
+    void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // does `tensor.data = value`
     PyObject* (*wrap)(AtenTensorHandle tensor); // makes a Python object, and moves from the tensor
     // `entry` is the dispatcher's entry for an operator: whether it has a kernel for a key, and which.
     bool (*has_kernel)(const void* entry, uint16_t key);
@@ -285,7 +285,7 @@ class PlainKernel {
   std::array<Key, 5> keys_;
 };
 
-// In the order of kernels_of_library().
+// The kernels, in the order of kernels_of_library().
 inline std::vector<PlainKernel>& plain_kernels() {
   static std::vector<PlainKernel> all;
   return all;

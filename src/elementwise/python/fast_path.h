@@ -159,7 +159,7 @@ struct FastPath {
   const Signature* signature;
   Kernels without_out, with_out;
   bool returns;       // whether it returns its results or `out`, and not None
-  PyObject* aten;     // ATen's operator whose C++ node has the same derivative, or null
+  PyObject* aten;     // an operator of ATen whose C++ node has the same derivative, or null
   PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
   // Returns null without an error if the call cannot go past the dispatcher.
@@ -182,7 +182,7 @@ struct FastPath {
       PyErr_Clear(); // `otherwise` runs into the same problem, and raises the error
       return nullptr;
     }
-    // Not an atomic increment, which would take longer: without the GIL a count may be lost.
+    // An atomic increment would take longer. Without the GIL, a count may be lost.
     calls_past_dispatcher.store(calls_past_dispatcher.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     try {
       if (by_aten) return record_by_aten(*kernel, stack, args);
@@ -269,7 +269,7 @@ class Function {
 
   std::vector<Parameter> parameters; // the last is `out`, if has_out
   std::vector<FastPath> paths;
-  size_t leading; // so many first arguments are only passed on to `otherwise`
+  size_t leading; // the number of first arguments that are only passed on to `otherwise`
   bool has_out;
   PyObject* otherwise; // for calls that no path takes
   PyObject* refuse;    // called with the same arguments if they do not fit the parameters; raises the error
@@ -352,7 +352,7 @@ inline void define_fast_path(nanobind::module_& m) {
          bool has_out, size_t leading) {
         auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(refuse)};
         if (parameters.size() > Function::kMostParameters)
-          throw std::length_error("a function with so many parameters");
+          throw std::length_error("a function with more than 255 parameters");
         for (const nb::handle parameter : parameters) {
           PyObject* word = kept(parameter[0]);
           PyUnicode_InternInPlace(&word);

@@ -190,7 +190,7 @@ auto argument(size_t place, bool is_by) {
     return Optional<Dual<Traced>>{bool(x), dual};
 }
 
-// What the derivatives of all results read together.
+// The union of what the derivatives of all results read.
 inline Traced derivative_of(const Dual<Traced>& result) {
   return result.derivative;
 }
@@ -226,7 +226,7 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
 
 } // namespace reads
 
-// What a derivative of the first order, by one argument, reads. Others may read everything.
+// The arguments that a first derivative, with respect to one argument, reads. Others may read everything.
 template <class Op, size_t order>
 Reads reads_of(const std::array<int, order>& by) {
   if (order > 1 || by[0] < 0) return {};

@@ -1,13 +1,13 @@
-// The operators that a differentiable operator over rows has beside it, made from its functor. For f(x, w):
+// The derivative operators of an operator over rows. They are made from its functor. For f(x, w):
 //
 //   _f_gradients(x, w, grad__0, needs__)         returns the gradients of x and w, each with the shape of its tensor. A
 //                                                gradient whose bit of `needs__` is not set has the shape [0].
 //   _f_tangent(x, w, tangent__0, tangent__1)     returns the tangent of the result.
 //   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   returns the tangents of the gradients.
 //
-// There is a grad__k for each result of C, and a tangent__k for each tensor of C. _f_second serves every derivative of
-// the second order: the gradients are those of <grad, f(x)>, and its second derivatives are symmetric. So the tangent
-// of the gradients in one direction is also their gradient, with that direction as the cotangent.
+// There is a grad__k for each result of type C, and a tangent__k for each tensor of type C. _f_second computes every
+// second derivative. The gradients are those of the number <grad, f(x)>, whose second derivatives are symmetric, so the
+// tangent of the gradients in one direction is also their vector-Jacobian product with that direction.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ namespace rows {
 enum class Role { gradients, tangent, second };
 constexpr std::string_view kRoles[] = {"gradients", "tangent", "second"};
 
-// A functor, and which of its arguments are tensors: bit i that the i-th is. It does not name the operator, whose
-// declaration nvcc cannot repeat in the name of a kernel.
+// A functor, and which of its arguments are tensors: bit i stands for the i-th. The type does not depend on the
+// operator's declaration, because nvcc cannot put a declaration into the name of a kernel.
 template <class F, uint32_t kIsTensor>
 struct Parts {
   using Functor = F;
@@ -58,7 +58,8 @@ struct Parts {
   using Results = decltype(of_c(typename Read::Results{}));
   static constexpr int kTensors = count(Tensors{}), kResults = count(Results{});
 
-  // The places of the tensors that have a derivative among the arguments. One more, for there may be none.
+  // Where the tensors that have a derivative stand among the arguments. The array has one element more, because an
+  // array must not be empty.
   static constexpr auto places = [] {
     std::array<int, kTensors + 1> places{};
     int found = 0;
@@ -76,7 +77,7 @@ constexpr bool has_floats(List<T...>) {
 template <class... T>
 Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats(List<T...>);
 
-// Stands for a functor: its kernel is made of that of Parts.
+// Stands in for a functor where a kernel needs one. The kernel (kernels.h) runs the functor of Parts.
 template <class Parts, Role role>
 struct Derived {
   using dtypes = decltype(floats(typename DtypesOf<typename Parts::Functor>::type{}));
@@ -91,7 +92,7 @@ constexpr uint32_t is_tensor_of() {
 template <class Op>
 using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
 
-// Writes the declaration.
+// Writes the declaration of a derivative operator, unless `to` is null, and returns its length.
 constexpr size_t write(char* to, const Signature& of, Role role, int tensors, int results) {
   size_t size = 0;
   const auto append = [&](std::string_view text) {
@@ -143,7 +144,7 @@ struct DerivedOperator : Operator<
                              Derived<PartsOf<Op>, kRole>, functional> {
   using Of = Op;
   static constexpr Role role = kRole;
-  // Of each gradient the argument that has its shape.
+  // For each gradient, the index of the argument whose shape it has.
   static constexpr auto places = PartsOf<Op>::places;
   static constexpr const int* like = kRole == Role::tangent ? nullptr : places.data();
 };

@@ -23,10 +23,11 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// What a pass does, and by what it finds derivatives.
+// What a pass differentiates with respect to. `nothing`: it computes the reductions. `number`: one reduction, or one
+// tensor with a value for each row. `elements`: the elements of the other tensors.
 enum class By { nothing, number, elements };
 
-// The element j as a variable of the i-th tensor.
+// The index j, where the functor is differentiated with respect to element j of the i-th tensor.
 template <int i>
 struct Variable {
   int64_t j;
@@ -35,15 +36,15 @@ struct Variable {
   }
 };
 
-// What the passes have found of a row, and need of it.
+// The inputs of a row, and what its passes have found.
 template <class B>
 struct Known {
   const Source& source;
   const cpu::OneRow& row;
-  const void* const* grads; // of each result of C
+  const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
-  B value[kMost], gradient[kMost];             // of reductions
-  math::primal_t<B> ties[kMost], range[kMost]; // how many elements are the maximum; what has no derivative
+  B value[kMost], gradient[kMost];             // of each reduction
+  math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
   int64_t place[kMost];
 
   ELEMENTWISE_INLINE Known(
@@ -51,7 +52,7 @@ struct Known {
       : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
 };
 
-// A row that the functor keeps: its elements, and their derivatives by those of each tensor.
+// A row that the functor keeps: its elements, and their derivatives with respect to each tensor's elements.
 template <class B, int tensors, class F, class Reads>
 struct KeptRow {
   F element;
@@ -63,7 +64,7 @@ ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor
   return x.reads(tensor);
 }
 
-// What is written of a gradient: its tangent, if it has one.
+// The part of a gradient that is written: in a derivative of the second order, its tangent.
 template <class B>
 ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
   if constexpr (kIsDual<B>)
@@ -72,7 +73,7 @@ ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
     return x;
 }
 
-// A run of the functor. Tensors are the places of those that have a value for each element and a derivative.
+// One run of the functor. `Tensors` lists the places of tensors that have a value for each element and a derivative.
 template <class B, class Returned, class Tensors, By kBy>
 struct Pass;
 template <class B, class... R, int... kTensor, By kBy>
@@ -87,11 +88,11 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
   Known<B>& known;
   const Source& source;
-  const int number = -1;     // the reduction, or kMost + the place of the tensor, that derivatives are by
-  void* const* to = nullptr; // of each tensor its gradient, or null
-  B total = 0;               // the gradient of what this pass is by
+  const int number = -1;     // the variable: a reduction's index, or kMost + a tensor's place
+  void* const* to = nullptr; // where each tensor's gradient goes, or null
+  B total = 0;               // the gradient of the variable
   bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
-  P shift[kTensors + 1] = {}; // what all elements of a gradient have yet to be increased by
+  P shift[kTensors + 1] = {}; // still to be added to every element of a gradient
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
 
   ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}
@@ -99,7 +100,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
 
   template <int i>
-  ELEMENTWISE_INLINE static constexpr int tensor() { // its place
+  ELEMENTWISE_INLINE static constexpr int tensor() { // the place of the i-th of `Tensors`
     const int places[] = {kTensor...};
     return places[i];
   }
@@ -129,7 +130,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     else
       return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
   }
-  // Of a tensor with one value for each row.
+  // The value of a tensor that has one for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
     return {passes::element<B>(source, place, data, j), B(kMost + place == number)};
   }
@@ -170,7 +171,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       add_to_gradient(f, x...);
     return reduction();
   }
-  // Equal elements that are the maximum share its derivative.
+  // Elements that tie for the maximum share its derivative.
   template <class F, class... X>
   ELEMENTWISE_INLINE C max_terms(const F& f, [[maybe_unused]] X... x) {
     const auto is_most = [&f, this, k = reductions](auto j)
@@ -229,9 +230,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
 
  private:
   ELEMENTWISE_INLINE B* buffer() {
-    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++));
+    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++, source.size * sizeof(B)));
   }
-  // An author sees this in the first test: how many reductions a functor has does not depend on the call.
+  // An author's first test finds this, because the number of reductions is the same in every call.
   ELEMENTWISE_INLINE static int at_most(int count) {
     if (count >= kMost) stop("a functor over rows with derivatives has more than six reductions");
     return count;
@@ -247,7 +248,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       add<true>(f, [g = known.gradient[k]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
   }
 
-  // Adds weight(j), which may be the same for all j, times the derivative of f(j).
+  // Adds weight(j) times the derivative of f(j). If kSame is set, the weight is the same for all j.
   template <bool kSame, class F, class W, class... X>
   ELEMENTWISE_INLINE void add(const F& f, const W& weight, [[maybe_unused]] X... x) {
     if (source.size == 0) return;
@@ -272,7 +273,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       });
     }
   }
-  // Adds share(j) to the gradient of a tensor, after the shift: in the order of calls, whether or not there is one.
+  // Adds share(j) to the gradient of a tensor. A pending shift is added first, so the order is that of the calls.
   template <int i, class Share>
   ELEMENTWISE_INLINE void update(const Share& share) {
     P* const gradient = static_cast<P*>(to[i]);
@@ -288,7 +289,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     is_begun[i] = true;
     is_shifted[i] = false;
   }
-  // Writes the shift, or zeros if there is nothing yet.
+  // Adds the pending shift. If nothing was written before, writes it, or zeros.
   template <int i>
   ELEMENTWISE_INLINE void settle() {
     const P shift = is_shifted[i] ? this->shift[i] : P(0);
@@ -296,7 +297,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     is_shifted[i] = false;
     if (is_needed) update<i>([shift](int64_t) ELEMENTWISE_LAMBDA { return shift; });
   }
-  // Whether the compiler knows a derivative: a loop over one that is 0 is left out.
+  // Whether the compiler knows the value of a derivative. If that is 0, there is no loop over it.
   ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
 #if defined(__GNUC__) && !defined(ELEMENTWISE_IS_CUDA)
     if constexpr (!kIsDual<B>) return __builtin_constant_p(x);
@@ -313,7 +314,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
     return passes::element<B>(of_grads, result, known.grads[result], j);
   }
-  // The place of the k-th result of C that has elements, among all of C.
+  // The place, among the results of type C, of the k-th one that has a value for each element.
   ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
@@ -339,7 +340,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
 };
 
-// The gradient of one number. It is a function of its own, for it is called for each.
+// The gradient of one number. It is not inlined, because each number needs a call.
 template <class Bound, class Tensors, class B>
 ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
   Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
@@ -347,7 +348,7 @@ ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
   return pass.total;
 }
 
-// All gradients of a row. Numbers are the places of tensors with one value for each row.
+// All gradients of a row. `kNumber` are the places of tensors with one value for each row.
 template <class Bound, class B, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
     Known<B>& known, std::integer_sequence<int, kTensor...> tensors, void* const* of_tensors,

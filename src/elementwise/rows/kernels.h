@@ -1,4 +1,4 @@
-// Computes one row of a functor or of a derivative that is made from one. Compiled once for each target.
+// Computes one row of an operator, or of a derivative that is made from its functor. Compiled once for each target.
 #pragma once
 
 #include "../cpu/work.h"
@@ -35,11 +35,11 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
 
-  // Tensors that have a derivative: their place among these, and among all of the functor's tensors.
+  // Some of the tensors that have a derivative: their places among these, and among all tensors of the functor.
   struct Chosen {
     int count = 0, tensor[Parts::kTensors] = {}, place[Parts::kTensors] = {};
   };
-  // Those that a call has, with a value for each element of a row, or with one for each row.
+  // Chooses tensors that are present: those with a value for each element, those with one for each row, or both.
   template <bool kOfElements, bool kOfRow, class... P>
   static constexpr Chosen chosen(List<P...>) {
     constexpr bool of_row[] = {parameters::is_of_row<P>...};
@@ -54,7 +54,7 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     }
     return found;
   }
-  template <bool kOfElements, bool kOfRow> // nvcc calls no function of the host, not even for a constant
+  template <bool kOfElements, bool kOfRow> // a constant, because nvcc refuses to call a function of the host here
   static constexpr Chosen those = chosen<kOfElements, kOfRow>(typename Parts::Tensors{});
   template <bool kOfRow>
   static constexpr auto places = []<size_t... I>(std::index_sequence<I...>) {
@@ -93,7 +93,8 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       passes::gradients<Bound>(known, first_places, of_elements, second_places, of_rows);
     }
   }
-  ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) { // the functor's tensors come first
+  // Reads only the tensors of the functor, which come first.
+  ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) {
     passes::Checked<C, typename Bound::Returned> checked(
         {row.size, row.index, row.data + kResults, nullptr, row.numbers});
     Bound::template call<C>(checked);
@@ -116,15 +117,36 @@ struct RowLoopOf<Kernel<F, kKind...>> {
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// For the 16-bit types it is that of float: their rows are converted as they are moved.
+// Calls the function for one row after the other, while it returns true.
+template <int kOperands, class F>
+bool for_rows(const SeveralRows& rows, const F& f) {
+  OneRow row = rows.first;
+  void* data[kOperands];
+  for (int k = 0; k < kOperands; k++) data[k] = row.data[k];
+  row.data = data;
+  for (int64_t i = 0; i < rows.count; i++) {
+    if (!f(row)) return false;
+    for (int k = 0; k < kOperands; k++) data[k] = static_cast<std::byte*>(data[k]) + rows.pitch[k];
+    row.index = row.index == rows.last ? 0 : row.index + 1;
+  }
+  return true;
+}
+
+// For a 16-bit dtype it is that of float, because rows are converted when they are copied.
 template <class Kernel>
 Computer row_computer(int32_t dtype) {
   Computer chosen{};
   with_dtype(typename Kernel::Dtypes{}, dtype, [&](auto storage) {
     using Loop = typename passes::RowLoopOf<Kernel>::template type<compute_t<decltype(storage)>>;
     chosen.results = Kernel::kResults;
-    chosen.one_row = Loop::compute;
-    chosen.is_inside = Loop::is_inside;
+    constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
+    chosen.rows = [](const SeveralRows& rows) {
+      for_rows<kOperands>(rows, [](const OneRow& row) {
+        Loop::compute(row);
+        return true;
+      });
+    };
+    chosen.are_inside = [](const SeveralRows& rows) { return for_rows<kOperands>(rows, Loop::is_inside); };
   });
   return chosen;
 }

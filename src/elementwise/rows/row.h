@@ -1,6 +1,6 @@
-// Operators over rows: what a functor is that reduces. A row is a tensor with all dimensions fixed but one, the last
-// dimension or the one that an `int dim` of the schema names. The table entry is written as for an element-wise
-// operator. The functor's first parameter, a Row&, says that it works on rows:
+// How to write an operator over rows. A row is all elements of a tensor along one dimension: the last one, or the one
+// that an `int dim` of the schema names. The operator's entry in the table looks like that of an element-wise operator.
+// The functor's first parameter, a Row&, says that it works on rows:
 //
 //   Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
 //
@@ -21,7 +21,7 @@
 //   C                a tensor with one value for each row: its shape is that of the others without the reduced
 //                    dimension. Or a `float` of the schema.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
-//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; of the first, a
+//   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; for the first, a
 //                    function of elements receives an Optional<C>.
 //
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
@@ -33,14 +33,14 @@
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
 //                             no derivative and costs none.
-//   row.at(x, place)          one element. A place outside of the row is an error before anything is written.
+//   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then.
 //
 // row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
 // element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
 // elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
-// const auto e = row.keep(f, x...) computes a row that is read several times; pass e like a tensor. This pays for an
-// exp. Derivatives keep it too, with its derivatives by the tensors that it reads.
+// const auto e = row.keep(f, x...) computes a row once that is read several times; pass e like a tensor. This pays off
+// if f calls a function such as exp. The gradient keeps the derivatives of e, too.
 //
 // The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
 // or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
@@ -49,8 +49,8 @@
 // The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
 // instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
 //
-// Missing: several trailing dimensions as one row; derivatives of product and reduce, and of the third order; a tangent
-// of a tangent.
+// Not supported: several trailing dimensions as one row; derivatives of product and reduce; third derivatives; a
+// tangent of a tangent.
 #pragma once
 
 #include <cstdio>
@@ -70,7 +70,7 @@
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
 #define ELEMENTWISE_CALLED ELEMENTWISE_INLINE
-#define ELEMENTWISE_UNROLL _Pragma("unroll") // so that what is known of a row stays in registers
+#define ELEMENTWISE_UNROLL _Pragma("unroll") // so that arrays of reductions stay in registers
 #elif defined(__OPTIMIZE__)
 #define ELEMENTWISE_LAMBDA __attribute__((always_inline))
 #define ELEMENTWISE_FLATTEN [[gnu::flatten]]
@@ -92,7 +92,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-constexpr int kMost = 6; // reductions of a functor
+constexpr int kMost = 6; // reductions of a functor with derivatives
 
 // Ends the process, for a mistake of a functor's author that no compiler sees.
 [[noreturn]] ELEMENTWISE_INLINE void stop([[maybe_unused]] const char* sentence) {
@@ -105,25 +105,25 @@ constexpr int kMost = 6; // reductions of a functor
 #endif
 }
 
-// A row: its length, its place, and where the elements of each given tensor begin.
+// One row: its length and index, and where the elements of each tensor begin.
 struct Source {
   int64_t size, index;
   const void* const* data;
-  const void* const* tangents; // of each tensor of C, where B is dual
+  const void* const* tangents; // one for each tensor of type C, if numbers are dual
   const Number* numbers;
 };
 
-// The place of an element in its row.
+// What row.columns() returns: reading it yields the place of the element.
 struct Columns {};
 
-// A row that is computed again wherever it is read.
+// What row.keep returns where rows are not kept: an element is computed again each time it is read.
 template <class F, class Reads>
 struct Made {
   F element;
   Reads reads;
 };
 
-// Whether a tensor is read.
+// Whether reading x reads the elements of this tensor.
 template <class T>
 ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
   return x.place == tensor;
@@ -150,7 +150,7 @@ ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
   return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
 }
 
-// The greatest; a NaN if there is one. Its derivative is the mean of those of all elements that are the greatest.
+// The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
 template <class C, class F>
 ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
   if constexpr (kIsDual<C>) {
@@ -171,7 +171,7 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
   }
 }
 
-// The first place of the greatest, or of a NaN.
+// The place of the first element that is the maximum or NaN.
 template <class C, class F>
 ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   const C most = max_of<C>(n, f);
@@ -181,7 +181,7 @@ ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
   });
 }
 
-// ---- What an author calls. `Self` is a row of one kind of pass, with numbers of C.
+// ---- What an author calls. `Self` is the row of one kind of pass, and C the type of its numbers.
 template <class Self, class C>
 class Row {
  public:
@@ -228,7 +228,7 @@ class Row {
   ELEMENTWISE_INLINE C log_sum_exp(const F& f, X... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
-    if constexpr (Self::derives) // and its derivative need not compute it again
+    if constexpr (Self::derives) // so that later passes do not compute the powers again
       return log(sum(self().keep(power, x...))) + shift;
     else
       return log(sum(power, x...)) + shift;
@@ -283,11 +283,13 @@ class Row {
     }
   }
 
-  // The element of a tensor: of C as this pass has it.
+  // Element j of a tensor. If its type is C, the pass says which number that is.
   template <class T>
   ELEMENTWISE_INLINE T load(Elements<T> x, int64_t j) const {
     if constexpr (std::is_same_v<T, C>)
       return self().lifted(x.place, x.data, j);
+    else if constexpr (std::is_same_v<T, bool>)
+      return static_cast<const RowBool*>(x.data)[j] != 0;
     else
       return static_cast<const T*>(x.data)[j];
   }
@@ -318,7 +320,7 @@ class Row {
   }
 };
 
-// An element as it is computed with: with its tangent in forward mode.
+// An element as a number of type B. If B is dual, the number has the element's tangent.
 template <class B>
 ELEMENTWISE_INLINE B element(const Source& source, int place, const void* data, int64_t j) {
   if constexpr (kIsDual<B>) {
@@ -347,7 +349,7 @@ struct WithOf<Optional<P>, C> {
 template <class P, class C>
 using With = typename WithOf<P, C>::type;
 
-// A functor and what its arguments are.
+// A functor, and the kind of each of its arguments.
 template <class F, Kind... kKind>
 struct Bound {
   using Arguments = typename parameters::Of<F, sizeof...(kKind)>::Arguments;
@@ -362,7 +364,7 @@ struct Bound {
   }
 
  private:
-  template <size_t argument> // among the tensors that are there, or among the numbers
+  template <size_t argument> // the place is among the tensors that are present, or among the numbers
   static constexpr int place_of_argument = [] {
     constexpr Kind each[] = {kKind...};
     int before[2] = {};
@@ -397,7 +399,7 @@ struct Bound {
   }
 };
 
-// ---- The row of a forward pass. It writes results; of duals their tangents alone.
+// ---- The row of a forward pass. It writes the results. If B is dual, it writes only their tangents.
 template <class B, class Returned>
 struct Values;
 template <class B, class... R>
@@ -419,8 +421,13 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
   }
 
+  // Memory for a row that is kept. An only result is written last, and from its elements one by one, so until then its
+  // memory is free: the cache has to hold one row less.
   ELEMENTWISE_INLINE B* buffer() {
-    return static_cast<B*>(row->scratch(row->run, kept_rows++));
+    constexpr bool is_only_result = sizeof...(R) == 1 && (std::is_same_v<R, Elements<parameters::AnyC>> && ...);
+    const int k = kept_rows++;
+    if (is_only_result && !kIsDual<B> && k == 0) return static_cast<B*>(results[0]);
+    return static_cast<B*>(row->scratch(row->run, k, source.size * sizeof(B)));
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
@@ -462,7 +469,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     }
   }
 
-  // Writes what the functor returned: the results that are one for each row.
+  // Writes the results that have one value for each row. The functor returned these.
   template <class Result>
   ELEMENTWISE_INLINE void finish(const Result& returned) {
     set<0, R...>(returned);
@@ -496,7 +503,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
 };
 
-// ---- The row of a pass that computes nothing, but asks whether every place that is read lies in the row.
+// ---- The row of a pass that only checks whether each place that row.at reads lies in the row.
 template <class B, class Returned>
 struct Checked;
 template <class B, class... R>

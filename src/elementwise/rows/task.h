@@ -8,7 +8,7 @@
 namespace elementwise::rows {
 
 struct Task {
-  size_t index; // of the kernel, among those of all operators
+  size_t index; // of the kernel in the list of all operators' kernels
   int32_t dtype;
   const Number* numbers;
   int results, operands;
@@ -17,17 +17,17 @@ struct Task {
   uint32_t unwanted = 0; // bit k: nobody asks for the result, and it has no memory
   bool is_apart = true;  // no result shares memory with an input, so a row may be written while it is read
 
-  int64_t size = 1;           // of a row
+  int64_t size = 1;           // elements in a row
   int64_t step[kMaxOperands]; // from one element of a row to the next
   int dims = 0;               // how many other dimensions there are; the outermost comes first
   int64_t sizes[kMaxDims], stride[kMaxDims][kMaxOperands];
-  int64_t count = 1; // of rows
+  int64_t count = 1; // the number of rows
   int64_t last = 1;  // the size of the last other dimension, before dimensions were merged
 
   void* data[kMaxOperands];
   int32_t dtypes[kMaxOperands];
-  int64_t bytes[kMaxOperands]; // of an element
-  int64_t numel[kMaxOperands]; // of results, in memory
+  int64_t bytes[kMaxOperands]; // the size of an element
+  int64_t numel[kMaxOperands]; // elements in memory
 
   // The number of parts that the rows are divided into for sums over rows. Each part has memory for its own sums.
   int64_t parts() const {

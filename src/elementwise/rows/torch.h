@@ -1,5 +1,5 @@
-// A call of an operator over rows. It works as any other call, but one dimension is reduced, and tensors and results
-// with one value for each row lack that dimension. Included by torch.h.
+// A call of an operator over rows. It works like any other call, except that one dimension is reduced, and that tensors
+// and results with one value for each row lack this dimension. Included by torch.h.
 #pragma once
 
 #include "task.h"
@@ -60,7 +60,9 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       contract::check_in_storage(caller_, operands_[k]);
     }
     Base::take_memory([this](int k, int input) { return !is_written(input) && !is_of_row(k); });
-    run(whole, false);
+    bool is_apart = !signature_.written;
+    for (int k = kResults; k < operands(); k++) is_apart &= operands_[k].data != operands_[0].data; // out is all of it
+    run(whole, is_apart);
   }
 
  private:
@@ -72,7 +74,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     return k < kResults ? op_->results_of_row[k] : op_->inputs_of_row[k - kResults];
   }
 
-  // The argument of this name that is a number, or null.
+  // The number that was passed for the argument `name`, or null if the schema has no such argument.
   const Number* number(std::string_view name, Kind kind) const {
     const Number* at = numbers_;
     for (int i = 0; i < signature_.count; i++) {
@@ -83,8 +85,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     return nullptr;
   }
 
-  // Finds the dimension that is reduced, counted from the end, where shapes are aligned, and gives it, with one
-  // element, to the tensors that have one value for each row.
+  // Finds the reduced dimension, counted from the end because broadcasting aligns shapes there. Tensors with one value
+  // for each row get this dimension, with size 1.
   void find_dimension() {
     int64_t dims = 0;
     for (int k = kResults; k < operands(); k++) {
@@ -102,7 +104,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     for (int k = kResults; k < operands(); k++) {
       const std::string_view name = arguments_[k - kResults]->name;
       const bool is_grad =
-          name.starts_with("grad__") || name.starts_with("grad_tangent__"); // its shape is that of the result
+          name.starts_with("grad__") || name.starts_with("grad_tangent__"); // it has the shape of the result
       if (is_of_row(k) && !(is_grad && keeps && keeps->integer)) unsqueeze(k);
     }
   }
@@ -121,14 +123,14 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     x.strides = strides_[k];
   }
 
-  // The operand that is this argument, or -1.
+  // The index of the operand that this argument is, or -1.
   int operand_of(int argument) const {
     for (int k = kResults; k < operands(); k++)
       if (arguments_[k - kResults] == &signature_.arguments[argument]) return k;
     return -1;
   }
 
-  // Whether a call asks for a gradient.
+  // Whether the caller asks for the k-th gradient.
   bool is_wanted(int k) const {
     const Number* const needs = number("needs__", Kind::integer);
     return operand_of(op_->like[k]) >= 0 && (!needs || needs->integer >> k & 1);
@@ -155,7 +157,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     return shape;
   }
 
-  // Describes the call to a kernel. `whole` has the shape that all tensors are broadcast to.
+  // Describes the call for the kernel. `whole` has the shape to which all tensors are broadcast.
   Task task(const Operand& whole) {
     Task task;
     task.index = op_->index;

@@ -3,7 +3,7 @@
 // take turns.
 #pragma once
 
-#undef _FORTIFY_SOURCE // whose longjmp goes to callers on the same stack only
+#undef _FORTIFY_SOURCE // with it, longjmp refuses to go to another stack
 #define ELEMENTWISE_CUDA_ON_HOST
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -42,7 +42,7 @@ struct dim3 {
 inline uint3 blockIdx, threadIdx;
 inline dim3 gridDim, blockDim;
 
-// The threads of a block that wait for each other.
+// The threads of a block that wait for each other, as fibres.
 class Fibres {
  public:
   // Calls body() with each threadIdx.
@@ -110,7 +110,7 @@ class Fibres {
     makecontext(&context, [] { self->live(); }, 0);
     setcontext(&context);
   }
-  void live() { // a thread of one block after another
+  void live() { // a fibre is a thread of each block in turn
     for (;;) {
       (*body_)();
       all_[now_]->is_done = true;

@@ -71,7 +71,7 @@ bool same(T x, T y) {
 struct Elements {
   int64_t bytes;
   void (*fill)(char* first, int64_t n, int64_t step);
-  void (*fill_row)(char* first, int64_t n, int64_t size); // what has a sum; of int64, places in a row, or -100
+  void (*fill_row)(char* first, int64_t n, int64_t size); // numbers that can be summed; int64: places in a row, or -100
   void (*fill_any)(char* first, int64_t n, int64_t size);
   bool (*same)(const char* first, const char* other, int64_t n, int64_t step);
 };
@@ -350,7 +350,7 @@ struct GradientsOf<Kernel<rows::Derived<Parts, role>, kKind...>> {
   }
 };
 
-// A kernel over rows. It is given numbers near 1, so that sums have a value, and in some rows any.
+// A kernel over rows. Most rows have numbers near 1, so that sums are finite, and some rows have any numbers.
 struct OnRows {
   const Signature& signature;
   size_t kernel;
@@ -393,7 +393,7 @@ struct OnRows {
         order.insert(order.begin() + (random_below(2) ? 0 : random_below(static_cast<int64_t>(order.size()) + 1)), d);
       if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
       const bool is_sum = k < results && are_sums, is_plain = is_sum || random_below(2);
-      if (is_sum) { // as torch lays it out
+      if (is_sum) { // in torch's layout
         if (unwanted >> k & 1) task.unwanted |= uint32_t{1} << k;
         std::sort(order.rbegin(), order.rend());
       }

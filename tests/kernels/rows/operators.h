@@ -1,5 +1,5 @@
-// Of the operators in tests/over_rows, those that have all that a kernel can have: several results, places, optional
-// tensors, tensors that are written to. Derivatives take long to compile, so a few have them.
+// Some operators of tests/over_rows, which together use every feature of a kernel: several results, places, optional
+// tensors, written tensors. Derivatives take long to compile, so only a few operators have them.
 #pragma once
 
 #include "elementwise/operator.h"

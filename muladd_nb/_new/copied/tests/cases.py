@@ -1,5 +1,5 @@
-# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
-"""What the tests need to know of an operator, and how they call it."""
+# A copy, which `muladd-nb update` replaces. The operators of this project are in operators.py.
+"""`Case` describes an operator to the tests, which call it through its `Case`."""
 
 from __future__ import annotations
 
@@ -20,64 +20,68 @@ from my_ops._layer.kernel import Kernel
 from my_ops._layer.torch_private import arguments
 from my_ops._operators import FORMS, TABLE
 
-# Beside random elements. Powers of two, and not too far apart: float32 adds hundreds of them without a rounding, in every
-# order, so that a result that differs is wrong.
+# Elements that are tried in addition to random ones. They are powers of two that are not far apart, so float32 adds
+# hundreds of them without rounding, in every order. Then every result that differs is wrong.
 LARGE, SMALL = 2.0**6, 2.0**-6
 EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
 
 SHAPES = ((2,), (), (0, 3), (5, 4, 7), (150_001,))
-# Rows that end within a vector, a block of lanes, and a block of 1024 elements.
+# Rows that end in the middle of a vector, of a block of lanes, and of a block of 1024 elements.
 ROWS = ((2, 3), (5,), (0, 3), (3, 1, 33), (2, 2100), (300, 501))
 
-# Of a gradient: it is the product of several operations of PyTorch, each of which rounds. Relative and absolute.
+# Relative and absolute tolerance of a gradient. It is wide because the reference rounds after each of its operations.
 GRADIENT_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 @dataclasses.dataclass(eq=False)
 class Case:
-    """An operator.
+    """An operator, and how to test it.
 
     Parameters
     ----------
     function
         The public function.
     arguments
-        Returns arguments, without ``out``, and takes two functions: ``tensor(low=-2, high=2, shape=None, dtype=None)``
-        makes a tensor of such elements, of the shape and dtype that are tried, ``tensor.shape`` and ``tensor.dtype``,
-        or of others, and where ``low`` is 0 no element is negative, nor any extreme; ``either(1.5, -1.0)`` is the first of these values, and in another call one of the others. An
-        index is a tensor of integers: ``tensor(0, tensor.shape[0], dtype=torch.int64)``, and a kernel must refuse others;
-        an optional tensor is
-        ``either(tensor(), None)``. A list has as many tensors in every call. A tensor to which the functor gives a
-        dtype of its own becomes one of that.
+        Returns the arguments of a call, without ``out``. It takes two functions:
+
+        - ``tensor(low=-2, high=2, shape=None, dtype=None)`` makes a tensor of random elements between these bounds. By
+          default it has the shape and dtype that are being tested, ``tensor.shape`` and ``tensor.dtype``. If ``low`` is
+          0, no element is negative. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a kernel must refuse
+          elements outside of these bounds. If the functor gives a tensor a dtype of its own, it is converted to that.
+        - ``either(1.5, -1.0)`` returns the first value; other calls try the others. An optional tensor is
+          ``either(tensor(), None)``.
+
+        A list must have the same number of tensors in every call.
     reference
-        The same in PyTorch; of an operator that writes, what it writes. It is differentiated once, in reverse mode. By
-        default it is the formula of the table. Of an operator that writes to its arguments it returns a tuple of what
-        these become, and then the results.
+        Computes the same with PyTorch; for an operator that writes into ``out``, it returns the value of ``out``. It is
+        differentiated once, in reverse mode. By default it is the formula of the table. For an operator that writes to
+        its arguments, it returns a tuple of their new values, then the results.
     shapes
-        Of the tensors. Derivatives of every order are tried on the first, which must be small, and threads on the last,
-        which must be large enough for several. Over rows all have a dimension; a tensor with one value for each row is
-        made with ``shape=tensor.shape[:-1]``.
+        The shapes to test. Derivatives of every order are tested on the first, which must be small, and threads on the
+        last, which must be large enough for several threads. Over rows each shape needs a dimension; make a tensor with
+        one value for each row by ``shape=tensor.shape[:-1]``.
     differentiable
-        The arguments that have a gradient; by default those of the table, or of a kernel all tensors of floats, but none
-        of one that writes or takes a list.
+        The arguments that have a gradient. The default comes from the table. For a kernel it is all floating-point
+        tensors, or none if the kernel writes or takes a list.
     results
-        The dtype of each result; by default it is what the functor says, or that of the first tensor, or of the
-        reference where that returns integers. A function of the arguments returns them where they follow a rule:
+        The dtype of each result. By default the functor decides, or it is the dtype of the first tensor, or that of the
+        reference if it returns integers. If dtypes follow a rule, pass a function of the arguments:
         ``lambda x, y: [torch.float32 if x.dtype.itemsize == 2 else x.dtype]``.
     tolerance
-        Of the values, relative and absolute, for a dtype; by default that of ``torch.testing.assert_close``.
+        Relative and absolute tolerance of values, for each dtype; by default those of ``torch.testing.assert_close``.
     invalid
-        The elements of an index that a kernel must refuse, by an error message, before it writes anything: by default of
-        each ``tensor(low, high)`` of integers what is just out of these bounds, and -100. ``{"index": ()}`` refuses none.
+        For each index, the elements that a kernel must refuse, with an error message and before it writes anything. The
+        default, for each ``tensor(low, high)`` of integers, is -100 and the first integer beyond each bound. With
+        ``{"index": ()}`` it need not refuse any.
     extremes
-        The elements of tensors of floats that are tried beside random ones. So are the numbers among the arguments, the
-        bounds of ``tensor``, and the same elements in all tensors.
+        Elements of floating-point tensors that are tested in addition to random ones. The numbers among the arguments,
+        the bounds of ``tensor`` and equal elements in all tensors are tested, too.
     autocast
-        What an autocast region does: "cast", "float32" or "leave". It must be what the operator promises, which is the
-        default.
+        What an autocast region does: "cast", "float32" or "leave". By default it is what the operator promises; if it is
+        given, the operator must promise the same.
     mean
-        Over rows, what is added to all elements of the first tensor, where a large mean must be no loss; None where they
-        have bounds.
+        For an operator over rows: a large number that is added to all elements of the first tensor, to see that no
+        precision is lost. None if the elements must lie between bounds.
     """
 
     function: Callable[..., Any]
@@ -96,12 +100,13 @@ class Case:
         self.name = self.function.__name__
         declared = {self.name, self.name.removesuffix("_out")}
         self.forms = [form for form in FORMS if form.operator in declared]
-        # Not the form that returns `out`, which is for ExecuTorch: programs in Python call the others.
+        # The form that returns `out` is for ExecuTorch. Programs in Python call the others.
         self.ops = [form.op for form in self.forms if form.kind != "out"]
         self.dtypes = self.forms[0].dtypes
         self.is_over_rows = bool(self.forms[0].of_row)
-        self.reduces = ("dim", "keepdim") if self.is_over_rows else ()  # arguments that are no factors
-        self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3  # of derivatives
+        self.reduces = ("dim", "keepdim") if self.is_over_rows else ()  # arguments that are not multiplied
+        # How often it can be differentiated.
+        self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3
         self.shapes = self.shapes or (ROWS if self.is_over_rows else SHAPES)
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
         self.written = {*self.forms[0].written}
@@ -116,11 +121,11 @@ class Case:
         self.has_out = any(form.kind == "writing" for form in self.forms)
         self.is_elementwise = self.forms[0].declaration in TABLE
         self.broadcasts = self.forms[0].broadcasts
-        self.first = self.names.index(self.forms[0].first)  # the place of a tensor of the dtype that is tried
+        self.first = self.names.index(self.forms[0].first)  # the index of a tensor that has the tested dtype
         formula = self.forms[0].promises.formula if self.is_elementwise else None
         if self.reference is None:
             if formula is None:
-                raise ValueError(f"{self.name}: there must be a reference here, or a formula in the table")
+                raise ValueError(f"{self.name}: its Case needs a reference, or its entry in the table a formula")
             read = inspect.signature(formula).parameters
             self.reference = lambda *args: formula(**{x: dict(zip(self.names, args, strict=True))[x] for x in read})
         either = _Either({})
@@ -145,7 +150,7 @@ class Case:
                 self.differentiable = []
 
     def _take_lists_apart(self) -> None:
-        """Let a kernel look to the tests like one whose lists of tensors are arguments one by one."""
+        """Replace each list of tensors by one argument for each of them, which is easier to test."""
         first = self.arguments(_Tensor(self.dtypes[-1], "cpu", self.shapes[0], ()), _Either({}))
         written, names = self.kernel.written, self.names
         self.lengths = [len(x) if isinstance(x, (list, tuple)) and all(map(is_tensor, x)) else None for x in first]
@@ -167,7 +172,7 @@ class Case:
         self.reference = of_lists
 
     def given(self, args: Sequence[Any], by_keyword: Sequence[str] | None = None) -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments as the operator takes them: with lists, and by name those that it takes by name alone."""
+        """Return the positional and the keyword arguments of the operator, with lists put together again."""
         by_keyword = self.by_keyword if by_keyword is None else by_keyword
         whole, begin = [], 0
         for n in self.lengths:
@@ -186,7 +191,7 @@ class Case:
         extremes: Sequence[float] = (),
         mean: float = 0,
     ) -> list[Any]:
-        """Return arguments with tensors of a shape, by default the first, and of random elements or of extremes."""
+        """Return arguments with tensors of this shape, by default the first. Elements are random or extremes."""
         shape = self.shapes[0] if shape is None else shape
         return self._sample(_Either(choice or {}), dtype, device, shape, extremes, mean)
 
@@ -202,7 +207,7 @@ class Case:
         return [as_dtype(x, own[name]) if name in own and is_tensor(x) else x for name, x in pairs]
 
     def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
-        """Yield all arguments that values and gradients are tried with, and what they are."""
+        """Yield a description and the arguments of each call with which values and gradients are tested."""
         finite = [x for x in self.extremes if abs(x) < float("inf")]
         kinds = {"random": (), "finite": finite, "extreme": self.extremes}
         for dtype, choice, shape, kind in itertools.product(self.dtypes, self.choices, self.shapes, kinds):
@@ -211,7 +216,7 @@ class Case:
             yield ", ".join([f"{kind} elements of shape {list(shape)} and {str(dtype)[6:]}", *given]), args
 
     def call(self, *args: Any, out: Tensor | None = None, function: Callable[..., Any] | None = None) -> Any:
-        """Return the result, or what was written: to copies, or to the arguments themselves where there is an out."""
+        """Call the operator, and return its results or new values. It writes to copies, unless ``out`` is given."""
         function = function or self.function
         if self.kernel or self.written:
             return self._call_and_take_written(function, args, itself=out is not None)
@@ -233,7 +238,7 @@ class Case:
         return torch.empty_like((torch.broadcast_tensors(*given) if self.broadcasts else given)[0], dtype=dtype)
 
     def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:
-        """Return the dtypes of the results of a call, if the functor gives one its own."""
+        """Return the dtypes of the results of a call, if the functor gives a result a dtype of its own."""
         return self.forms[0].result_dtypes(args) if any(self.forms[0].of_results) else ()
 
     def _call_and_take_written(self, function: Callable[..., Any], args: Sequence[Any], *, itself: bool) -> Any:
@@ -251,7 +256,7 @@ class Case:
         return [name for name in self.differentiable if is_tensor(args[self.names.index(name)])]
 
     def expected(self, *args: Any) -> Any:
-        """Return what the reference computes in float64, if that is what it computes in, rounded to the dtype."""
+        """Return the results of the reference, computed in float64 and then rounded to the dtype of each result."""
         first = args[self.first].dtype
         wide = self.reference(*(x.double() if is_float(x) else x for x in args))
         dtypes = iter((self.results(*args) if callable(self.results) else self.results) or self.own_results(args))
@@ -262,7 +267,7 @@ class Case:
         return each(rounded, wide)
 
     def invalid_indices(self, args: Sequence[Any]) -> dict[str, Sequence[int]]:
-        """Return the elements that each index must not have, by its name."""
+        """Return, by the name of each index, the elements that it must not have."""
         if self.invalid is not None or not self.kernel:
             return dict(self.invalid or {})
         bounds = {name: getattr(x, "bounds", None) for name, x in zip(self.names, args, strict=True) if is_tensor(x)}
@@ -286,13 +291,13 @@ class Case:
         return [x.to(to) if name in read and to else x for name, x in pairs]
 
     def check(self, actual: Any, expected: Any, what: str) -> None:
-        """Raise ``AssertionError``, by a sentence that says what is not as expected, unless results are close."""
+        """Raise ``AssertionError`` with a sentence that begins with ``what``, unless the results are close."""
         __tracebackhide__ = True
         rtol, atol = self.tolerance.get(next((x.dtype for x in as_tuple(expected)), None), (None, None))
         self.close(actual, expected, what, rtol=rtol, atol=atol)
 
     def close(self, actual: Any, expected: Any, what: str, **tolerances: Any) -> None:
-        """Do the same with other tolerances."""
+        """Do the same as :meth:`check`, with other tolerances."""
         __tracebackhide__ = True
         assert_close(actual, expected, **tolerances, equal_nan=True, msg=lambda m: f"{self.name}: {what}. {m}")
 
@@ -326,7 +331,7 @@ class _Tensor:
 
 
 class _Either:
-    """Chooses one of several values: the first, but where ``choice`` says of a call of it which."""
+    """Chooses one of several values: the first, unless ``choice`` has another index for the n-th call."""
 
     def __init__(self, choice: dict[int, int]) -> None:
         self.choice, self.counts = choice, []
@@ -337,7 +342,7 @@ class _Either:
 
 
 def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what a tensor holds in a dtype: true where it is positive, or what is nearest of what the dtype has."""
+    """Convert a tensor: to bool, positive elements become true; to integers, elements are clamped to their range."""
     if dtype == torch.bool:
         return x if x.dtype == dtype else x > 0
     if dtype.is_floating_point:
@@ -347,12 +352,12 @@ def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def product(*factors: Any) -> Any:
-    """Return the product of tensors and numbers, those of lists one by one. What is None is no factor."""
+    """Return the product of tensors and numbers, also of those in lists. None is left out."""
     return functools.reduce(operator.mul, _each_of(factors), 1)
 
 
 def times(factor: Any, *tensors: Any) -> tuple[Tensor, ...]:
-    """Return each tensor, those of lists one by one, times a factor. What is None is no tensor."""
+    """Return each tensor, also each one in lists, times a factor. None is left out."""
     return tuple(x * factor for x in _each_of(tensors))
 
 
@@ -370,7 +375,7 @@ def is_float(x: Any) -> bool:
 
 
 def each(function: Callable[..., Any], results: Any) -> Any:
-    """Return the function of a result, or of each of several."""
+    """Apply a function to the result, or to each of several results."""
     return tuple(map(function, results)) if isinstance(results, tuple) else function(results)
 
 

@@ -1,11 +1,11 @@
-# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
-"""Fixtures: every test that takes `case` or `device` runs on each of them."""
+# A copy, which `muladd-nb update` replaces. The operators of this project are in operators.py.
+"""Fixtures: a test that takes `case` or `device` runs for each operator, and on each device."""
 
 from __future__ import annotations
 
 import os
 
-# OpenMP's threads that spin while they wait would take a processor away from other programs, and from each other.
+# By default OpenMP's threads spin while they wait, which takes processors away from other programs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest  # noqa: E402
@@ -13,7 +13,7 @@ import torch  # noqa: E402
 
 from operators import OPERATORS  # noqa: E402
 
-# What is tested is compiled now, whatever has changed: the caches know the Python of the package, and not its C++.
+# Compile everything anew: torch's caches do not notice that the package's C++ has changed.
 torch.compiler.config.force_disable_caches = True
 
 CUDA = torch.cuda.is_available() and all(case.has_cuda for case in OPERATORS)
@@ -28,9 +28,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             cases = [case for case in cases if case.differentiable]
         if name == "test_fused":
             cases = [case for case in cases if case.is_elementwise and case.forms[0].promises.fused]
-        if "writes" in name:  # to its arguments
+        if "writes" in name:  # tests of operators that write to arguments
             cases = [case for case in cases if case.written]
-        if "subset" in name or "derivatives" in name:  # which take differences, or compare what only float64 tells
+        if "subset" in name or "derivatives" in name:  # these tests need the precision of float64
             cases = [case for case in cases if torch.float64 in case.dtypes]
         metafunc.parametrize("case", cases, ids=[case.name for case in cases])
 
@@ -42,7 +42,7 @@ def reproducible() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say at the end what is wrong, which the lines of pytest's own summary are too short for."""
+    """Print whole messages of failures at the end, because pytest's own summary cuts them off."""
     crashes = [getattr(report.longrepr, "reprcrash", None) for report in terminalreporter.stats.get("failed", [])]
     for message in dict.fromkeys(crash.message.partition(". ")[0].splitlines()[0] for crash in crashes if crash):
         terminalreporter.write_line(message)

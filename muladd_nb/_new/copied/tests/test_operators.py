@@ -1,5 +1,5 @@
-# A copy, which `muladd-nb update` renews; what the operators of this project are is in operators.py.
-"""What every operator promises, seen from the outside. What differs between them is in operators.py."""
+# A copy, which `muladd-nb update` replaces. The operators of this project are in operators.py.
+"""Test the promises of every operator, from the outside."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def without_data(args):
 
 @contextlib.contextmanager
 def new_memory_is_nan():
-    """So that an element is seen that is not written."""
+    """Fill new tensors with NaN, so that a test notices an element that is never written."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
@@ -61,7 +61,7 @@ def test_values(case, device):
             case.check(result, case.expected(*given), f"the result of {what}, {layout}")
 
 
-# Of a value whose operands are a thousand times as large. Of integers the last digit.
+# Tolerance of values whose operands are about 1000. An integer may be off by one.
 FAR_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-3, torch.float64: 1e-7}
 
 
@@ -71,7 +71,7 @@ FAR_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-3,
     ids=["a large common mean", "100 and 1000"],
 )
 def test_values_far_from_zero(case, device, far):
-    """Where a variance may be lost to rounding, and exponentials overflow, but the result does not."""
+    """Results are right if a naive variance would lose all digits, or naive exponentials would overflow."""
     dtypes = [dtype for dtype in case.dtypes if dtype.is_floating_point]
     for dtype, choice, shape in itertools.product(dtypes, case.choices, case.shapes[:-1]):
         args = case.sample(dtype, device, shape, choice, **far)
@@ -105,12 +105,12 @@ def is_of_template(case, args):
     try:
         expected = of_template(case, args)
         return all(torch.allclose(x.double(), y, rtol=1e-2) for x, y in zip(results, expected, strict=True))
-    except (RuntimeError, ValueError):  # they have shapes, devices or a number that are not those of the template
+    except (RuntimeError, ValueError):  # shapes, devices or a number do not fit together
         return False
 
 
 def test_no_text_of_the_template_is_left(case, device):
-    """An operator that computes something else than the template says so."""
+    """If an operator no longer computes what a new one does, its documentation no longer says so."""
     names = [name for name in case.names if name not in case.reduces]
     read, written = ([x for x in names if (x in case.written) == is_written] for is_written in (False, True))
     product, package = re.escape(" * ".join(names)), case.function.__module__.partition(".")[0]
@@ -120,10 +120,10 @@ def test_no_text_of_the_template_is_left(case, device):
         rf"by the other(s\.| tensors and)|mean of \({product}\) \*\* 2"
     )
     readme = Path(__file__).parents[1] / "README.md"
-    rows = readme.read_text("utf-8").splitlines() if readme.exists() else []
+    lines = readme.read_text("utf-8").splitlines() if readme.exists() else []
     texts = {
         f"its docstring in python/{package}/ops.py": (inspect.getdoc(case.function) or "").partition("\n")[0],
-        "its row in README.md": next((row for row in rows if row.startswith(f"| `{package}.{case.name}(")), ""),
+        "its line in README.md": next((line for line in lines if line.startswith(f"| `{package}.{case.name}(")), ""),
     }
     left = [place for place, text in texts.items() if re.search(wrote, text)]
     if left and not is_of_template(case, case.sample(case.dtypes[-1], device)):
@@ -131,7 +131,7 @@ def test_no_text_of_the_template_is_left(case, device):
 
 
 def test_invalid_indices(case, device):
-    """Are refused before anything is written: on CUDA a kernel may not look."""
+    """Invalid indices raise an error before anything is written."""
     args = case.sample(case.dtypes[-1], "cpu")
     for name, values in case.invalid_indices(args).items():
         for value in values:
@@ -146,13 +146,13 @@ def test_invalid_indices(case, device):
             except (RuntimeError, IndexError) as error:
                 assert case.name in str(error), str(error)
             else:
-                pytest.fail(f"{case.name}: {name} may have {value}; where that is right, its Case says invalid=...")
+                pytest.fail(f"{case.name}: {name} may have {value}; if that is right, write invalid=... in its Case")
             written = [case.names[i] for i, x in enumerate(given) if is_tensor(x) and not x.equal(before[i])]
             assert not written, f"{case.name}: {written} are written to before {name} is refused"
 
 
 def test_threads_share_the_work(case, device):
-    """Also where there is one processor."""
+    """Results of several threads are right, also on a machine with one processor."""
     args, threads = case.sample(case.dtypes[-1], device, case.shapes[-1]), torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -164,19 +164,19 @@ def test_threads_share_the_work(case, device):
 
 
 def test_a_large_mean_is_no_loss(case, device):
-    """Of the elements of a row: a sum of squares would lose what is left of it."""
+    """Rows with a large mean keep their precision. A difference of two sums of squares would lose it."""
     if not case.is_over_rows or case.mean is None or torch.float32 not in case.dtypes:
         pytest.skip("no elements around a large mean")
     for choice, shape in itertools.product(case.choices, case.shapes):
         args = case.sample(torch.float32, device, shape, choice)
         args[case.first] += case.mean
-        # An integer may be another one, where it was rounded.
+        # Integers are not compared, because a rounding may change them.
         result, expected = (tuple(filter(is_float, as_tuple(y))) for y in (case.call(*args), case.expected(*args)))
         case.close(result, expected, f"the result of a large mean, {list(shape)}", rtol=1e-3, atol=1e-3)
 
 
 def test_a_place_out_of_its_row(case, device):
-    """Is an error, before anything is written; a row of integers may be anything else, and then has a result."""
+    """A label outside of its row is an error, unless the reference has a result for it."""
     labels = [place for place, name in enumerate(case.names) if is_label(case, name)]
     if not labels:
         pytest.skip("no integers, one for each row")
@@ -200,7 +200,7 @@ def is_label(case, name):
 
 def test_the_fake_kernel_knows_the_result(case, device):
     def metadata(x):
-        # torch.empty_like itself does not give an empty tensor the same strides with data and without.
+        # For an empty tensor, torch.empty_like itself has different strides with data and without.
         return x.dtype, x.shape, x.stride() if x.numel() else None
 
     for dtype, choice, shape, layout in itertools.product(case.dtypes, case.choices, case.shapes, LAYOUTS):
@@ -210,7 +210,7 @@ def test_the_fake_kernel_knows_the_result(case, device):
 
 
 def test_broadcasting(case, device):
-    """What lacks a dimension, or has one element in it, is repeated, and its gradient is a sum."""
+    """A tensor that lacks a dimension, or has size 1 there, is repeated, and its gradient is summed."""
     if not case.broadcasts or len(case.forms[0].inputs) < 2:
         pytest.skip("it does not broadcast")
     whole = case.sample(case.dtypes[-1], device, (3, 4))
@@ -243,7 +243,7 @@ class Listens(TorchDispatchMode):
 
 
 def test_out(case, device):
-    """Its result is written to `out`, which may be an argument, and the write is counted, whoever listens."""
+    """The result is written to `out`, which may be an argument, and the write is counted, also under a mode."""
     if not case.has_out:
         pytest.skip("it has no out")
     for observer in (contextlib.nullcontext, Listens):
@@ -263,7 +263,7 @@ def test_out(case, device):
 
 
 def test_writes(case, device):
-    """To its arguments are counted, whoever listens, and as they should be in views and in compiled programs."""
+    """Writes to arguments are counted, also under a mode, and are right in views and in compiled programs."""
     args = case.sample(case.dtypes[-1], device)
     expected = case.call(*args)
     places = [place for place, name in enumerate(case.names) if name in case.written and is_tensor(args[place])]
@@ -274,7 +274,7 @@ def test_writes(case, device):
         ("compiled ", compiled, contextlib.nullcontext),
     ):
         given = [x.clone() if is_tensor(x) else x for x in args]
-        # What is called out, Dynamo takes by name only where it is contiguous.
+        # Dynamo passes an argument named `out` by name, and refuses it if it is not contiguous.
         apart = [place for place in places if how and not (function is compiled and case.names[place] == "out")]
         wide = {place: torch.stack([given[place], given[place]], -1) for place in apart}
         for place, x in wide.items():
@@ -291,7 +291,7 @@ def test_writes(case, device):
 
 
 def test_writes_that_are_refused(case, device):
-    """Where elements would be read after they were written, gradients lost, or a batch written to one place."""
+    """Writes are refused if elements were read after they are written, gradients lost, or batches overwritten."""
     args = case.sample(case.dtypes[-1], device)
     places = [place for place, x in enumerate(args) if is_tensor(x)]
 
@@ -304,7 +304,7 @@ def test_writes_that_are_refused(case, device):
         name, x = re.escape(case.names[place]), args[place]
         for other in (other for other in places if case.names[place] in case.written and other != place):
             if args[other].dtype != x.dtype:
-                pass  # which is refused before
+                pass  # different dtypes are refused before
             elif case.kernel or case.names[other] in case.written:
                 message = ".* is written to and must share no memory with "
                 refused(message, place, lambda given, other=other: given[other])
@@ -325,12 +325,12 @@ def test_writes_that_are_refused(case, device):
     for place in [place for place in places if case.names[place] in case.written and is_float(args[place])][1:]:
         given = case.sample(torch.float32, device)
         given[place] = given[place].half()
-        with torch.autocast(device):  # which would write to a copy if it cast what is written to
+        with torch.autocast(device):  # if it cast this tensor, the call would write to a copy
             refuses(case, ".* must have the same dtype", case.call, *given, out=given[place])
 
 
 def overlapping(place, given):
-    """Put a tensor into the place that has all but one element in common with another, and return that."""
+    """Replace the argument at this index, and return another tensor that shares all but one element with it."""
     memory = given[place].new_zeros(given[place].numel() + 1)
     given[place] = memory[1:].view_as(given[place])
     return memory[:-1].view_as(given[place])
@@ -344,7 +344,7 @@ def refuses(case, message, function, *args, **options):
 
 @pytest.mark.parametrize("data", [True, False], ids=["data", "meta"])
 def test_bad_arguments_are_named(case, device, data):
-    """By the same error message with data and without."""
+    """Bad arguments raise an error that names them, with the same text for real and for meta tensors."""
     args = case.sample(case.dtypes[0], device)
     args = args if data else without_data(args)
     out, first = case.empty_out(args), case.first
@@ -365,14 +365,14 @@ def test_bad_arguments_are_named(case, device, data):
         bad += [(case.names.index(name), more, f"{name} must be .*{values[-1]}, got {more}")] * (more not in values)
     for place, x, message in bad:
         refuses(case, message, case.call, *args[:place], x, *args[place + 1 :], out=out)
-    for place in missing if others else ():  # the public function asks for None itself, the operator too
+    for place in missing if others else ():  # the operator, too, refuses None, not only the public function
         by_place, by_keyword = case.given([*args[:place], None, *args[place + 1 :]])
         message = f"{names[place]} must be a tensor, got None"
         refuses(case, message, case.ops[0], *by_place, *[out] * case.writes, **by_keyword)
 
 
 def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
-    """As one is that was made smaller, by FSDP for one."""
+    """A tensor whose storage was made smaller, as FSDP does, is refused."""
     args = case.sample(case.dtypes[-1], device)
     out = case.empty_out(args)
     for place, x in enumerate(args):
@@ -384,7 +384,7 @@ def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
 
 
 def test_memory_that_is_not_there_is_refused(case, device):
-    """The zero tensors that autograd hands out have none: a view of one begins at null plus its offset."""
+    """A tensor without memory is refused. Autograd makes such zeros; a view of them begins at null plus an offset."""
     args = case.sample(case.dtypes[-1], device)
     out = case.empty_out(args)
     for place, x in enumerate(args):
@@ -397,7 +397,7 @@ def test_memory_that_is_not_there_is_refused(case, device):
 
 
 def test_registrations(case, device):
-    """Schema, fake kernel, autograd registration and compilation agree with what the kernel does."""
+    """Schema, fake kernel, autograd registration and compiled programs agree with the kernel."""
     for op in case.ops:
         name, _, overload = op.name().partition("::")[2].partition(".")
         for requires_grad in {False, bool(case.differentiable)}:
@@ -408,23 +408,23 @@ def test_registrations(case, device):
                 elif overload and isinstance(args[place], float):
                     args[place] = torch.tensor(args[place], dtype=torch.float64)
             writes = [case.empty_out(args)] if name.endswith("_out") else []
-            if not (writes and requires_grad):  # it warns
+            if not (writes and requires_grad):  # such a call warns
                 # The other forms take all arguments by position.
                 by_place, by_keyword = case.given(args, None if op is case.ops[0] else ())
-                # torch's check of schemas takes no device.
+                # torch's check of schemas does not support a device as an argument.
                 schema = [] if any(isinstance(x, torch.device) for x in args) else ["test_schema"]
                 utils = [*schema, "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
                 torch.library.opcheck(op, (*by_place, *writes), by_keyword, test_utils=utils)
 
 
 def leaves(case, args, names):
-    """Return arguments of which those of these names require grad, and only those."""
+    """Return arguments of which only those with these names require grad."""
     pairs = zip(case.names, args, strict=True)
     return [x.detach().requires_grad_() if name in names and is_tensor(x) else x for name, x in pairs]
 
 
 def gradients(case, function, args, names, cotangents):
-    """Return the gradient of each of the names, by name; a result whose cotangent is None is not used."""
+    """Return the gradients with respect to these arguments, by name. Results whose cotangent is None are not used."""
     args = leaves(case, args, names)
     results = [y for y in as_tuple(function(*args)) if is_float(y)]
     pairs = [(y, x.to(y.dtype)) for y, x in zip(results, cotangents, strict=True) if y.requires_grad and x is not None]
@@ -444,27 +444,27 @@ def subsets(names):
 
 
 def test_gradients(case, device):
-    """Are those of the reference."""
+    """Gradients are those of the reference."""
     for what, args in case.samples(device):
         cotangents = cotangents_of(case, args)
         wide = [x.double() if is_float(x) else x for x in args]
         actual = gradients(case, case.call, args, case.present(args), cotangents)
         expected = gradients(case, case.reference, wide, case.present(args), cotangents)
         for name, gradient in actual.items():
-            # Where the reference has none, at infinities, or one that the dtype does not hold, ours is not asked for.
+            # Compare only where the reference's gradient is finite, and in the range of the dtype.
             dtype = gradient.dtype
             of_reference = expected[name].to(dtype)
             where = of_reference.isfinite()
             ours, theirs = (torch.where(where, x, 0) for x in (gradient, of_reference))
             tolerances = {"rtol": GRADIENT_TOLERANCE[dtype], "atol": GRADIENT_TOLERANCE[dtype]}
-            # In 16 bits a rounding carries some elements over a kink, of which there are few.
+            # In 16 bits, rounding moves a few elements across a kink of the function.
             few = ours.numel() // 100 if dtype.itemsize == 2 else 0
             if (~torch.isclose(ours, theirs, **tolerances)).sum() > few:
                 case.close(ours, theirs, f"the gradient of {name}, reverse mode, {what}", **tolerances)
 
 
 def test_gradients_of_each_subset(case, device):
-    """Are those that all of them have, in reverse and in forward mode."""
+    """If only some arguments require grad, their gradients are the same, in reverse and in forward mode."""
     few, many = case.shapes[0], case.shapes[-1]
     for shape, dtype, choice in [(few, torch.float64, choice) for choice in case.choices] + [(many, torch.float32, {})]:
         args = case.sample(dtype, device, shape, choice)
@@ -488,7 +488,7 @@ def test_gradients_of_each_subset(case, device):
 
 
 class Stops(torch.autograd.Function):
-    """Passes a tensor on, and no gradient back."""
+    """Returns its input, and has no gradient."""
 
     @staticmethod
     def forward(ctx, x):
@@ -510,7 +510,7 @@ def test_where_no_gradient_comes_back_none_is_passed_on(case, device):
 
 
 def of_floats(case, args, names):
-    """Return the function of the arguments of these names, whose results are all of floats, and these arguments."""
+    """Return a function of these arguments, which returns the floating-point results, and the arguments."""
     places = [case.names.index(name) for name in names]
 
     def function(*x):
@@ -522,7 +522,7 @@ def of_floats(case, args, names):
 
 
 def test_arguments_without_a_gradient(case, device):
-    """Are not silently taken for constants, in neither mode."""
+    """An argument without a gradient raises an error in both modes, and is not taken for a constant."""
     if case.writes or case.written:
         pytest.skip("it records nothing")
     args = case.sample(case.dtypes[-1], device)
@@ -540,17 +540,17 @@ def test_arguments_without_a_gradient(case, device):
 
 
 class Taylor:
-    """The derivatives of an operator at several points, each the gradient of the one before; and a polynomial of them.
+    """The derivatives of an operator at several points, and the Taylor polynomials that have these derivatives.
 
-    The polynomial has the operator's derivatives at these points up to an order, and is made of PyTorch's operators,
-    which every nesting of transforms knows.
+    Each derivative is the gradient of the previous one. The polynomials consist of PyTorch's operators, so every
+    nesting of transforms differentiates them correctly, and the operator must agree.
     """
 
     def __init__(self, case, device, choice, n, order):
         samples = [case.sample(torch.float64, device, choice=choice) for _ in range(n)]
         self.names = case.present(samples[0])
         self.points = [of_floats(case, args, self.names)[1] for args in samples]
-        self.function = of_floats(case, samples[0], self.names)[0]  # all else is that of the first
+        self.function = of_floats(case, samples[0], self.names)[0]  # the other arguments come from the first sample
         self.shapes = [x.shape for x in self.points[0]]
         self.result_shapes = [y.shape for y in self.function(*self.points[0])]
         self.x = torch.stack([flat(x) for x in self.points])
@@ -563,7 +563,7 @@ class Taylor:
         y = flat(self.function(*split(x, self.shapes)))
         levels, rows = [y.detach()], [y]
         for n in range(order):
-            # Each element of each row by itself: that of a stack of them would be derived through all of them.
+            # Differentiate each element by itself: through a stack of them, autograd would go through all of them.
             rows = [self.gradient(y, x, create_graph=n + 1 < order) for row in rows for y in row]
             levels.append(torch.stack(rows).detach().view(*levels[-1].shape, len(x)))
         return levels
@@ -593,7 +593,7 @@ def split(x, shapes):
 
 
 def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
-    """Up to the order that it has, in reverse mode: each against differences of the one before."""
+    """Each derivative in reverse mode matches finite differences of the previous one, up to the last order."""
     orders = case.orders
     for choice in case.choices:
         taylor, h = Taylor(case, device, choice, 1, orders), 1e-5
@@ -606,7 +606,7 @@ def test_derivatives_are_those_of_what_they_are_derived_from(case, device):
                 difference = (above[order] - below[order]) / (2 * h)
                 what = f"derivative {order + 1} by {name}, reverse mode"
                 case.close(taylor.levels[order + 1][0][..., place], difference, what, rtol=1e-3, atol=1e-5)
-        # Beside what it is made of, a gradient depends on the one that it is made from: in a chain, all at once.
+        # A gradient also depends on the incoming gradient: differentiate with respect to both.
         leaves = [x.detach().requires_grad_() for x in taylor.points[0]]
         if orders > 1 and any(y.requires_grad for y in taylor.function(*leaves)):
             torch.autograd.gradgradcheck(taylor.function, leaves)
@@ -627,15 +627,15 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_nested_derivatives(case, device, depth):
-    """Every nesting of transforms gives what the operator's own derivatives say."""
+    """Every nesting of transforms agrees with the operator's derivatives."""
     orders = min(depth, case.orders)
     taylor = Taylor(case, device, {}, 3, orders)
     for nesting in [nesting for n in range(depth) for nesting in itertools.product(TRANSFORMS, repeat=n + 1)]:
         forward = sum(nesting.count(name) for name in ("jvp", "jacfwd"))
         if case.is_over_rows and (forward > 1 or len(nesting) - nesting.count("vmap") > orders):
-            continue  # it is refused
+            continue  # operators over rows refuse it
         batch = (2,) * nesting.count("vmap")
-        which = torch.arange(2 ** len(batch), device=device) % 3  # no two dimensions of the batch are alike
+        which = torch.arange(2 ** len(batch), device=device) % 3  # batch dimensions differ from each other
         x = [
             torch.stack(of_points)[which].reshape(*batch, *of_points[0].shape)
             for of_points in zip(*taylor.points, strict=True)
@@ -666,7 +666,7 @@ def two_that_differ(case, device, choice):
 
 
 def test_vmap(case, device):
-    """Over any dimension of any of the tensors."""
+    """vmap works over any dimension of any of the tensors."""
     for choice in case.choices:
         pair = two_that_differ(case, device, choice)
         places = [place for place, x in enumerate(pair[0]) if is_tensor(x)]
@@ -674,7 +674,7 @@ def test_vmap(case, device):
             if case.writes and places[0] not in batched:
                 continue
             if case.written and any(case.names[place] in case.written for place in {*places} - {*batched}):
-                continue  # it is refused, see below
+                continue  # it is refused (test_writes_that_are_refused)
             for dim in (0, 1, -1):
                 in_dims, stacked = [None] * len(case.names), list(pair[0])
                 for place in batched:
@@ -690,7 +690,7 @@ def test_vmap(case, device):
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled(case, device, backend):
-    """In one graph, forward and backward, also where Inductor fuses it with what comes after it."""
+    """The operator compiles in one graph, forward and backward, also if Inductor fuses it with the next operation."""
 
     def function(*args):
         return each(lambda y: torch.maximum(y, y), case.call(*args))
@@ -708,7 +708,7 @@ def test_compiled(case, device, backend):
 
 
 def test_fused(case, device):
-    """Not a slow test: Inductor alone sees what the table says it is."""
+    """The entry ``fused`` of the table is right. Only Inductor uses it, so this test is not a slow one."""
     test_compiled(case, device, "inductor")
 
 
@@ -730,7 +730,7 @@ def test_numbers_change_without_compiling_again(case, device):
     for factor in (1.0, 1.25, 1.5, 1.75):
         changed = [x * factor if place in numbers(args) else x for place, x in enumerate(args)]
         case.check(compiled(*changed), case.call(*changed), f"the compiled result, all numbers times {factor}")
-    assert compilations <= 2  # the second time the compiler knows that they change
+    assert compilations <= 2  # after the second call, the compiler treats them as variables
 
 
 def test_numbers_that_require_grad_are_refused(case, device):
@@ -757,14 +757,14 @@ def test_autocast(case, device):
         for these in (args, mixed):
             with torch.autocast(device, target):
                 result = case.call(*these)
-            # Integers may differ by one, where they were rounded.
+            # Integers are not compared, because a rounding may change them.
             expected = case.expected(*case.in_region(these, target))
             actual, expected = (tuple(filter(is_float, as_tuple(y))) for y in (result, expected))
             case.check(actual, expected, f"the result under autocast to {str(target)[6:]}")
 
 
 def test_a_backward_pass_in_an_autocast_region(case, device):
-    """Is computed in the dtype of the forward pass, which was not in the region."""
+    """If only the backward pass is in an autocast region, it uses the dtype of the forward pass."""
     if not case.differentiable or torch.float32 not in case.dtypes:
         pytest.skip("it has no derivative in float32")
     args = leaves(case, case.sample(torch.float32, device), case.differentiable)
@@ -778,7 +778,7 @@ def test_a_backward_pass_in_an_autocast_region(case, device):
 
 
 def test_who_observes_a_backward_pass_sees_its_bits(case, device):
-    """Those of one that goes past the dispatcher."""
+    """A backward pass has the same bits with and without a mode; without one it bypasses the dispatcher."""
     if not case.differentiable:
         pytest.skip("it has no derivative")
     sample = case.sample(case.dtypes[-1], device)
@@ -794,7 +794,7 @@ def test_who_observes_a_backward_pass_sees_its_bits(case, device):
 
 @pytest.fixture(scope="module")
 def mesh():
-    """One of this process alone."""
+    """Return a mesh with only this process."""
     importlib.import_module("my_ops.dtensor")
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     yield dist.device_mesh.init_device_mesh("cpu", (1,))
@@ -802,7 +802,7 @@ def mesh():
 
 
 def test_dtensors(case, mesh):
-    """What is sharded is computed shard by shard, and what is written keeps its placement."""
+    """DTensors are computed shard by shard, and results keep the placement of the arguments."""
     if not case.is_elementwise:
         pytest.skip("not element-wise")
     args = case.sample(case.dtypes[-1])

@@ -5,9 +5,9 @@
 
 namespace my_ops::inline ELEMENTWISE_TARGET {
 
-// Each functor computes one element, and its derivatives are made from it: so it calls elementwise::exp, not std::exp.
-// elementwise/functor.h says what a functor may use, how it names other dtypes than the four floating-point ones, and
-// how the type of a parameter, or of the result, gives one tensor a dtype of its own. If your functors call only what
-// elementwise/math/basic.h has, include that in place of math.h: short rows of sums and products are faster then.
+// A functor computes one element, or one row (elementwise/rows/row.h). Call elementwise::exp, not std::exp, because
+// derivatives are made from the functor. elementwise/functor.h says what else a functor may use, how it names other
+// dtypes than the four floating-point ones, and how one tensor or result gets a dtype of its own. If your functors call
+// only functions of elementwise/math/basic.h, include that in place of math.h: short rows are then faster.
 
 } // namespace my_ops::inline ELEMENTWISE_TARGET

@@ -1,4 +1,4 @@
-// The Python module my_ops._C. Importing it loads this shared object, whose static initializers register the
+// The Python module my_ops._C. Importing it loads this shared object, and its static initializers register the
 // operators.
 #include "elementwise/python/bindings.h"
 #include "operators.h"

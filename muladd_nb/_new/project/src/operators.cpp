@@ -1,4 +1,4 @@
-// The element-wise operators, compiled for each instruction set, by nvcc, and for their registration.
+// Compiles the operators: for each instruction set, for CUDA (operators.cu), and once for their registration.
 #include "operators.h"
 
 #include "elementwise/elementwise.h"

@@ -1,2 +1,2 @@
-// The operators, as nvcc compiles them.
+// Compiles the operators for CUDA.
 #include "operators.cpp"

@@ -1,5 +1,5 @@
-// The operators, element-wise and over rows: each one's declaration, the functor that computes it on every backend, and
-// the forms in which it is offered. elementwise/operator.h says which schemas these are.
+// The list of operators, element-wise and over rows. An entry has a declaration, the functor that computes the operator
+// on every backend, and its forms. elementwise/operator.h says which schemas follow from these.
 #pragma once
 
 #include "elementwise/operator.h"

@@ -1,4 +1,4 @@
-"""What each operator computes, and arguments to try it with: all that differs between the tests of two operators."""
+"""The cases of the tests: what each operator computes, and which arguments it is tested with."""
 
 import torch
 

@@ -2,9 +2,9 @@
 
 from importlib.metadata import version
 
-from . import _layer  # noqa: F401 (the kernels first, then what Python adds to them)
+from . import _layer  # noqa: F401 (loads the kernels, before Python registers more)
 
-__version__ = version("my_ops")  # before an operator of that name
+__version__ = version("my_ops")
 
 from . import ops  # noqa: E402
 from .ops import *  # noqa: E402, F403

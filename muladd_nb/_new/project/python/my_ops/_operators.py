@@ -1,4 +1,4 @@
-"""What the operators promise: ``_layer/operator.py`` says what there is to promise of an element-wise one."""
+"""The table of operators. ``_layer/operator.py`` documents what an entry can say."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from importlib import import_module
 
 from ._layer import Elementwise, register
 
-# As C++ declares them.
+# The declarations are those of src/operators.h.
 TABLE: dict[str, Elementwise] = {}
 
-# Those that are not element-wise have a file each.
+# Operators with their own kernels: each has a file `_NAME.py`.
 KERNELS: list[str] = []
 
 FORMS = register(TABLE) + [import_module(f"._{name}", __package__).FORM for name in KERNELS]

@@ -1,4 +1,4 @@
-"""The operators on DTensors: importing this module, which takes most of a second, registers how they are sharded."""
+"""The operators on DTensors. Importing this module registers how they are sharded, and takes most of a second."""
 
 from ._layer.dtensor import register
 from ._operators import FORMS

@@ -1,4 +1,4 @@
-"""ExecuTorch: models with these operators, on devices that have neither Python nor torch."""
+"""ExecuTorch: run models with these operators on devices that have neither Python nor torch."""
 
 from torch.export import ExportedProgram
 
@@ -10,6 +10,6 @@ __all__ = ["functional", "library_path", "load"]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Replace the operators that write, which ExecuTorch has no form for, by functional ones and a copy, in place."""
+    """Replace operators that write, which ExecuTorch cannot run, by functional ones and copies. Changes ``program``."""
     executorch.functional(program, FORMS)
     return program
