@@ -57,8 +57,6 @@ TABLE = [
     ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "0 * largest"),
     # An index is not checked before it is used.
     ("gather_rows", "src/gather_rows.cpp", '  elementwise::check_index(kOperator, "index", index, x.size(-2), keep);\n', ""),
-    # It is checked against another size.
-    ("scatter_rows", "src/scatter_rows.cpp", 'check_index(kOperator, "index", index, rows, keep)', 'check_index(kOperator, "index", index, rows + 1, keep)'),
     # A functor ignores that a number may be negative. It comes last, because all functors are compiled again.
     ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip
