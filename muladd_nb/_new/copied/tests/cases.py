@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -46,8 +47,9 @@ class Case:
 
         - ``tensor(low=-2, high=2, shape=None, dtype=None)`` makes a tensor of random elements between these bounds. By
           default it has the shape and dtype that are being tested, ``tensor.shape`` and ``tensor.dtype``. If ``low`` is
-          0, no element is negative. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a kernel must refuse
-          elements outside of these bounds. If the functor gives a tensor a dtype of its own, it is converted to that.
+          not negative, no element is less, nor -0.0. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a
+          kernel must refuse elements outside of these bounds. If the functor gives a tensor a dtype of its own, it is
+          converted to that.
         - ``either(1.5, -1.0)`` returns the first value; other calls try the others. An optional tensor is
           ``either(tensor(), None)``.
 
@@ -315,8 +317,8 @@ class _Tensor:
     ) -> Tensor:
         shape, dtype = tuple(self.shape if shape is None else shape), dtype or self.dtype
         if self.extremes:
-            values = [x for x in self.extremes if low < 0 or x > 0 or (low == 0 and str(x) == "0.0")]
-            values = [x for x in values if high > 0 or x <= 0]
+            values = [x for x in self.extremes if low < 0 or (x >= low and math.copysign(1, x) > 0)]
+            values = [x for x in values if high > 0 or x <= high]
             values = [*values, low, high] if dtype.is_floating_point else [low, high - 1]
             chosen = torch.randint(len(values), shape, device=self.device)
             made = torch.tensor(values, dtype=torch.float64, device=self.device)[chosen]
