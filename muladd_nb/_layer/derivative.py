@@ -212,13 +212,7 @@ def _without_torch_func(op: Any, what: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         # torch fails in an assertion, or refuses a second level of forward mode.
-        frames, trace = [], error.__traceback__
-        while trace:
-            frames.append(trace.tb_frame.f_globals.get("__name__", ""))
-            trace = trace.tb_next
-        if any(x.startswith("torch._functorch") for x in frames) and (
-            private.transforms_active() or "forward mode" in str(error)
-        ):
+        if private.is_of_torch_func(error) and (private.transforms_active() or "forward mode" in str(error)):
             raise RuntimeError(
                 f"{name(op)}: in forward mode, {what} must not call torch.func, which torch does not allow while an "
                 f"operator runs; compute in torch's operators, or leave {what} to a formula"
