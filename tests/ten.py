@@ -13,11 +13,12 @@ BLEND = "blend(Tensor x, Tensor y, Tensor z, float p, float q) -> Tensor"
 REFLECT = "reflect_out(Tensor x, float c, Tensor(a!) out) -> ()"
 BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
 KERNEL = "row_logsumexp(Tensor x) -> Tensor"
+GATHER = "gather_rows(Tensor x, Tensor index, Tensor? keep=None) -> Tensor"
+SCATTER = "scatter_rows(Tensor src, Tensor index, int rows, Tensor? keep=None) -> (Tensor, Tensor)"
 RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows; that of the ten is a kernel
 KERNELS = [
     "running_sum(Tensor x, int dim, bool reverse) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
-    "take_rows(Tensor x, Tensor index) -> Tensor",
 ]
 # Every kind of argument, with names that the generated files use themselves.
 EVERY_ARGUMENT = [
@@ -30,7 +31,6 @@ EVERY_ARGUMENT = [
     "_hidden(Tensor double, float p, *, Tensor(a!) out) -> ()",
     "gated(Tensor errno, *, Tensor tangent, Tensor? saved=None) -> (Tensor, Tensor)",
 ]
-QUANTIZE = "quantize(Tensor x, float scale) -> Tensor"  # its result has 8 bits, and no derivative
 
 
 def edit(project: Path, *diffs: Path | str) -> None:
@@ -48,11 +48,10 @@ def write_project(parent: Path) -> Path:
     edit(project, "popcount")
     _new.add([BLEND, REFLECT], project)
     edit(project, "blend", "reflect_out")
-    _new.add([KERNEL], project, kernel=True)
-    edit(project, "row_logsumexp")
+    for kernel in (KERNEL, GATHER, SCATTER):
+        _new.add([kernel], project, kernel=True)
+        edit(project, kernel.partition("(")[0])
     _new.add([BIAS_ACT], project)
     _new.add(KERNELS, project, kernel=True)
     edit(project, ROOT / "tests/mistakes/operators.diff")
-    _new.add([QUANTIZE], project, kernel=True)
-    edit(project, ROOT / "tests/mistakes/quantize.diff")
     return project

@@ -104,6 +104,19 @@ class Aten:
     def sincos(x):
         return x.sin(), x.cos()
 
+    @staticmethod
+    def gated(x, gate=None, beta=1.0):
+        return x if gate is None else x * (beta * gate).sigmoid()
+
+    @staticmethod
+    def cubed(x, y):
+        return x * x * x * y
+
+    @staticmethod
+    def ranked(x):
+        values, indices = x.sort(-1)
+        return values * values, indices
+
 
 softplus = define("softplus(Tensor x, float beta, float threshold) -> Tensor", Aten.softplus)
 power = define("power(Tensor x, float exponent) -> Tensor", Aten.power)
@@ -117,6 +130,9 @@ mixed = define("mixed(Tensor x, Tensor y) -> Tensor", Aten.mixed)
 logsumexp = define("logsumexp(Tensor x) -> Tensor", Aten.logsumexp)
 sort = define("sorted(Tensor x) -> (Tensor values, Tensor indices)", Aten.sorted)
 sincos = define("sincos(Tensor x) -> (Tensor, Tensor)", Aten.sincos)
+gated = define("gated(Tensor x, Tensor? gate=None, float beta=1.0) -> Tensor", lambda *x: Aten.gated(*x).clone())
+cubed = define("cubed(Tensor x, Tensor y) -> Tensor", Aten.cubed)
+ranked = define("ranked(Tensor x) -> (Tensor, Tensor)", Aten.ranked)
 
 
 def by_a_slope(op, slope, reads):
@@ -181,6 +197,22 @@ with in_library():
         vjp=lambda needs, saved, of_sin, of_cos: of_sin * saved[0].cos() - of_cos * saved[0].sin(),
         jvp=lambda saved, tangent: (tangent * saved[0].cos(), -tangent * saved[0].sin()),
     )
+    layer.derivative(gated, formula=lambda x, gate, beta: Aten.gated(x, gate, beta))
+    # What is detached cannot be differentiated again. One mode has no function.
+    layer.derivative(
+        cubed,
+        save=lambda needs, inputs, results: inputs,
+        vjp=lambda needs, saved, grad: (
+            grad * (3 * saved[0].square() * saved[1]).conj().detach(), grad * saved[0].pow(3).conj().detach()
+        ),
+        formula=Aten.cubed,
+    )  # fmt: skip
+    layer.derivative(
+        ranked,
+        save=lambda needs, inputs, results: (*inputs, results[1]),
+        jvp=lambda saved, tangent: ((2 * saved[0] * tangent).gather(-1, saved[1]), None),
+        formula=Aten.ranked,
+    )
 
 
 class Ours:
@@ -213,6 +245,9 @@ OTHERS = [
     lambda m, x, y: m.softplus(x, 1.5, 20.0) * y,
     lambda m, x, y: m.clipped(x, y, 1.5),
     lambda m, x, y: m.mixed(x, y),
+    lambda m, x, y: m.gated(x * y, y, 2.0) + m.gated(x),
+    lambda m, x, y: m.cubed(x, y),
+    lambda m, x, y: m.ranked(x * y)[0],
 ]
 
 
@@ -321,6 +356,9 @@ CALLS = {
     "sorted": (lambda m, x, y: m.sorted(x * y)[0]),
     "sin": (lambda m, x, y: m.sincos(x * y)[0]),  # the cosine is not used
     "sincos": (lambda m, x, y: torch.stack(m.sincos(x * y))),
+    "gated": (lambda m, x, y: m.gated(m.gated(x), y, 2.0)),
+    "cubed": (lambda m, x, y: m.cubed(x * y, y)),
+    "ranked": (lambda m, x, y: m.ranked(x * y)[0]),
 }
 call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
@@ -628,13 +666,100 @@ def test_what_cannot_work_is_refused_when_registered(op, error, sentence):
         Derivative(op).register()
 
 
+def test_functions_without_those_that_they_need_are_refused():
+    """A formula stands for vjp or jvp, or for both, and not for what they are given."""
+    vjp, jvp = (lambda needs, saved, *grads: grads), (lambda saved, *tangents: tangents)
+    for given in (
+        {},
+        {"vjp": vjp, "jvp": jvp},
+        {"save": vjp, "jvp": jvp},
+        {"save": vjp, "vjp": vjp},
+        {"formula": Aten.cubed, "vjp": vjp},
+        {"formula": Aten.cubed, "jvp": jvp},
+    ):
+        with (
+            in_library(),
+            pytest.raises(TypeError, match="gated: a derivative is save, vjp and jvp, or a formula, which"),
+        ):
+            layer.derivative(gated, **given)
+
+
+def test_a_backward_pass_that_is_not_differentiated_calls_vjp():
+    """And not the formula, which takes longer."""
+    called = []
+
+    def vjp(needs, saved, grad):
+        called.append("vjp")
+        return grad
+
+    def formula(x):
+        called.append("formula")
+        return x.clone()
+
+    op = define(f"counted_{next(counter)}(Tensor x) -> Tensor", lambda x: x.clone())
+    with in_library():
+        layer.derivative(op, save=lambda needs, inputs, results: (), vjp=vjp, formula=formula)
+    (x,) = leaves(x3)
+    op(x).sum().backward()
+    assert called == ["vjp"]
+    torch.autograd.grad(op(x).sum(), x, create_graph=True)
+    assert called == ["vjp", "formula"]
+
+
+SLOPES = {  # of x ** 3
+    "vjp": lambda x: vjp(lambda x: x * x * x, x)[1](torch.ones_like(x))[0],
+    "grad": lambda x: grad(lambda x: (x * x * x).sum())(x),
+    "jvp": lambda x: jvp(lambda x: x * x * x, (x,), (torch.ones_like(x),))[1],
+    "vmap": lambda x: vmap(lambda x: 3 * x * x)(x),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_torch_func_in_the_functions_of_an_author(name):
+    """Works in reverse mode; in forward mode one sentence refuses it, or a formula does without it."""
+    slope, save = SLOPES[name], lambda needs, inputs, results: inputs
+    plain = {
+        "vjp": lambda needs, saved, grad: grad * 3 * saved[0].square(),
+        "jvp": lambda saved, t: t * 3 * saved[0].square(),
+    }
+    in_vjp = {"vjp": lambda needs, saved, grad: grad * slope(*saved)}
+    in_jvp = {"jvp": lambda saved, tangent: tangent * slope(*saved)}
+
+    def made(**functions):
+        op = define(f"by_torch_func_{next(counter)}(Tensor x) -> Tensor", lambda x: x * x * x)
+        with in_library():
+            layer.derivative(op, save=save, **functions)
+        return op
+
+    def second(op, x):
+        return torch.autograd.grad(torch.autograd.grad(op(x).sum(), x, create_graph=True)[0].sum(), x)[0]
+
+    of_vjp, of_jvp = made(**plain | in_vjp), made(**plain | in_jvp)
+    for op in (of_vjp, of_jvp):
+        torch.testing.assert_close(grad(lambda x, op=op: op(x).sum())(x3), 3 * x3.square())
+        torch.testing.assert_close(second(op, *leaves(x3)), 6 * x3)
+    for op, function in ((of_vjp, "vjp"), (of_jvp, "jvp")):
+        for call in (lambda x, op=op: jvp(op, (x,), (x,)), lambda x, op=op: jacfwd(op)(x)):
+            with pytest.raises(
+                RuntimeError, match=f": in forward mode, {function} must not call torch.func, which torch"
+            ):
+                call(x3)
+    by_formula = made(**in_vjp, formula=lambda x: x * x * x)
+    torch.testing.assert_close(jvp(by_formula, (x3,), (x3,))[1], 3 * x3**3)
+    torch.testing.assert_close(second(by_formula, *leaves(x3)), 6 * x3)
+
+
 def test_functions_of_other_parameters_are_refused():
     functions = {
         "save": lambda needs, inputs, results: inputs,
         "vjp": lambda needs, saved, of_sin, of_cos: of_sin,
         "jvp": lambda saved, tangent: (tangent, tangent),
     }
-    for what, wrong in (("save", lambda inputs: inputs), ("vjp", lambda needs, saved, grad: grad), ("jvp", None)):
+    for what, wrong in (
+        ("save", lambda inputs: inputs),
+        ("vjp", lambda needs, saved, grad: grad),
+        ("jvp", lambda saved: saved),
+    ):
         with in_library(), pytest.raises(TypeError, match=f"sincos: {what} must be a function that takes"):
             layer.derivative(sincos, **{**functions, what: wrong})
 

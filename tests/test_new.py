@@ -1,13 +1,16 @@
 """``muladd-nb new`` and ``add``: a generated project passes its own tests, unchanged and edited."""
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import MODULE, needs
 from generated import install, its_tests, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit
@@ -524,6 +527,17 @@ def recorded(project):
     return {line.partition("  ")[2] for line in (project / RECORD).read_text().splitlines() if line[0] != "#"}
 
 
+def test_hosts_of_code_leave_the_copies_out_of_differences_and_searches(folder):
+    """And nothing else."""
+    assert main(["new", "signal_ops", SOFTCLIP]) == 0
+    project = folder / "signal_ops"
+    run("git", "init", "-q", cwd=project)
+    names = [name for name in files(project) if not name.startswith(".git/")]
+    told = run("git", "check-attr", "linguist-vendored", *names, cwd=project).splitlines()
+    vendored = {line.partition(": ")[0] for line in told if line.endswith(": set")}
+    assert vendored == {name for name in names if name in recorded(project)}
+
+
 def test_only_the_names_of_the_author_are_left(folder):
     assert main(["new", "signal_ops", "modulate(Tensor a, Tensor b) -> Tensor"]) == 0
     for name, path in files(folder / "signal_ops").items():
@@ -539,6 +553,21 @@ def refused(arguments, capsys):
     """Return the error message for these arguments."""
     assert main(arguments) == 2
     return capsys.readouterr().err.removeprefix(f"muladd-nb {arguments[0]}: ").removesuffix("\n")
+
+
+def test_a_case_can_say_that_no_element_is_negative(monkeypatch):
+    """Neither a random one nor an extreme one, as the second moment of Adam must not be."""
+    path = ROOT / "muladd_nb/_new/copied/tests/cases.py"
+    source = path.read_text().replace("from my_ops", "from muladd_nb")
+    namespace = {"__name__": "cases"}
+    monkeypatch.setitem(sys.modules, "cases", types.ModuleType("cases"))  # where dataclasses look for it
+    exec(compile(source, path, "exec"), namespace)
+    for extremes, mean, low in itertools.product(((), namespace["EXTREMES"], (1000.0, -1000.0)), (0, 1000.0), (0, 1)):
+        tensor = namespace["_Tensor"](torch.float32, "cpu", (2000,), extremes, mean)
+        x = tensor(low, 3)
+        assert (x >= low).all() and not x.signbit().any()
+        assert len(x.unique()) > 1
+        assert (tensor() < 0).any() or mean
 
 
 NO_IDENTIFIER = ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "class", "../ops"]

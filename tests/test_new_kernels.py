@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from generated import install, its_tests
-from ten import KERNEL, RMS_NORM, edit
+from ten import GATHER, KERNEL, RMS_NORM, SCATTER, edit
 
 from muladd_nb import _new
 
@@ -34,6 +34,9 @@ def kernels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernels")
     project = _new.create("my_ops", [KERNEL], folder, kernel=True)
     edit(project, "row_logsumexp")
+    for name, kernel in (("gather_rows", GATHER), ("scatter_rows", SCATTER)):
+        _new.add([kernel], project, kernel=True)
+        edit(project, name)
     _new.add([RMS_NORM], project, rows=True)
     edit(project, "rms_norm")
     _new.add([LEVEL], project, kernel=True)
@@ -45,8 +48,9 @@ def kernels(tmp_path_factory):
     return project, folder / "site"
 
 
-def test_the_norm_of_the_tour_passes_its_tests(kernels):
-    its_tests(*kernels, "-k", "rms_norm")
+def test_those_of_the_tour_pass_their_tests(kernels):
+    """test_new.py has the other one."""
+    its_tests(*kernels, "-k", "rms_norm or gather_rows or scatter_rows")
 
 
 BITS = """

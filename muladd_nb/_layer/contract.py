@@ -58,6 +58,14 @@ def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Te
         _check_same_shape(op, first, a, other, x)
 
 
+def check_beside(op: str, first: str, a: Tensor, other: str, x: Tensor | None, dtypes: Sequence[torch.dtype]) -> None:
+    """Raise ``RuntimeError`` unless a tensor has one of these dtypes, and the device of ``a``. None passes."""
+    if x is not None:
+        _check_dtype(op, dtypes, other, x)
+        if a.device != x.device:
+            raise RuntimeError(_unlike_device(op, first, a, other, x))
+
+
 def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) -> None:
     if a.dtype not in dtypes:
         *most, last = map(dtype_name, dtypes)
@@ -115,23 +123,28 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
 
 
 def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: torch.dtype | None) -> None:
-    def unlike(what: str, got: Any, cure: str) -> str:
-        cure = "make out with torch.empty_like" if x_name == "out" else cure
-        return f"{op}: {first} and {x_name} must {what}, got {got(a)} and {got(x)}; {cure}"
-
     if a.device != x.device:
-        raise RuntimeError(unlike("be on the same device", lambda y: y.device, f"use {x_name}.to({first}.device)"))
+        raise RuntimeError(_unlike_device(op, first, a, x_name, x))
     if own is not None and x.dtype != own:
         raise RuntimeError(f"{op}: {x_name} must be {dtype_name(own)}, got {dtype_name(x.dtype)}")
     if own is None and a.dtype != x.dtype:
         cure = f"nothing is promoted, use {x_name}.to({first}.dtype)"
-        raise RuntimeError(unlike("have the same dtype", lambda y: dtype_name(y.dtype), cure))
+        got = f"{dtype_name(a.dtype)} and {dtype_name(x.dtype)}"
+        raise RuntimeError(f"{op}: {first} and {x_name} must have the same dtype, got {got}; {_cure(x_name, cure)}")
+
+
+def _unlike_device(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> str:
+    cure = _cure(x_name, f"use {x_name}.to({first}.device)")
+    return f"{op}: {first} and {x_name} must be on the same device, got {a.device} and {x.device}; {cure}"
+
+
+def _cure(x_name: str, cure: str) -> str:
+    return "make out with torch.empty_like" if x_name == "out" else cure
 
 
 def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
     def sentence() -> str:
-        cure = f"nothing is broadcast, use {x_name}.expand_as({first}) or {first}.expand_as({x_name})"
-        cure = "make out with torch.empty_like" if x_name == "out" else cure
+        cure = _cure(x_name, f"nothing is broadcast, use {x_name}.expand_as({first}) or {first}.expand_as({x_name})")
         return f"{op}: {first} and {x_name} must have the same shape, got {list(a.shape)} and {list(x.shape)}; {cure}"
 
     _check_sizes(a.shape, x.shape, sentence)

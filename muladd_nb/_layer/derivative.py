@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from . import torch_private as private
 from ._library import implement, name
-from .formula import check_is
+from .formula import check_is, checked_formula, pull, push
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 _SAVED = object()  # stands for a tensor that autograd keeps
@@ -25,21 +26,26 @@ class _Kept(NamedTuple):
     of_gradients: Sequence[tuple[Sequence[int], torch.dtype] | None]  # shape and dtype
     of_tangents: Sequence[tuple[Sequence[int], torch.dtype] | None]
 
-    def joined(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Return what ``save`` returned."""
+    read: int  # how many of the last ones the formula reads
+
+    def joined(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return what ``save`` returned, and the arguments that the formula reads."""
         each = iter(tensors)
-        return tuple(next(each) if x is _SAVED else x for x in self.others)
+        both = tuple(next(each) if x is _SAVED else x for x in self.others)
+        end = len(both) - self.read
+        return both[:end], both[end:]
 
 
 def derivative(
     op: Any,
     *,
-    save: Callable[..., tuple[Any, ...]],
-    vjp: Callable[..., Any],
-    jvp: Callable[..., Any],
+    save: Callable[..., tuple[Any, ...]] | None = None,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    formula: Callable[..., Any] | None = None,
     node: str | None = None,
 ) -> None:
-    """Register the derivative of an operator.
+    """Register the derivative of an operator: three functions, or a formula, or both.
 
     ``needs``, ``inputs``, the gradients and the tangents below have an entry for each argument of the schema, also for
     keyword-only arguments and for those that are not tensors.
@@ -59,6 +65,11 @@ def derivative(
         ``jvp(saved, *tangents)`` gets the tangent of each argument, zeros for a tensor without a tangent, and None for
         an argument that is not a tensor. It returns the tangent of each result, with the result's shape and dtype, and
         None for a result of integers. For it, ``save`` was called as if all gradients were requested.
+    formula
+        A function that computes the results in torch's operators. Its parameters are named after the arguments that it
+        reads, and these arguments are saved. torch differentiates it for the derivatives that ``vjp`` and ``jvp`` do
+        not give: all of them, if there is neither; otherwise those that may be differentiated again, and those under
+        ``torch.func``. Then ``vjp`` and ``jvp`` need not be differentiable.
     node
         The name of ``grad_fn``, without ``Backward``; by default the name of the operator in camel case.
 
@@ -69,7 +80,9 @@ def derivative(
 
     Notes
     -----
-    torch differentiates ``vjp`` and ``jvp`` for higher derivatives, so they must consist of differentiable operators.
+    Without a formula, torch differentiates ``vjp`` and ``jvp`` for higher derivatives, so they must consist of
+    differentiable operators. ``vjp`` may call ``torch.func``, except in forward mode, where it is asked which arguments
+    have a derivative; ``jvp`` may not, because torch opens no level of ``torch.func`` while an operator runs.
 
     Examples
     --------
@@ -89,12 +102,23 @@ def derivative(
     """
     arguments = checked_arguments(op)
     results = [f"grad {i}" for i in range(len(private.results(op)))]
-    _check_takes(op, "save", save, ["needs", "inputs", "results"])
-    _check_takes(op, "vjp", vjp, ["needs", "saved", *results])
-    _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
+    if (save is None and not (formula and vjp is None and jvp is None)) or not (formula or (vjp and jvp)):
+        raise TypeError(
+            f"{name(op)}: a derivative is save, vjp and jvp, or a formula, which may stand for vjp or jvp, too"
+        )
+    compute: Any = None
+    reads: list[str] = []
+    if formula:
+        compute, reads = checked_formula(op, formula)
+    if save:
+        _check_takes(op, "save", save, ["needs", "inputs", "results"])
+    if vjp:
+        _check_takes(op, "vjp", vjp, ["needs", "saved", *results])
+    if jvp:
+        _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
 
     def split_save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        saved = save(needs, inputs, results)
+        saved = save(needs, inputs, results) if save else ()
         for x in saved:
             differentiable = isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
             if differentiable and not any(x is y for y in inputs + results):
@@ -104,27 +128,55 @@ def derivative(
         pairs = zip(inputs, needs, strict=True)  # an absent optional tensor has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
         of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
-        others = [_SAVED if isinstance(x, Tensor) else x for x in saved]
-        return [x for x in saved if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents)
+        kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
+        others = [_SAVED if isinstance(x, Tensor) else x for x in kept]
+        return [x for x in kept if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents, len(reads))
+
+    def by_formula(function: Any, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
+        """Return whether the formula gives a derivative, because ``function`` does not."""
+        again = formula is not None and (private.transforms_active() or private.is_recorded((*tensors, *others)))
+        return function is None or again
+
+    def pulled(kept: _Kept, read: Sequence[Any], grads: Sequence[Tensor]) -> tuple[Any, ...]:
+        given = dict(zip(reads, read, strict=True))
+        wanted = [x for x in reads if kept.of_gradients[arguments.index(x)]]
+        of_floats = [grad if like else None for grad, like in zip(grads, kept.of_tangents, strict=True)]
+        made = dict(pull(compute, given, wanted, of_floats)) if wanted else {}
+        return tuple(made.get(x) for x in arguments)
+
+    def pushed(kept: _Kept, read: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        given = dict(zip(reads, read, strict=True))
+        floats = [x for x in reads if isinstance(given[x], Tensor) and given[x].is_floating_point()]
+        made = push(compute, given, {x: tangents[arguments.index(x)] for x in floats}, kept.of_tangents)
+        return tuple(y if like else None for y, like in zip(made, kept.of_tangents, strict=True))
 
     def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
-        gradients = vjp(needs, saved, *grads)
+        gradients: Any = vjp and vjp(needs, saved, *grads)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         if len(gradients) != len(arguments):
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
         return gradients
 
     def checked_vjp(tensors: Sequence[Tensor], kept: _Kept, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = gradients_of(kept.needs, kept.joined(tensors), *grads)
+        saved, read = kept.joined(tensors)
+        if by_formula(vjp, tensors, grads):
+            what, function, gradients = "that the formula has", formula, pulled(kept, read, grads)
+        else:
+            what, function, gradients = "that vjp returns", vjp, gradients_of(kept.needs, saved, *grads)
         for argument, wanted, gradient in zip(arguments, kept.of_gradients, gradients, strict=True):
             if wanted and gradient is None:
-                raise no_gradient(op, argument, "have vjp return one")
+                raise no_gradient(op, argument, instead)
             if wanted:
-                check_is(op, f"the gradient of {argument} that vjp returns", vjp, wanted, gradient)
+                check_is(op, f"the gradient of {argument} {what}", function, wanted, gradient)
         return gradients
 
     def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, *tangents: Tensor) -> Any:
-        returned = jvp(kept.joined(tensors), *tangents)
+        saved, read = kept.joined(tensors)
+        if by_formula(jvp, tensors, tangents):
+            of_results = pushed(kept, read, tangents)
+            return of_results if len(results) > 1 else of_results[0]
+        with _without_torch_func(op, "jvp"):
+            returned: Any = jvp and jvp(saved, *tangents)
         of_results = returned if isinstance(returned, tuple) else (returned,)
         if len(of_results) != len(results):
             raise RuntimeError(f"{name(op)}: jvp must return {len(results)} tangents, got {len(of_results)}")
@@ -134,20 +186,38 @@ def derivative(
                 check_is(op, f"the tangent{of_place} that jvp returns", jvp, wanted, tangent)
         return returned
 
-    have_gradient: set[int] = set()  # the indices of arguments for which vjp has returned a gradient
+    instead = "have the formula read it" if formula else "have vjp return one"
+    have_gradient = {*map(arguments.index, reads)}  # the indices of arguments that have a derivative, as far as we know
 
     def check_tangent(place: int, inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         # jvp may ignore the tangent of an argument that has no derivative. vjp returns None for it, so we ask vjp,
         # once.
         if place not in have_gradient:
             needs = tuple(isinstance(x, Tensor) for x in inputs)
-            with torch.no_grad(), private.without_tangents():
-                gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
+            gradients: Any = [None] * len(inputs)
+            if vjp and save:
+                with torch.no_grad(), private.without_tangents(), _without_torch_func(op, "vjp"):
+                    gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
-                raise no_gradient(op, arguments[place], "have vjp return one")
+                raise no_gradient(op, arguments[place], instead)
             have_gradient.add(place)
 
     register(op, Rule(split_save, checked_vjp, checked_jvp, check_tangent=check_tangent, node=node, materialize=True))
+
+
+@contextmanager
+def _without_torch_func(op: Any, what: str) -> Iterator[None]:
+    """Say in our words that an author's function called ``torch.func`` while the operator runs."""
+    try:
+        yield
+    except RuntimeError as error:
+        # torch fails in an assertion, or refuses a second level of forward mode.
+        if private.is_of_torch_func(error) and (private.transforms_active() or "forward mode" in str(error)):
+            raise RuntimeError(
+                f"{name(op)}: in forward mode, {what} must not call torch.func, which torch does not allow while an "
+                f"operator runs; compute in torch's operators, or leave {what} to a formula"
+            ) from error
+        raise
 
 
 def none(op: Any) -> None:

@@ -80,13 +80,14 @@ def push(
     compute: Callable[..., tuple[Tensor, ...]],
     given: Mapping[str, Any],
     tangents: Mapping[str, Tensor],
-    results: Sequence[tuple[Sequence[int], torch.dtype]] | None,
+    results: Sequence[tuple[Sequence[int], torch.dtype] | None] | None,
 ) -> list[Tensor | None]:
     """Return the tangent of each result of a formula. Without ``results``, they have the tangents' shape and dtype."""
     # Uses this level of forward mode: torch.func would open another one, which it cannot do while an operator runs.
     duals = {x: forward_ad.make_dual(given[x], tangent, level=0) for x, tangent in tangents.items()}
     like = next(iter(tangents.values()))
-    likes = [SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in results or [(like.shape, like.dtype)]]
+    each = results or [(like.shape, like.dtype)]
+    likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in each]  # None for a result of integers
     computed = compute(likes, *{**given, **duals}.values())
     return [
         # A result that depends on no tangent is a constant.

@@ -140,6 +140,14 @@ class Kernel(Form):
         for name, x in self.tensors(args, written=True).items():
             contract.check_not_self_overlapping(self.name, name, x)
 
+    def check_beside(self, first: str, a: Tensor, other: str, x: Tensor | None, dtypes: Sequence[torch.dtype]) -> None:
+        """Raise ``RuntimeError`` unless ``a`` has a dtype of the operator, and ``x`` one of these, on the same device.
+
+        ``x`` may have another shape, such as that of an index; if it is optional, it may be None.
+        """
+        contract.check_alike(self.name, self.dtypes, {first: a})
+        contract.check_beside(self.name, first, a, other, x, dtypes)
+
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register the fake kernel, a function that gets all arguments."""
 

@@ -391,6 +391,16 @@ def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def is_of_torch_func(error: Exception) -> bool:
+    """Return whether an error was raised in a call of ``torch.func`` that began inside of the ``try``."""
+    trace = error.__traceback__
+    while trace:
+        if trace.tb_frame.f_globals.get("__name__") in ("torch._functorch.apis", "torch._functorch.eager_transforms"):
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def record_tangents() -> Any:
     """Turn forward-mode AD on: torch turns it off before it calls the ``jvp`` of an ``autograd.Function``."""
     return _set_fwd_grad_enabled(True)

@@ -67,7 +67,8 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     value = product if schema.results == 1 else f"({product},) * {schema.results}"
     if changed:
         value = f"times({product}, {changed})" + f" + ({product},) * {schema.results}" * bool(schema.results)
-    add_case(files, schema, package, f"        reference=lambda {names}: {value},")
+    autocast = '\n        autocast="cast",' * (not changed)
+    add_case(files, schema, package, f"        reference=lambda {names}: {value},", autocast)
     path = "tests/operators.py"
     wanted = {"Case", "product", *(["times"] if changed else [])}
     files[path] = re.sub(

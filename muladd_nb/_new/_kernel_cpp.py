@@ -51,8 +51,7 @@ class Cpp:
             "stem": schema.stem,
             "functor": functor_name(schema.name),
             "schema": text,
-            "space": " " if len(text) <= 63 else "\n    ",
-            "declaration": f"{schema.name}(Tensor {one.name})",
+            "space": "" if len(text) <= 66 else "\n    ",  # where clang-format breaks the line
             "parameters": ", ".join(map(self._parameter, schema.arguments)),
             "members": _lines("  ", [*map(self._member, self.kept), *(f"T* {out};" for out in results)]),
             "elements": _lines("    ", self._computation()),

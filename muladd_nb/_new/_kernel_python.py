@@ -7,6 +7,14 @@ import keyword
 from ._kernel_words import fill, identifiers, in_lines, named, template
 from ._schema import Argument, Schema
 
+_CASTS = """\
+# In an autocast region: "cast" the tensors to its dtype, cast them to "float32", as PyTorch does for sums, norms and
+# losses, or "leave" them. The Case in tests/operators.py says the same.
+FORM = Kernel.of(OP, DTYPES, autocast="cast")"""
+_WRITES = """\
+# An autocast region casts the tensors that are read to the dtype of the one that is written.
+FORM = Kernel.of(OP, DTYPES)"""
+
 
 class Python:
     """The Python of an operator: a name for each argument, and the words of the templates."""
@@ -43,6 +51,7 @@ class Python:
         return {
             "and_derivative": ", a batching rule and a derivative" if is_differentiable else " and a batching rule",
             "imports": imports,
+            "autocast": _WRITES if schema.written else _CASTS,
             "define_fake": in_lines("def _fake(", parameters, f") -> {schema.returns}:"),
             "check_fake": f"    # The same checks as in src/{schema.stem}.cpp.\n{check}",
             "fake_returns": returns if schema.results else "",

@@ -142,14 +142,14 @@ def _add_test(files: Files, schema: Schema, package: str) -> None:
     add_line(files, f"{package}.{schema.name}({called})", f"`{what}`")
 
 
-def add_case(files: Files, schema: Schema, package: str, reference: str) -> None:
+def add_case(files: Files, schema: Schema, package: str, reference: str, more: str = "") -> None:
     """Add the ``Case`` of an operator to the tests."""
     examples = [_REDUCES[x.name] if x.name in schema.reduces else _example(x) for x in schema.arguments]
     case = f"""\
 Case(
         {package}.{schema.name},
 {reference}
-        arguments=lambda tensor, either: {_in_tuple(examples)},
+        arguments=lambda tensor, either: {_in_tuple(examples)},{more}
     )"""
     append(files, "tests/operators.py", "OPERATORS", case)
 

@@ -85,15 +85,18 @@ struct Signature {
   int count = 0, tensors = 0, optional = 0, written = 0, reals = 0;
   Argument arguments[kMaxArguments] = {};
 
-  // Parses a declaration of tensors and numbers as torch's parser does. The compiler shows the text that it throws.
-  constexpr explicit Signature(std::string_view text) : declaration(text) {
+  // Parses a declaration of tensors and numbers as torch's parser does. The compiler shows the text that it throws. If
+  // `reads_arguments` is false, the arguments may be anything, and only the name is read.
+  constexpr explicit Signature(std::string_view text, bool reads_arguments = true) : declaration(text) {
     const size_t open = find(text, '(');
-    if (open == text.size() || text.back() != ')') throw "a declaration looks like \"f(Tensor x, float c)\"";
+    if (open == text.size() || (reads_arguments && text.back() != ')'))
+      throw "a declaration looks like \"f(Tensor x, float c)\"";
     name = text.substr(0, open);
     if (const size_t dot = find(name, '.'); dot != name.size()) {
       overload = name.substr(dot + 1);
       name = name.substr(0, dot);
     }
+    if (!reads_arguments) return;
     std::string_view rest = text.substr(open + 1, text.size() - open - 2);
     bool is_keyword = false;
     while (!rest.empty()) {

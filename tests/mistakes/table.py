@@ -27,8 +27,8 @@ TABLE = [
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(x_tangent * _softmax(*saved)).sum(1)", "x_tangent.sum(1)"),
     # The fake result has other strides, another shape, or another dtype.
     ("running_sum", "python/my_ops/_running_sum.py", "return x.new_empty(x.shape)", "return torch.empty_like(x)"),
-    ("take_rows", "python/my_ops/_take_rows.py", "x.new_empty((index.shape[0], x.shape[1]))", "x.new_empty(x.shape)"),
-    ("quantize", "python/my_ops/_quantize.py", "x.new_empty(x.shape, dtype=torch.int8)", "x.new_empty(x.shape)"),
+    ("gather_rows", "python/my_ops/_gather_rows.py", "x.new_empty((*index.shape, x.shape[-1]))", "x.new_empty(x.shape)"),
+    ("scatter_rows", "python/my_ops/_scatter_rows.py", "src.new_empty(shape, dtype=torch.int64)", "src.new_empty(shape)"),
     # The kernel treats every tensor as contiguous.
     ("running_sum", "src/running_sum.cpp", "  x = elementwise::contiguous(x);\n", ""),
     # It checks only one of its tensors.
@@ -40,17 +40,23 @@ TABLE = [
     # Infinities.
     ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "largest"),
     # An index selects a row twice.
-    ("take_rows", "python/my_ops/_take_rows.py", ".index_add(0, index, grad)", ".index_copy(0, index, grad)"),
+    ("scatter_rows", "src/scatter_rows.h", "sums[row_of[k] * columns + j] += static_cast<C>(from[j]);", "sums[row_of[k] * columns + j] = static_cast<C>(from[j]);"),
+    # What is masked has a gradient.
+    ("gather_rows", "python/my_ops/_gather_rows.py", "scatter_rows(grad, index, rows, keep)[0]", "scatter_rows(grad, index, rows)[0]"),
+    # A workspace has the 16-bit dtype, too.
+    ("scatter_rows", "src/scatter_rows.h", "sums[row_of[k] * columns + j] += static_cast<C>(from[j]);", "sums[row_of[k] * columns + j] = static_cast<C>(static_cast<T>(sums[row_of[k] * columns + j] + static_cast<C>(from[j])));"),
+    # A sum is computed in the 16-bit dtype of an autocast region.
+    ("scatter_rows", "python/my_ops/_scatter_rows.py", 'autocast="float32"', 'autocast="cast"'),
     # The derivative is float32 for every dtype.
     ("rms_norm", "python/my_ops/_rms_norm.py", "torch.promote_types(x.dtype, torch.float32)", "torch.float32"),
     # The derivative is a constant.
     ("row_logsumexp", "python/my_ops/_row_logsumexp.py", "(grad[:, None] * _softmax(*saved),)", "(grad[:, None] * _softmax(*saved).detach(),)"),
     # The batches of two tensors are mixed up.
-    ("take_rows", "python/my_ops/_take_rows.py", "torch.arange(info.batch_size, device=index.device)[:, None] * x.shape[1]", "0"),
+    ("gather_rows", "src/gather_rows.h", "x + (i / places * rows + index[i]) * columns", "x + index[i] * columns"),
     # Exponentials overflow, though the result does not.
     ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "0 * largest"),
     # An index is not checked before it is used.
-    ("take_rows", "src/take_rows.cpp", "rows[i] < 0 || rows[i] >= x.size(0)", "rows[i] < 0"),
+    ("gather_rows", "src/gather_rows.cpp", '  elementwise::check_index(kOperator, "index", index, x.size(-2), keep);\n', ""),
     # A functor ignores that a number may be negative. It comes last, because all functors are compiled again.
     ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ namespace {
 
 using torch::stable::Tensor;
 
-constexpr elementwise::Signature kSignature("@declaration@");
+constexpr elementwise::KernelSignature kSignature(@space@"@schema@");
 constexpr elementwise::contract::Caller kOperator{kSignature, elementwise::functional};
 
 @result@ run(@parameters@) {
@@ -31,7 +31,7 @@ constexpr elementwise::contract::Caller kOperator{kSignature, elementwise::funct
 } // namespace my_ops
 
 STABLE_TORCH_LIBRARY_FRAGMENT(my_ops, library) {
-  if (!elementwise::registered_before())@space@library.def("@schema@");
+  if (!elementwise::registered_before()) library.def(my_ops::kSignature.schema);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(my_ops, CPU, library) {

@@ -15,6 +15,11 @@
 // With functions of math.h a functor computes so much for each element that vectors of 512 bits are up to twice as fast
 // (other functors are slower with them on data beyond the caches), and that short rows are better packed than computed
 // in place, which would take several loops.
+//
+// The header that a file includes decides this for all functors of the file, because the compiler cannot decide it for
+// each: C++ cannot ask what a function calls. Whether a call is a constant expression depends on the argument:
+// `x > 0 ? x : elementwise::expm1(x)` is one for 1 and not for -1, and so is `std::sqrt(x)`, which is short. A number
+// type that records the functions it is passed to would tell, but only differentiable functors accept other types.
 #if defined(ELEMENTWISE_WIDE) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
 #endif

@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "../math/rules.h"
+#include "../place.h"
 #include "work.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
@@ -39,9 +40,6 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
     if (is(j)) return j;
   return 0;
 }
-
-// The caller has checked all places before the kernel runs: see Checked in rows/row.h.
-ELEMENTWISE_INLINE void check_place(int64_t, int64_t) {}
 
 template <int half, class Lanes, class Join>
 ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {

@@ -9,16 +9,7 @@
 #include <cstring>
 
 #include "../math/rules.h"
-
-#if defined(__CUDACC__) // declared as in CUDA's assert.h
-extern "C" __host__ __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);
-#endif
-
-#if defined(__CUDA_ARCH__) || defined(ELEMENTWISE_CUDA_ON_HOST)
-#define ELEMENTWISE_ON_DEVICE(...) __VA_ARGS__
-#else // nvcc compiles functors for the host, too, where no one calls them
-#define ELEMENTWISE_ON_DEVICE(...)
-#endif
+#include "../place.h"
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
@@ -77,13 +68,6 @@ template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
   if (rank() == 0) f();
   sync();
-}
-
-// A place outside of the row stops the kernel, and the next call that waits for the device fails, as with torch's own
-// indexing kernels. To check the places before anything is written, as on the CPU, each call would wait for the device.
-ELEMENTWISE_INLINE void check_place([[maybe_unused]] int64_t place, [[maybe_unused]] int64_t size) {
-  ELEMENTWISE_ON_DEVICE(
-      if (place < 0 || place >= size) __assertfail("a place that is read lies in its row", "elementwise", 0, "", 1);)
 }
 
 // Joins the elements from `begin` to `end`: element j goes to lane j - begin modulo kLanes, and then lanes are joined

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #ifdef ELEMENTWISE_ISA
-#define ELEMENTWISE_LONG_FUNCTORS // see rows.h
+#define ELEMENTWISE_LONG_FUNCTORS // see ../cpu/kernels.h
 #include "../cpu/convert.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
@@ -54,6 +54,7 @@ using torch::headeronly::Half, torch::headeronly::BFloat16;
 #endif
 
 #include "../math.h"
+#include "../place.h"
 
 namespace elementwise {
 

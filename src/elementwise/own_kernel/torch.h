@@ -34,6 +34,13 @@ inline bool runs(const torch::stable::Tensor& x) {
 
 namespace elementwise {
 
+// The schema of an operator with a kernel of its own, as it is registered; error messages begin with its name.
+struct KernelSignature : Signature {
+  constexpr explicit KernelSignature(const char* text) : Signature(text, false), schema(text) {}
+
+  const char* schema;
+};
+
 // A tensor argument with its name in the schema: a tensor, an optional tensor, or a list of tensors.
 struct Named {
   Named(std::string_view name, const torch::stable::Tensor& x) : name(name), tensors(&x, 1) {}
@@ -78,12 +85,28 @@ inline void check_alike(const contract::Caller& op, std::initializer_list<Named>
 }
 
 // The same checks for a tensor of another shape than `first`, and with one of the listed dtypes, such as a weight or an
-// index. The operator itself must check its shape and values.
+// index. The operator itself must check its shape and values. An absent optional tensor passes.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
   const Operands both(op, {first, other});
-  contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, {&both.operands[1], 1});
-  contract::check_same_device(op, both.operands[0], both.operands[1]);
+  for (const Operand& x : std::span(both.operands).subspan(1)) {
+    contract::check_inputs(op, Ordinals<List<Dtypes...>>::each, {&x, 1});
+    contract::check_same_device(op, both.operands[0], x);
+  }
+}
+
+// Refuses an index with an element that is not from 0 to n - 1, before anything is written; `where` may say which
+// elements count. The index is contiguous. On CUDA the functor calls check_place instead: to ask here, the call would
+// have to wait for the device.
+inline void check_index(
+    const contract::Caller& op, std::string_view name, const torch::stable::Tensor& index, int64_t n,
+    const std::optional<torch::stable::Tensor>& where = std::nullopt) {
+  if (!index.is_cpu()) return;
+  const auto* const places = static_cast<const int64_t*>(index.const_data_ptr());
+  const auto* const counts = where ? static_cast<const bool*>(where->const_data_ptr()) : nullptr;
+  for (int64_t i = 0, count = index.numel(); i < count; i++)
+    if ((!counts || counts[i]) && (places[i] < 0 || places[i] >= n))
+      contract::fail(op, name, " must lie in [0, ", n, "), got ", places[i]);
 }
 
 // Refuses a written tensor that overlaps itself, shares memory with another tensor of the call, or may not be written
@@ -118,7 +141,16 @@ inline std::vector<torch::stable::Tensor> contiguous(std::vector<torch::stable::
   return xs;
 }
 
-// The address of a tensor's elements, for the members of a functor; null if the tensor is absent.
+// The address of a tensor's elements, for the members of a functor; null if the tensor is absent. A member whose type
+// is not T is given data<int64_t>(index).
+template <class T>
+const T* data(const std::optional<torch::stable::Tensor>& x) {
+  return x ? static_cast<const T*>(x->const_data_ptr()) : nullptr;
+}
+template <class T>
+T* mutable_data(const std::optional<torch::stable::Tensor>& x) {
+  return x ? static_cast<T*>(x->mutable_data_ptr()) : nullptr;
+}
 inline const void* data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->const_data_ptr() : nullptr;
 }

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -46,8 +47,9 @@ class Case:
 
         - ``tensor(low=-2, high=2, shape=None, dtype=None)`` makes a tensor of random elements between these bounds. By
           default it has the shape and dtype that are being tested, ``tensor.shape`` and ``tensor.dtype``. If ``low`` is
-          0, no element is negative. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a kernel must refuse
-          elements outside of these bounds. If the functor gives a tensor a dtype of its own, it is converted to that.
+          not negative, no element is less, nor -0.0. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a
+          kernel must refuse elements outside of these bounds. If the functor gives a tensor a dtype of its own, it is
+          converted to that.
         - ``either(1.5, -1.0)`` returns the first value; other calls try the others. An optional tensor is
           ``either(tensor(), None)``.
 
@@ -76,6 +78,9 @@ class Case:
     extremes
         Elements of floating-point tensors that are tested in addition to random ones. The numbers among the arguments,
         the bounds of ``tensor`` and equal elements in all tensors are tested, too.
+    autocast
+        What an autocast region does: "cast", "float32" or "leave". By default it is what the operator promises; if it is
+        given, the operator must promise the same.
     mean
         For an operator over rows: a large number that is added to all elements of the first tensor, to see that no
         precision is lost. None if the elements must lie between bounds.
@@ -90,6 +95,7 @@ class Case:
     tolerance: Mapping[torch.dtype, tuple[float, float]] = dataclasses.field(default_factory=dict)
     extremes: Sequence[float] = EXTREMES
     invalid: Mapping[str, Sequence[int]] | None = None
+    autocast: str | None = None
     mean: float | None = 1000.0
 
     def __post_init__(self) -> None:
@@ -100,6 +106,7 @@ class Case:
         self.ops = [form.op for form in self.forms if form.kind != "out"]
         self.dtypes = self.forms[0].dtypes
         self.is_over_rows = bool(self.forms[0].of_row)
+        self.reduces = ("dim", "keepdim") if self.is_over_rows else ()  # arguments that are not multiplied
         # How often it can be differentiated.
         self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3
         self.shapes = self.shapes or (ROWS if self.is_over_rows else SHAPES)
@@ -268,6 +275,23 @@ class Case:
         bounds = {name: getattr(x, "bounds", None) for name, x in zip(self.names, args, strict=True) if is_tensor(x)}
         return {name: (x[0] - 1, x[1], -100) for name, x in bounds.items() if x}
 
+    def in_region(self, args: Sequence[Any], dtype: torch.dtype) -> list[Any]:
+        """Return arguments as an autocast region of this dtype casts them."""
+        own, pairs = self.forms[0].own, list(zip(self.names, args, strict=True))
+        read = [name for name, x in pairs if is_float(x) and name not in {*own, *self.written}]
+        written = [x.dtype for name, x in pairs if name in self.written and name not in own and is_tensor(x)]
+        if self.writes and not self.own_results(args):
+            written = [self.forms[0].result_dtypes(args)[0]]
+        rule = self.autocast or self.forms[0].promises.autocast
+        if written and written[0].is_floating_point:
+            to = written[0]
+        elif rule == "cast" and dtype in self.dtypes:
+            to = dtype
+        else:
+            differ = len({x.dtype for name, x in pairs if name in read}) > 1
+            to = torch.float32 if rule == "float32" or differ else None
+        return [x.to(to) if name in read and to else x for name, x in pairs]
+
     def check(self, actual: Any, expected: Any, what: str) -> None:
         """Raise ``AssertionError`` with a sentence that begins with ``what``, unless the results are close."""
         __tracebackhide__ = True
@@ -293,8 +317,8 @@ class _Tensor:
     ) -> Tensor:
         shape, dtype = tuple(self.shape if shape is None else shape), dtype or self.dtype
         if self.extremes:
-            values = [x for x in self.extremes if low < 0 or x > 0 or (low == 0 and str(x) == "0.0")]
-            values = [x for x in values if high > 0 or x <= 0]
+            values = [x for x in self.extremes if low < 0 or (x >= low and math.copysign(1, x) > 0)]
+            values = [x for x in values if high > 0 or x <= high]
             values = [*values, low, high] if dtype.is_floating_point else [low, high - 1]
             chosen = torch.randint(len(values), shape, device=self.device)
             made = torch.tensor(values, dtype=torch.float64, device=self.device)[chosen]

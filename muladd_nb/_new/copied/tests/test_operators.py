@@ -85,24 +85,40 @@ def test_values_far_from_zero(case, device, far):
             case.close(ours, theirs, what, rtol=part, atol=close)
 
 
-def is_product(case, args):
-    """Return whether an operator still multiplies its arguments, as a new one does."""
-    pairs = list(zip(case.names, args, strict=True))
-    factors = [x for name, x in pairs if isinstance(x, (float, int, Tensor)) and name not in case.written]
-    written = [x.double() for name, x in pairs if is_tensor(x) and name in case.written]
+def of_template(case, args):
+    """Return what an operator computes before its author edits it: a product, over rows divided by its mean square."""
+    pairs = [(name, x.double() if is_tensor(x) else x) for name, x in zip(case.names, args, strict=True)]
+    written = [x for name, x in pairs if name in case.written and is_tensor(x)]
+    others = case.reduces if case.is_over_rows else case.written
+    factors = [x for name, x in pairs if isinstance(x, (float, int, Tensor)) and name not in others]
+    product, given, n = math.prod(factors), dict(pairs), len(as_tuple(case.call(*args)))
+    if not case.is_over_rows:
+        return [x * product for x in written] + [product] * (n - len(written))
+    mean = product.square().mean(given.get("dim", -1), given.get("keepdim", True))
+    if all(case.forms[0].of_row[0]):
+        return [mean] * n
+    return [x * (1 + mean).rsqrt() for x in written or [product] * n]
+
+
+def is_of_template(case, args):
     results = as_tuple(case.call(*args))
     try:
-        product = math.prod(x.double() if is_tensor(x) else x for x in factors)
-        expected = [x * product for x in written] + [product] * (len(results) - len(written))
+        expected = of_template(case, args)
         return all(torch.allclose(x.double(), y, rtol=1e-2) for x, y in zip(results, expected, strict=True))
-    except RuntimeError:  # their shapes or devices do not fit together
+    except (RuntimeError, ValueError):  # shapes, devices or a number do not fit together
         return False
 
 
 def test_no_text_of_the_template_is_left(case, device):
-    """If an operator no longer multiplies its arguments, its documentation no longer says so."""
-    product, package = re.escape(" * ".join(case.names)), case.function.__module__.partition(".")[0]
-    wrote = rf"^(Return|Write) ``{product}``|\| `{product}` \|$|product of its tensors and num|by the other(s\.| tensors and)"
+    """If an operator no longer computes what a new one does, its documentation no longer says so."""
+    names = [name for name in case.names if name not in case.reduces]
+    read, written = ([x for x in names if (x in case.written) == is_written] for is_written in (False, True))
+    product, package = re.escape(" * ".join(names)), case.function.__module__.partition(".")[0]
+    become = re.escape(", ".join(" * ".join([x, *read]) for x in written))
+    wrote = (
+        rf"^(Return|Write) ``{product}``|\| `({product}|{become})` \|$|product of its tensors and num|"
+        rf"by the other(s\.| tensors and)|mean of \({product}\) \*\* 2"
+    )
     readme = Path(__file__).parents[1] / "README.md"
     lines = readme.read_text("utf-8").splitlines() if readme.exists() else []
     texts = {
@@ -110,7 +126,7 @@ def test_no_text_of_the_template_is_left(case, device):
         "its line in README.md": next((line for line in lines if line.startswith(f"| `{package}.{case.name}(")), ""),
     }
     left = [place for place, text in texts.items() if re.search(wrote, text)]
-    if left and not is_product(case, case.sample(case.dtypes[-1], device)):
+    if left and not is_of_template(case, case.sample(case.dtypes[-1], device)):
         pytest.fail(f"{case.name}: write what it computes into {' and '.join(left)}", pytrace=False)
 
 
@@ -728,9 +744,13 @@ def test_numbers_that_require_grad_are_refused(case, device):
 
 
 def test_autocast(case, device):
-    """The result in an autocast region is right, also if dtypes differ."""
+    """A region casts to the dtype that the operator promises, and the result has the precision of that dtype."""
     if torch.float32 not in case.dtypes:
         pytest.skip("not of floating-point dtypes")
+    promised = case.forms[0].promises.autocast
+    if case.autocast not in (None, promised):
+        sentence = f"its Case says that autocast does {case.autocast!r}, and the operator {promised!r}"
+        pytest.fail(f"{case.name}: {sentence}", pytrace=False)
     args = case.sample(torch.float32, device)
     left = {*case.written, *case.forms[0].own}
     read = [place for place, x in enumerate(args) if is_float(x) and case.names[place] not in left]
@@ -740,9 +760,9 @@ def test_autocast(case, device):
             with torch.autocast(device, target):
                 result = case.call(*these)
             # Integers are not compared, because a rounding may change them.
-            actual, expected = (tuple(filter(is_float, as_tuple(y))) for y in (result, case.expected(*args)))
-            actual, expected = each(Tensor.double, actual), each(Tensor.double, expected)
-            case.close(actual, expected, f"the result under autocast to {str(target)[6:]}", rtol=0.05, atol=0.05)
+            expected = case.expected(*case.in_region(these, target))
+            actual, expected = (tuple(filter(is_float, as_tuple(y))) for y in (result, expected))
+            case.check(actual, expected, f"the result under autocast to {str(target)[6:]}")
 
 
 def test_a_backward_pass_in_an_autocast_region(case, device):
