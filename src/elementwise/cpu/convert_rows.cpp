@@ -1,4 +1,5 @@
-// Converts rows of the 16-bit types, which are computed as float, and of bool, and adds up rows. Compiled for each instruction set.
+// Converts rows of the 16-bit types, which are computed as float, and of bool, and adds up rows. Compiled for each
+// instruction set.
 #include "convert.h"
 #include "vectors.h"
 
@@ -72,12 +73,13 @@ void sum(const void* from, int64_t n, void* to) {
 
 } // namespace
 
-const RowMover row_mover{widen_float16,
-                         widen_bfloat16,
-                         narrow_float16,
-                         narrow_bfloat16,
-                         widen_bool,
-                         {add<float>, add<double>},
-                         {sum<float>, sum<double>}};
+const RowMover row_mover{
+    widen_float16,
+    widen_bfloat16,
+    narrow_float16,
+    narrow_bfloat16,
+    widen_bool,
+    {add<float>, add<double>},
+    {sum<float>, sum<double>}};
 
 } // namespace elementwise::cpu::ELEMENTWISE_ISA
