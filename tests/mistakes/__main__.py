@@ -107,7 +107,7 @@ def plant(project: Project, table: list[tuple[str, str, str, str]], without: lis
         path.write_text(text)
         project.restore(file)
         few = failed <= MOST or "/elementwise/" in file  # a mistake in the layer may fail every test
-        seen = 0 < failed and few and operator in "\n".join(printed.strip().splitlines()[-20:])
+        seen = failed > 0 and few and operator in "\n".join(printed.strip().splitlines()[-20:])
         what = f"{number:2} {operator:16} {file:32} {failed:2} tests fail, {time.monotonic() - start:3.0f} s"
         print(what if seen else f"{what}: NOT SEEN as it should be\n{printed[-3000:]}", flush=True)
         unseen += [] if seen else [f"{number} {operator}"]
