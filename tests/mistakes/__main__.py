@@ -110,7 +110,8 @@ def plant(project: Project, table: list[tuple[str, str, str, str]], without: lis
         failed, printed = project.test(file, operator)
         path.write_text(text)
         project.restore(file)
-        seen = 0 < failed <= MOST and operator in "\n".join(printed.strip().splitlines()[-20:])
+        few = failed <= MOST or "/elementwise/" in file  # a mistake in the layer may fail every test
+        seen = failed > 0 and few and operator in "\n".join(printed.strip().splitlines()[-20:])
         what = f"{number:2} {operator:16} {file:32} {failed:2} tests fail, {time.monotonic() - start:3.0f} s"
         print(what if seen else f"{what}: NOT SEEN as it should be\n{printed[-3000:]}", flush=True)
         unseen += [] if seen else [f"{number} {operator}"]
