@@ -857,6 +857,29 @@ def test_an_operator_without_a_derivative_is_refused(mode):
         mode(ops.rounds, x3)
 
 
+def test_a_result_without_a_derivative_is_a_constant():
+    def kernel(x):
+        scale = x.abs().amax(-1)
+        return x / scale[:, None], scale
+
+    op = define("scaled_by_constant(Tensor x) -> (Tensor, Tensor)", kernel)
+    with in_library():
+        layer.derivative(
+            op,
+            save=lambda needs, inputs, results: (results[1],),
+            vjp=lambda needs, saved, grad, _: grad / saved[0][:, None],
+            jvp=lambda saved, tangent: (tangent / saved[0][:, None], None),
+            constants=[1],
+        )
+    x = torch.tensor([[1.0, -4.0]], requires_grad=True)
+    scaled, scale = op(x)
+    assert scaled.requires_grad and not scale.requires_grad
+    assert torch.equal(*torch.autograd.grad((scaled * scale[:, None]).sum(), x), torch.ones(1, 2))
+    _, (tangent, of_scale) = jvp(op, (x.detach(),), (torch.ones(1, 2),))
+    assert torch.equal(tangent, torch.full((1, 2), 0.25)) and torch.equal(of_scale, torch.zeros(1))
+    assert torch.equal(grad(lambda x: op(x)[1].sum())(x.detach()), torch.zeros(1, 2))
+
+
 def test_an_entry_of_the_table_without_a_derivative():
     op = define("rounds_by_row(Tensor x) -> Tensor", torch.round)
     form = Form("rounds_by_row(Tensor x)", "functional", op, (torch.float64,), Elementwise(differentiable=False))

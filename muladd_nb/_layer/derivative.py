@@ -43,6 +43,7 @@ def derivative(
     vjp: Callable[..., Any] | None = None,
     jvp: Callable[..., Any] | None = None,
     formula: Callable[..., Any] | None = None,
+    constants: Sequence[int] = (),
     node: str | None = None,
 ) -> None:
     """Register the derivative of an operator: three functions, or a formula, or both.
@@ -70,6 +71,9 @@ def derivative(
         reads, and these arguments are saved. torch differentiates it for the derivatives that ``vjp`` and ``jvp`` do
         not give: all of them, if there is neither; otherwise those that may be differentiated again, and those under
         ``torch.func``. Then ``vjp`` and ``jvp`` need not be differentiable.
+    constants
+        The indices of results that have no derivative although they are floating-point numbers, such as the scale of a
+        quantizer. They do not require grad; ``jvp`` returns None for them.
     node
         The name of ``grad_fn``, without ``Backward``; by default the name of the operator in camel case.
 
@@ -127,7 +131,8 @@ def derivative(
         # The shape and dtype that each gradient and each tangent must have.
         pairs = zip(inputs, needs, strict=True)  # an absent optional tensor has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
-        of_tangents = [(y.shape, y.dtype) if y.is_floating_point() or y.is_complex() else None for y in results]
+        floats = [(y.is_floating_point() or y.is_complex()) and i not in constants for i, y in enumerate(results)]
+        of_tangents = [(y.shape, y.dtype) if is_float else None for y, is_float in zip(results, floats, strict=True)]
         kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
         others = [_SAVED if isinstance(x, Tensor) else x for x in kept]
         return [x for x in kept if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents, len(reads))
@@ -202,7 +207,8 @@ def derivative(
                 raise no_gradient(op, arguments[place], instead)
             have_gradient.add(place)
 
-    register(op, Rule(split_save, checked_vjp, checked_jvp, check_tangent=check_tangent, node=node, materialize=True))
+    more: dict[str, Any] = {"check_tangent": check_tangent, "node": node, "materialize": True, "constants": constants}
+    register(op, Rule(split_save, checked_vjp, checked_jvp, **more))
 
 
 @contextmanager

@@ -49,6 +49,7 @@ class Rule:
     without: Sequence[str] = ()  # arguments that have no gradient: requesting one is an error
     instead: str | None = None  # the advice in that error
     materialize: bool = False  # whether missing gradients and tangents are replaced by zeros
+    constants: Sequence[int] = ()  # the indices of results that have no derivative
     order: Sequence[int] = ()  # the indices of the arguments, in the order in which the function takes them
 
 
@@ -108,7 +109,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         reordered, restored = itemgetter(*rule.order), itemgetter(*map(rule.order.index, range(len(rule.order))))
     all_needed = reordered([str(argument.type) in TENSOR for argument in private.arguments(op)])
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
-    save_for_jvp, materialize = rule.save_for_jvp or save, rule.materialize
+    save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
 
     # The old style, without setup_context, is 10 us cheaper a call. `below` computes the results; or it is a tuple of
     # them, if the fast path has computed them. Each step here counts in a small call.
@@ -118,6 +119,8 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         is_short = type(below) is tuple
         returned = below if is_short else below(*inputs)
         results = returned if is_short or several else (returned,)
+        if constants:
+            ctx.mark_non_differentiable(*(results[place] for place in constants))
         tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
         ctx.saves = bool(tensors)
         if tensors:

@@ -37,6 +37,7 @@ def register(form: Form) -> None:
         save=lambda needs, inputs, results: inputs[: len(inputs) - len(more)],
         vjp=lambda *given: (*vjp(*given), *more),
         jvp=lambda saved, *tangents: jvp(saved, *tangents[: len(tangents) - len(more)]),
+        constants=() if by else [i for i in range(len(form.of_results)) if i not in form.of_c],
         node=operator.promises.node if not by else None,
     )
 
