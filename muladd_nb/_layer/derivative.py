@@ -13,6 +13,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
+from .operator import Form
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 _SAVED = object()  # stands for a tensor that autograd keeps
@@ -45,6 +46,7 @@ def derivative(
     formula: Callable[..., Any] | None = None,
     constants: Sequence[int] = (),
     node: str | None = None,
+    form: Form | None = None,
 ) -> None:
     """Register the derivative of an operator: three functions, or a formula, or both.
 
@@ -76,6 +78,8 @@ def derivative(
         quantizer. They do not require grad; ``jvp`` returns None for them.
     node
         The name of ``grad_fn``, without ``Backward``; by default the name of the operator in camel case.
+    form
+        The entry of the table that the operator belongs to, if any: its small calls are recorded by the fast path.
 
     Raises
     ------
@@ -208,7 +212,7 @@ def derivative(
             have_gradient.add(place)
 
     more: dict[str, Any] = {"check_tangent": check_tangent, "node": node, "materialize": True, "constants": constants}
-    register(op, Rule(split_save, checked_vjp, checked_jvp, **more))
+    register(op, Rule(split_save, checked_vjp, checked_jvp, **more), form)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import derivative
 from ._library import implement
+from .fast_path import caller
 from .operator import Form
 from .rows import as_tuple
 
@@ -39,6 +40,7 @@ def register(form: Form) -> None:
         jvp=lambda saved, *tangents: jvp(saved, *tangents[: len(tangents) - len(more)]),
         constants=() if by else [i for i in range(len(form.of_results)) if i not in form.of_c],
         node=operator.promises.node if not by else None,
+        form=form,
     )
 
 
@@ -50,10 +52,11 @@ class _Family:
         self.tensors = operator.family["gradients",].reads
         self.count = len(operator.kinds)
         self.places = [[*operator.kinds].index(x) for x in self.tensors]
+        self.call_gradients = caller(operator.family["gradients",])
 
     def gradients(self, args: Sequence[Any], grads: Sequence[Tensor], needs: Sequence[bool]) -> tuple[Tensor, ...]:
         wanted = sum(1 << i for i, place in enumerate(self.places) if needs[place])
-        return as_tuple(self.family["gradients",].op(*args, *grads, wanted))
+        return as_tuple(self.call_gradients(*args, *grads, wanted))
 
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
         return as_tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))

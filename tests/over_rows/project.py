@@ -56,9 +56,12 @@ def write_project(parent, *names):
     entries.write_text(
         entries.read_text().replace("RmsNormInt8Quant, functional | differentiable", "RmsNormInt8Quant, functional")
     )
-    for path in (project / "python/row_ops/ops.py", project / "README.md"):  # a test wants no text of the template there
+    for path in (
+        project / "python/row_ops/ops.py",
+        project / "README.md",
+    ):  # a test wants no text of the template there
         text = re.sub(r'"""(?:Return|Divide) .*"""', '"""Compute what tests/operators.py says."""', path.read_text())
-        path.write_text(re.sub(r"(?m)(^\| `row_ops.*` \|).*", r"\1 what tests/operators.py says |", text))
+        path.write_text(re.sub(r"(?m)^(\| `row_ops[^`]*` \|)[^|]*\|", r"\1 what tests/operators.py says |", text))
     if not names:
         shutil.copy(HERE / "cases.py", project / "tests/test_rows.py")
     return project
