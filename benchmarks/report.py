@@ -247,7 +247,6 @@ def generated(rows: Rows, stem: Path) -> Iterator[str]:
 
 
 def over_rows(rows: Rows, stem: Path) -> Iterator[str]:
-    yield "Operators over rows ({doc}`ship/rows`), beside PyTorch's functions of the same name.\n"
     yield "::::::{tab-set}\n"
     for dtype in dtypes(rows):
         yield f":::::{{tab-item}} {dtype}\n::::{{grid}} 1 1 2 2\n:gutter: 2\n"
@@ -281,7 +280,7 @@ SECTIONS = {
     "shipped": ("Operators that projects ship, float32", shipped),
     "derivatives": ("Derivatives of functors, forward and backward, float32", as_table),
     "formula": ('Softclip with fused="formula"', as_table),
-    "rows": ("Operators over rows", over_rows),
+    "rows": ("Seven operators beside PyTorch's functions of the same name", over_rows),
     "fresh_pages": ("With and without the hint, in new processes", as_table),
     "fragmented": ("The same in fragmented memory", as_table),
 }
