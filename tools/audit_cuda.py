@@ -199,7 +199,7 @@ def table(kernels: list[Kernel], archs: list[str]) -> list[list[str]]:
         is_elementwise = some.form in ELEMENTWISE
         arithmetic = ", ".join(f"{n} {letter}{operation}" for operation, n in some.arithmetic.items() if is_elementwise)
         wide = "" if "strided" in some.form or some.form in SUMS.values() else f"{some.loads}, {some.stores}"
-        sizes = [f"{by_arch[a].registers} / {by_arch[a].instructions.total()}" for a in archs]
+        sizes = [f"{by_arch[a].registers}/{by_arch[a].instructions.total()}" for a in archs]
         rows.append([*key, arithmetic, wide, *sizes])
     return rows
 

@@ -2,6 +2,7 @@
 // instruction set.
 #include "convert.h"
 #include "vectors.h"
+#include "work.h"
 
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
@@ -52,7 +53,7 @@ template <class C>
 void add(const void* from, int64_t n, void* to) {
   const auto* const x = static_cast<const C*>(from);
   auto* const y = static_cast<C*>(to);
-#pragma GCC ivdep
+  ELEMENTWISE_INDEPENDENT
   for (int64_t j = 0; j < n; j++) y[j] += x[j];
 }
 
