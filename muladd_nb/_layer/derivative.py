@@ -211,8 +211,16 @@ def derivative(
                 raise no_gradient(op, arguments[place], instead)
             have_gradient.add(place)
 
-    more: dict[str, Any] = {"check_tangent": check_tangent, "node": node, "materialize": True, "constants": constants}
-    register(op, Rule(split_save, checked_vjp, checked_jvp, **more), form)
+    rule = Rule(
+        split_save,
+        checked_vjp,
+        checked_jvp,
+        check_tangent=check_tangent,
+        node=node,
+        materialize=True,
+        constants=constants,
+    )
+    register(op, rule, form)
 
 
 @contextmanager

@@ -7,9 +7,10 @@ that follows is left out, if the results cannot differ:
     z = sin(new)                        nothing else writes there while new is needed,
     copy_(x, new)                       and if x is an input of the program, it becomes new.
 
-Otherwise, and in branches, loops and nested regions, the call writes into a copy. Inductor has a pass for this, which
-does not check what else the call reads. That check is necessary: in Inductor's programs a clone of x may be x itself,
-and an operator must not read memory that it overwrites through another argument.
+Otherwise, and in branches, loops and nested regions, the call writes into a copy.
+
+We do not use Inductor's own pass, because it ignores the other arguments of the call. In Inductor's programs a clone of
+x may be x itself, so a call that takes both would read memory while it overwrites it.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _layout(x: Tensor) -> Layout:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What to save and which gradients to compute, for one set of arguments that require grad."""
+    """Names the arguments to save and the gradients to compute if certain arguments require grad."""
 
     tensors: Sequence[str]  # saved, as are the numbers and the layouts
     numbers: Sequence[str]
@@ -75,7 +75,7 @@ class _Plan:
 
 
 class Saved(NamedTuple):
-    """What a node stores in addition to the tensors that autograd saves, keyed by the names of arguments."""
+    """The numbers, shapes and layouts that a node stores. Autograd itself saves only tensors."""
 
     plan: _Plan
     tensors: Sequence[str]  # the names of the tensors that autograd saves

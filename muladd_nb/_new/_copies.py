@@ -27,7 +27,7 @@ _HEAD = """\
 
 
 class Record(NamedTuple):
-    """What was copied into a project: the version of muladd_nb, and the SHA-256 of each file by its name."""
+    """The version of muladd_nb that a project's copies come from, and the SHA-256 of each copy by its name."""
 
     version: str
     files: dict[str, str]

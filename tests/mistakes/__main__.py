@@ -60,9 +60,8 @@ class Project:
             return int(re.search(r"^Fail: +(\d+)", printed, re.MULTILINE)[1]), printed
         command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "-k", operator]
         printed = run(*command, cwd=self.sources, PYTHONPATH=str(self.site), COLUMNS="200", check=False)
-        if (
-            "Fatal Python error" in printed
-        ):  # the process has ended; pytest says what failed before that if it stops there
+        # If the process ended, pytest printed no summary. It does if it stops at the first failure.
+        if "Fatal Python error" in printed:
             printed = run(*command, "-x", cwd=self.sources, PYTHONPATH=str(self.site), COLUMNS="200", check=False)
         counted = re.search(r"(\d+) failed", printed)
         if counted is None and not re.search(r"\d+ passed", printed):

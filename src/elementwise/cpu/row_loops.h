@@ -26,7 +26,9 @@ namespace passes {
 
 constexpr bool kKeepsRows = true; // row.keep writes to memory
 
-using RowBool = int32_t; // a bool of a row: among single bytes, GCC would make vectors of 8 bytes of all numbers
+// A bool of a row. It is not a single byte, because GCC would then compute all numbers of the loop in vectors of 8
+// bytes.
+using RowBool = int32_t;
 
 template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {

@@ -1,6 +1,6 @@
 // Runs a task over rows on the CPU. A row is computed in place if its elements are adjacent and have the type that the
 // kernel computes in. Otherwise it is copied into a buffer that stays in the cache. No operand is copied as a whole.
-// Short rows are given to the kernel by the dozen, because a call for each would cost as much as the row itself.
+// One call of the kernel computes several short rows, because a call for each would take as long as the row itself.
 #pragma once
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class RowsRun {
  private:
   // Where the kernel finds the rows of an operand: in its memory, or in a buffer.
   struct Place {
-    bool is_direct = true, is_converted = false;
+    bool is_direct = true, is_converted = false, is_mask = false;
     int64_t elements = 0, step = 1; // of a row
     int64_t next = 0;               // bytes from a row in memory to the next one
     int64_t width = 0;              // bytes of an element in the buffer
@@ -83,11 +83,12 @@ class RowsRun {
 
   void prepare(int k) {
     Place& x = places_[k];
-    const bool is_result = k < task_.results, is_summed = task_.summed >> k & 1, is_mask = is_mask_of_elements(k);
+    const bool is_result = k < task_.results, is_summed = task_.summed >> k & 1;
     x.elements = is_of_row(k) ? 1 : task_.size;
     x.step = x.elements == 1 ? 1 : task_.step[k];
     x.next = task_.dims ? task_.stride[task_.dims - 1][k] * task_.bytes[k] : 0;
-    x.is_converted = is_float16(k) || task_.dtypes[k] == kOrdinal<bfloat16> || is_mask;
+    x.is_mask = !is_result && !is_of_row(k) && task_.dtypes[k] == kOrdinal<bool>; // the kernel reads it as RowBool
+    x.is_converted = is_float16(k) || task_.dtypes[k] == kOrdinal<bfloat16> || x.is_mask;
     x.width = x.is_converted ? 4 : task_.bytes[k];
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
     x.is_direct = is_unwanted(k) ||
@@ -98,10 +99,6 @@ class RowsRun {
     most_ = std::clamp<int64_t>(kFew / std::max<int64_t>(1, task_.size), 1, most_);
     x.buffer = allocated(most_ * x.elements * x.width);
     if (x.is_converted && x.step != 1) x.side_by_side = allocated(x.elements * task_.bytes[k]);
-  }
-  // A mask is converted so that the kernel has its elements in vectors as long as those of the others (row_loops.h).
-  bool is_mask_of_elements(int k) const {
-    return k >= task_.results && task_.dtypes[k] == kOrdinal<bool> && !is_of_row(k);
   }
   static std::unique_ptr<std::byte[]> allocated(int64_t bytes) {
     std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
@@ -156,7 +153,7 @@ class RowsRun {
         (x.step == 0 ? of_bytes(k).repeat : of_bytes(k).gather)(from, x.step, n, adjacent);
         from = adjacent;
       }
-      if (is_mask_of_elements(k))
+      if (x.is_mask)
         mover_.widen_bool(from, n, reinterpret_cast<int32_t*>(to));
       else if (x.is_converted)
         (is_float16(k) ? mover_.widen_float16 : mover_.widen_bfloat16)(from, n, reinterpret_cast<float*>(to));

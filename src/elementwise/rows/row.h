@@ -421,8 +421,8 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
   }
 
-  // Memory for a row that is kept. An only result is written last, and from its elements one by one, so until then its
-  // memory is free: the cache has to hold one row less.
+  // Memory for a row that is kept. If the functor has a single result, the first such row lies in the memory of that
+  // result: row.each overwrites it element by element, after all reductions. So the cache has to hold one row less.
   ELEMENTWISE_INLINE B* buffer() {
     constexpr bool is_only_result = sizeof...(R) == 1 && (std::is_same_v<R, Elements<parameters::AnyC>> && ...);
     const int k = kept_rows++;

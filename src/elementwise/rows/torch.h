@@ -172,6 +172,15 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       x->data = copies_[k].mutable_data();
     }
   }
+  struct WithoutGradients { // restores the mode if torch throws, too
+    const bool was_enabled = aoti_torch_grad_mode_is_enabled();
+    WithoutGradients() {
+      aoti_torch_grad_mode_set_enabled(false);
+    }
+    ~WithoutGradients() {
+      aoti_torch_grad_mode_set_enabled(was_enabled);
+    }
+  };
   static void copy(const Tensor& from, const Tensor& to) {
     AtenTensorHandle handles[2];
     TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(to.get(), &handles[0]));
@@ -179,10 +188,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     StableIValue stack[] = {
         torch::stable::detail::from(handles[0]), torch::stable::detail::from(handles[1]),
         torch::stable::detail::from(false)};
-    const bool grad_mode = aoti_torch_grad_mode_is_enabled();
-    aoti_torch_grad_mode_set_enabled(false);
+    const WithoutGradients guard;
     TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", stack, TORCH_ABI_VERSION));
-    aoti_torch_grad_mode_set_enabled(grad_mode);
     const OwnTensor returned(stack[0]);
   }
 

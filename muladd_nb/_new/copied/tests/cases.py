@@ -79,8 +79,8 @@ class Case:
         Elements of floating-point tensors that are tested in addition to random ones. The numbers among the arguments,
         the bounds of ``tensor`` and equal elements in all tensors are tested, too.
     autocast
-        What an autocast region does: "cast", "float32" or "leave". By default it is what the operator promises; if it is
-        given, the operator must promise the same.
+        "cast", "float32" or "leave": how an autocast region treats the operator. The tests fail if the operator's
+        entry says otherwise. By default they expect what the entry says.
     mean
         For an operator over rows: a large number that is added to all elements of the first tensor, to see that no
         precision is lost. None if the elements must lie between bounds.
