@@ -133,6 +133,8 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # Reading saved tensors a second time is an error, even if there are none.
         saved = ctx.saved_tensors if ctx.saves else ()
+        if several and materialize:
+            grads = _of_one_class(grads)
         gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
         if gradients is None:
             with autocast.as_in_forward(backward=True):
@@ -168,6 +170,14 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         return function.apply(below, *reordered(args))
 
     return private.skip_in_dynamo(apply)
+
+
+def _of_one_class(grads: Sequence[Any]) -> Sequence[Any]:
+    """Return the gradients of results. Zeros that torch made for unused ones get the class of the others (DTensor)."""
+    like = next((x for x in grads if isinstance(x, Tensor) and type(x) is not Tensor), None)
+    if like is None:
+        return grads
+    return [like.new_zeros(x.shape, dtype=x.dtype) if type(x) is Tensor else x for x in grads]
 
 
 def checked_arguments(op: Any) -> list[str]:
