@@ -292,7 +292,7 @@ class Derivative:
             return None
         values = saved.values(tensors)
         sums = self.broadcasts and self.has_sums(saved, values, grad)
-        if plan.one_pass != "never" and self.is_one_pass(plan, grad, sums=sums) != (len(plan.by_kernel) > 1):
+        if plan.one_pass != "never" and self.is_one_pass(saved, values, grad, sums=sums) != (len(plan.by_kernel) > 1):
             return None
         made = plan.in_c(*self.given_to_kernel(saved, values, grad), *grads)
         if made is None:
@@ -310,7 +310,7 @@ class Derivative:
             if self.sums:
                 grads = tuple(grad if grad is None else grad.expand(saved.shape) for grad in grads)
             sums = self.broadcasts and self.has_sums(saved, values, some)
-            if plan.one_pass != "never" and self.is_one_pass(plan, some, sums=sums):
+            if plan.one_pass != "never" and self.is_one_pass(saved, values, some, sums=sums):
                 one_pass: Any = self.one_pass
                 made = one_pass.call(grads, *self.given_to_kernel(saved, values, some))
                 of_all = dict(zip(one_pass.by, made, strict=True))
@@ -327,18 +327,24 @@ class Derivative:
                 gradients.update(self.pulled(plan, values, grads))
         return [gradients.get(x) for x in self.arguments]
 
-    def has_sums(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> bool:
-        """Return whether a wanted gradient must be summed, because its tensor was broadcast."""
+    def has_sums(
+        self, saved: Saved, values: Mapping[str, Any], grad: Tensor, by: Sequence[str] | None = None
+    ) -> bool:
+        """Return whether a gradient, of a wanted one or of those in ``by``, must be summed: its tensor was broadcast."""
         shape = grad.shape
-        for x in saved.plan.by_kernel:  # noqa: SIM110 (a generator takes longer than this loop)
+        for x in saved.plan.by_kernel if by is None else by:  # noqa: SIM110 (a generator takes longer than this loop)
             if saved.shape_of(x, values) != shape:
                 return True
         return False
 
-    def is_one_pass(self, plan: _Plan, grad: Tensor, *, sums: bool) -> bool:
+    def is_one_pass(self, saved: Saved, values: Mapping[str, Any], grad: Tensor, *, sums: bool) -> bool:
         """Return whether one kernel should compute all gradients: whether it can, and is faster."""
+        plan, is_on_cpu = saved.plan, grad.device.type == "cpu"
         if sums:
-            return grad.device.type == "cpu" and grad.layout is torch.strided
+            return is_on_cpu and grad.layout is torch.strided
+        one_pass: Any = self.one_pass  # it sums the gradients that nobody wants, too
+        if not is_on_cpu and self.broadcasts and self.has_sums(saved, values, grad, one_pass.by):
+            return False
         return plan.one_pass == "always" and not (plan.hands_on and grad.numel() > _FEW) and grad.layout in _DENSE
 
     def given_to_kernel(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> list[Any]:
