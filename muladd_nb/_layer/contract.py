@@ -88,7 +88,7 @@ def refuse_none(op: str, tensors: Iterable[tuple[str, Any]]) -> None:
 def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NOTHING) -> None:
     """Raise ``RuntimeError`` unless each number is allowed: one of its choices, or a float64 tensor without dimensions.
 
-    Such a tensor must be on the CPU.
+    Such a tensor must be on the CPU or beside the other tensors (contract.h).
     """
     given = dict(zip(form.kinds, args, strict=False)) | dict(kwargs) if form.choices else {}
     for number, values in form.choices.items():
@@ -99,7 +99,8 @@ def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] =
         c = args[place]
         if c is None:
             raise RuntimeError(f"{form.name}: {number} must be a number, got None")
-        if c.dim() != 0 or c.dtype != torch.float64 or c.device.type != "cpu":
+        is_near = c.device.type == "cpu" or (c.is_cuda and c.device == args[form.inputs[form.first]].device)
+        if c.dim() != 0 or c.dtype != torch.float64 or not is_near:
             overload = form.op.name().partition(".")[2]
             raise RuntimeError(
                 f"{form.name}: {number} must be a number, or for {overload} a float64 tensor of shape [] on cpu, got "

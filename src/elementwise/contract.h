@@ -138,10 +138,12 @@ inline void check_same_shape(const Caller& op, const Operand& a, const Operand& 
         "nothing is broadcast, use ", x.name, ".expand_as(", a.name, ") or ", a.name, ".expand_as(", x.name, ")");
 }
 
-// A number that is passed as a tensor must be on the CPU, so that reading it does not wait for a device.
-inline void check_number(const Caller& op, const Operand& c) {
+// A number that is passed as a tensor must be on the CPU, so that reading it does not wait for a device. It may lie on
+// the kernel's own kind of device too, because compiled programs pass `x.item()` so: that would have waited as well.
+inline void check_number(const Caller& op, const Operand& c, int32_t device_type) {
   const std::string name = op.signature.qualified(op.form);
-  if (c.dim != 0 || dtype_name(c.dtype) != "float64" || device_name(c) != "cpu")
+  const bool is_near = device_name(c) == "cpu" || c.device_type == device_type;
+  if (c.dim != 0 || dtype_name(c.dtype) != "float64" || !is_near)
     fail(
         op, c.name, " must be a number, or for ", name.substr(name.find('.') + 1),
         " a float64 tensor of shape [] on cpu, got one of ", dtype_name(c.dtype), ", shape ", list(c.sizes, c.dim),

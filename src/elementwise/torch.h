@@ -166,8 +166,10 @@ class Call {
 
   double read(std::string_view name, const Tensor& number) const {
     if (number.undefined()) contract::fail(caller_, name, " must be a number, got None");
-    contract::check_number(caller_, number.operand(name));
-    return *static_cast<const double*>(number.data());
+    contract::check_number(caller_, number.operand(name), Backend::kDeviceType);
+    double value;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_item_float64(number.get(), &value));
+    return value;
   }
 
   int operands() const {
