@@ -11,6 +11,7 @@ to TABLE. It is an error
 - if the arithmetic is not as promised: one FFMA or DFMA for each element of an operator that is rounded once, none for
   a product or a sum; and a product and a sum written as two operations (tests/kernels/two_operations.cu) stay two;
 - if a kernel with 32-bit offsets divides;
+- if a variable has no initial value, which is what nvcc makes of some tables (math/trigonometric.h);
 - if the audit does not see a kernel that is made to keep something in local memory (tests/kernels/spill.cu).
 """
 
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBE = ROOT / "tests/kernels/two_operations.cu"
 ROWS = ROOT / "tests/kernels/rows_operators.cpp"
 SPILL = ROOT / "tests/kernels/spill.cu"
+FUNCTIONS = ROOT / "tests/functions/compiled.cu"
 REGISTERS = 64  # with 256 threads in a block, a multiprocessor then holds half of its maximum of threads
 PROMISED = {"MulAdd": ["FMA"], "Mul": ["MUL"], "Add": ["ADD"], "TwoOperations": ["ADD", "MUL"]}  # for each element
 BYTES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
@@ -136,8 +138,8 @@ def commands(build: Path) -> tuple[list[str], Path, list[str]]:
     return kept, Path(entry["directory"]), sorted(archs, key=int)
 
 
-def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm: str) -> list[Kernel]:
-    """Compile a source for one architecture, and return its kernels."""
+def disassembled(command: list[str], directory: Path, source: Path, arch: str, nvdisasm: str) -> tuple[str, str]:
+    """Compile a source for one architecture, and return the assembler's report and the machine code."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernels.cubin"
         folders = [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}"]
@@ -145,10 +147,18 @@ def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm:
         compiled = subprocess.run([*command, *options], cwd=directory, capture_output=True, text=True, check=False)
         if compiled.returncode != 0:
             sys.exit(compiled.stderr)
-        code = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
+        code = subprocess.run([nvdisasm, cubin], capture_output=True, text=True, check=True).stdout
+    if re.search(r"\.section\s+\.nv\.global,", code):
+        sys.exit(f"{source.name}: a variable has no initial value, and is zero on a GPU")
+    return compiled.stderr, code
+
+
+def read(command: list[str], directory: Path, source: Path, arch: str, nvdisasm: str) -> list[Kernel]:
+    """Compile a source for one architecture, and return its kernels."""
+    report, code = disassembled(command, directory, source, arch, nvdisasm)
     said = re.findall(
         r"Function properties for (\S+)\n.* (\d+) bytes spill stores, (\d+) bytes spill loads\n.*Used (\d+) registers",
-        compiled.stderr,
+        report,
     )
     properties = {name: (int(stores) + int(loads), int(registers)) for name, stores, loads, registers in said}
     sections = re.findall(r"\n\t\.section\t\.text\.(\w+),(.*?)(?=\n\t\.section\t|\Z)", code, re.DOTALL)
@@ -225,6 +235,7 @@ def main() -> None:
     work = [(source, arch) for arch in archs for source in (ROWS, ROOT / "src/operators.cu", PROBE)]
     if not any(kernel.faults() for kernel in read(command, directory, SPILL, archs[0], nvdisasm)):
         sys.exit(f"{SPILL.name} has a kernel that keeps an array in local memory, and the audit does not see it")
+    disassembled([*command, "-Werror=all-warnings"], directory, FUNCTIONS, archs[-1], nvdisasm)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda of: read(command, directory, of[0], of[1], nvdisasm), work))
     kernels = [kernel for result in results for kernel in result]

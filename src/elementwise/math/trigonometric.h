@@ -66,7 +66,7 @@ struct TwoOverPi {
   // The first word for an exponent begins with the binary digit of 2/pi that, times the last bit of such a double, is 2
   // quarter turns. A word is rounded to nearest, so the following word may be negative. The second word is the first
   // word for an exponent that is greater by 52, and so on.
-  constexpr TwoOverPi() {
+  ELEMENTWISE_MATH constexpr TwoOverPi() {
     constexpr uint64_t kBits[] = {
         0,
         0,
@@ -111,7 +111,7 @@ struct QuarterTurns {
 // A double as a number of quarter turns, for |x| >= 2^-28. The products of x and the second and third word are split at
 // fixed binary places, so that the parts are exact.
 ELEMENTWISE_MATH QuarterTurns quarter_turns(double argument) {
-  static constexpr TwoOverPi kTwoOverPi;
+  static constexpr TwoOverPi kTwoOverPi = TwoOverPi(); // not just `kTwoOverPi;`: nvcc 13 would leave that zero on a GPU
   constexpr int kDigits = TwoOverPi::kDigits;
   const uint64_t exponent = (bits(argument) & ~kSign<double>) >> kMantissa<double>;
   const uint64_t at = exponent - TwoOverPi::kFirst;
