@@ -73,7 +73,8 @@ Error start(
     void (*kernel)(Parameters...), const Grid& grid, void* stream,
     const std::type_identity_t<Parameters>&... arguments) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(grid.blocks, std::numeric_limits<int>::max()));
-  if (grid.shared > 48 * 1024)
+  // A block has 48 KiB, with the kernel's own variables, unless the launch asks for more.
+  if (grid.shared > 40 * 1024)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
   const dim3 threads(grid.threads, grid.teams);
   kernel<<<blocks, threads, grid.shared, static_cast<cudaStream_t>(stream)>>>(arguments...);
