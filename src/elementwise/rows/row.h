@@ -1,5 +1,6 @@
 // How to write an operator over rows. A row is all elements of a tensor along one dimension: the last one, or the one
-// that an `int dim` of the schema names. The operator's entry in the table looks like that of an element-wise operator.
+// that an `int dim` of the schema names. With `int[] normalized_shape` it is all elements along the last dimensions,
+// which must have these sizes. The operator's entry in the table looks like that of an element-wise operator.
 // The functor's first parameter, a Row&, says that it works on rows:
 //
 //   Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
@@ -40,7 +41,8 @@
 // elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
 // const auto e = row.keep(f, x...) computes a row once that is read several times; pass e like a tensor. This pays off
-// if f calls a function such as exp. The gradient keeps the derivatives of e, too.
+// if f calls a function such as exp. The gradient keeps the derivatives of e, too. On CUDA an element of e is computed
+// each time it is read.
 //
 // The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
 // or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
@@ -49,8 +51,7 @@
 // The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
 // instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
 //
-// Not supported: several trailing dimensions as one row; derivatives of product and reduce; third derivatives; a
-// tangent of a tangent.
+// Not supported: derivatives of product and reduce; third derivatives; a tangent of a tangent.
 #pragma once
 
 #include <cstdio>
