@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from conftest import MODULE
+from conftest import CUDA, MODULE
 
 # As this package was compiled: for this Python alone, where it has no stable ABI.
 ABI = [] if ".abi3" in MODULE else ["--config-settings=setup-args=-Dpython.allow_limited_api=false"]
@@ -28,7 +28,7 @@ def install(project, folder, *options):
         "wheel",
         "--no-build-isolation",
         "--no-deps",
-        "--config-settings=setup-args=-Dcuda=disabled",
+        f"--config-settings=setup-args=-Dcuda={'enabled' if CUDA else 'disabled'}",
         *ABI,
         *options,
         "-w",

@@ -31,6 +31,8 @@ import muladd_nb
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "docs/gpu/report.md"
 WORK = Path(tempfile.mkdtemp())
+PYTEST = str(Path(sys.executable).with_name("pytest"))  # `python -m pytest` would import the sources in this folder
+PROJECTS = ["over_rows", "shipped", "new_ten"]
 SANITIZED = ["tests/test_layout.py", "tests/test_out.py", "tests/test_rounding.py"]
 
 
@@ -56,7 +58,7 @@ def pytest(name: str, *arguments: str, devices: int = 1) -> Step:
             f"{counted['tests'] - failed - counted['skipped']:,} passed, {failed} failed, {counted['skipped']} skipped"
         )
 
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", f"--junitxml={results}", *arguments]
+    command = [PYTEST, "-q", "-n0", f"--junitxml={results}", *arguments]
     return Step(name, command, counts, devices)
 
 
@@ -64,13 +66,13 @@ def sanitizer(tool: str) -> Step:
     """Return the step that runs the tests of layouts, `out` and rounding under a tool of compute-sanitizer."""
     program = shutil.which("compute-sanitizer") or packaged("compute-sanitizer") or "false"  # false: the step fails
     options = ["--tool", tool, "--error-exitcode", "1", "--target-processes", "all"]
-    tests = ["-m", "pytest", "-q", "-n0", "-k", "cuda and not 2_to_the_31", *SANITIZED]
+    tests = [PYTEST, "-q", "-n0", "-k", "cuda and not 2_to_the_31", *SANITIZED]
 
     def summary(output: str) -> str:
         found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", output)
         return found[-1] if found else "no summary"
 
-    return Step(f"compute-sanitizer, {tool}", [program, *options, sys.executable, *tests], summary)
+    return Step(f"compute-sanitizer, {tool}", [program, *options, *tests], summary)
 
 
 def packaged(program: str) -> str | None:
@@ -93,10 +95,11 @@ def steps(*, quick: bool) -> list[Step]:
     """Return all steps, the most useful ones first."""
     return [
         pytest("all tests on CUDA: bits, graphs, streams, 2^31 elements", "-m", "", "-k", "cuda"),
+        pytest("projects: rows, what others ship, the tour", "-m", "slow", *(f"tests/test_{x}.py" for x in PROJECTS)),
         pytest("two devices: the tensors' own, and NCCL", "-m", "", "-k", "second_device or cuda-2", devices=2),
         sanitizer("memcheck"),
         sanitizer("racecheck"),
-        *(benchmark(name, quick=quick) for name in ("throughput", "strided", "per_call", "generated")),
+        *(benchmark(name, quick=quick) for name in ("throughput", "strided", "per_call", "generated", "rows")),
     ]
 
 

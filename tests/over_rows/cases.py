@@ -1,12 +1,15 @@
 """Operators over rows against torch, or against float64, in every mode and dtype."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import row_ops  # noqa: F401
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from conftest import CUDA
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.library import opcheck
 
@@ -21,7 +24,7 @@ def rms(x, w):
 
 
 def causal(x):
-    later = torch.ones(x.shape[-2:]).triu(1).bool()
+    later = torch.ones(x.shape[-2:], device=x.device).triu(1).bool()
     return (x * SCALE).masked_fill(later, -float("inf")).softmax(-1)
 
 
@@ -34,7 +37,7 @@ def poly(x):
 
 
 def cross_entropy(x):
-    label = torch.arange(x.shape[:-1].numel()).reshape(x.shape[:-1]) % x.shape[-1]
+    label = torch.arange(x.shape[:-1].numel(), device=x.device).reshape(x.shape[:-1]) % x.shape[-1]
     label[..., 0] = -100
     return x, label
 
@@ -117,6 +120,27 @@ def test_results(name, dtype):
         op, reference, args = made(name, n, dtype)
         # The variance of one element is 0, so in 16 bits the result depends on eps and rounding only.
         close(op(*args), reference(*(x.double() for x in args)), TOLERANCE[dtype])
+
+
+def with_gradients(op, args, device):
+    """Return the results of an operator on a device, and all gradients, on the CPU."""
+    args = [x.to(device).requires_grad_() for x in args]
+    results = op(*args)
+    results = results if isinstance(results, tuple) else (results,)
+    grads = [normal(*y.shape, dtype=y.dtype).to(device) for y in results]
+    return [x.detach().cpu() for x in (*results, *torch.autograd.grad(results, args, grads))]
+
+
+@pytest.mark.skipif(not CUDA, reason="no GPU, or no kernels for one")
+@EVERY
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_cuda_has_the_bits_of_the_cpu(name, dtype):
+    for n in [*LENGTHS, 70_000]:  # such a row does not fit in shared memory
+        if n > 100 and name == "causal_softmax":
+            continue
+        op, _, args = made(name, n, dtype)
+        for of_cpu, of_cuda in zip(*(with_gradients(op, args, of) for of in ("cpu", "cuda")), strict=True):
+            torch.testing.assert_close(of_cuda, of_cpu, rtol=0, atol=0, equal_nan=True, msg=f"rows of {n}")
 
 
 @EVERY
@@ -235,6 +259,14 @@ def test_places():
 def test_a_label_out_of_range_is_refused(label):
     with pytest.raises(RuntimeError, match="cross_entropy: a place that is read lies outside of its row"):
         ops.cross_entropy(torch.randn(3, 4), torch.tensor([0, label, 1]))
+
+
+@pytest.mark.skipif(not CUDA, reason="no GPU, or no kernels for one")
+def test_a_label_out_of_range_stops_the_kernel_on_cuda():
+    x, label = "torch.randn(3, 4, device='cuda')", "torch.tensor([0, 4, 1], device='cuda')"
+    code = f"import torch, row_ops; row_ops.cross_entropy({x}, {label}).cpu()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/")
+    assert run.returncode != 0 and "device-side assert" in run.stderr, run.stderr
 
 
 def test_refusals():
@@ -366,6 +398,9 @@ def test_a_row_is_never_sharded():
             assert ops.softmax(given, 0).placements == ((Shard(1),) if dim else (Replicate(),))
             whole = distribute_tensor(x.clone(), mesh, [Replicate()])
             assert {y.placements for y in ops.layer_norm_stats(given, [4, 9], whole, whole, EPS)} == {(Replicate(),)}
+            leaf = given.detach().requires_grad_()  # the other two results are not used
+            ops.layer_norm_stats(leaf, [4, 9], whole, whole, EPS)[0].sum().backward()
+            assert type(leaf.grad) is type(given)
             assert ops.cross_entropy(given, sharded(label, 0)).placements in ((placement,), (Shard(0),))
             y.sum().backward()
             expected = x.clone().requires_grad_(), w.clone().requires_grad_()

@@ -35,7 +35,8 @@ def cross_entropy(logits, label, ignore_index, smoothing):
 
 
 def causal_softmax(x, scale):
-    later = torch.ones(x.shape[-2:], device=x.device).triu(1).bool() if x.dim() > 1 else torch.arange(len(x)) > 0
+    shape = x.shape[-2:] if x.dim() > 1 else (1, *x.shape)
+    later = torch.ones(shape, device=x.device).triu(1).bool().reshape(x.shape[-2:])
     return (x * scale).masked_fill(later, NONE).softmax(-1)
 
 

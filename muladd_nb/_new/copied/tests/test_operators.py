@@ -180,6 +180,8 @@ def test_a_place_out_of_its_row(case, device):
     labels = [place for place, name in enumerate(case.names) if is_label(case, name)]
     if not labels:
         pytest.skip("no integers, one for each row")
+    if device == "cuda":
+        pytest.skip("it stops the kernel, as in torch, and then this process cannot use the GPU any more")
     for label, value in itertools.product(labels, (-1, 7, 2**40)):
         args = case.sample(torch.float32, device, (2, 7))
         args[label] = args[label].clone()
@@ -458,7 +460,8 @@ def test_gradients(case, device):
             of_reference = expected[name].to(dtype)
             where = of_reference.isfinite()
             ours, theirs = (torch.where(where, x, 0) for x in (gradient, of_reference))
-            tolerances = {"rtol": GRADIENT_TOLERANCE[dtype], "atol": GRADIENT_TOLERANCE[dtype]}
+            terms = args[case.first].shape[-1:].numel() if case.is_over_rows else 1  # rounding errors of a sum
+            tolerances = {"rtol": GRADIENT_TOLERANCE[dtype], "atol": GRADIENT_TOLERANCE[dtype] * max(1, terms) ** 0.5}
             # In 16 bits, rounding moves a few elements across a kink of the function.
             few = ours.numel() // 100 if dtype.itemsize == 2 else 0
             if (~torch.isclose(ours, theirs, **tolerances)).sum() > few:
