@@ -60,7 +60,7 @@ def projects(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def executorch(session: nox.Session) -> None:
-    """Build the kernels for ExecuTorch, and test them. Most of ExecuTorch's forty dependencies are not needed."""
+    """Build the kernels for ExecuTorch, and test them. Most of ExecuTorch's dependencies are not needed."""
     (pinned,) = PROJECT["project"]["optional-dependencies"]["executorch"]
     requires = [package for package in PROJECT["build-system"]["requires"] if not package.startswith("torch")]
     session.install(

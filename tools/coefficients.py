@@ -1,8 +1,8 @@
 """Make the coefficients of the polynomials in src/elementwise/math, and print them as the headers have them.
 
-Each polynomial has the smallest possible largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
-Coefficients are rounded to the type one after the other, from the lowest power on; after each, the others are fitted
-again. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
+Remez's exchange algorithm (E. Remez, 1934), in 200 bits, finds the polynomial whose largest error is smallest. Then we
+round the coefficients to the type, one after the other from the lowest power on, and fit the others again after each;
+after ``fits`` of these steps we round the rest together. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
 """
 
 from __future__ import annotations

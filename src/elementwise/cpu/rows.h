@@ -45,7 +45,8 @@ class RowsRun {
     }
   }
 
-  // Whether every place that the functor reads with row.at lies in its row. This reads no elements, only numbers.
+  // Whether every place that the functor reads with row.at lies in its row. This reads only the operands that have one
+  // value for each row.
   bool are_inside() {
     for (int k = task_.results; k < task_.operands; k++)
       if (is_of_row(k)) prepare(k);
