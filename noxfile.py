@@ -249,7 +249,7 @@ def _write_rows(session: nox.Session, machine: str, rows: list[list[str]]) -> No
 
 def _cell(session: nox.Session, built: Path, torch: str, python: str, files: list[str]) -> list[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    # Before pyenv's shims.
+    # These folders come before pyenv's shims.
     path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), str(PYTHONS / "usr/bin"), os.environ["PATH"]])
     interpreter = get_interpreter(python, env={**os.environ, "PATH": path})
     if interpreter is None:
