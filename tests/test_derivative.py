@@ -198,7 +198,7 @@ with in_library():
         jvp=lambda saved, tangent: (tangent * saved[0].cos(), -tangent * saved[0].sin()),
     )
     layer.derivative(gated, formula=lambda x, gate, beta: Aten.gated(x, gate, beta))
-    # These gradients are detached, so second derivatives come from the formula. `cubed` has no jvp, and `ranked` no vjp.
+    # These gradients are detached, so the formula must give second derivatives. `cubed` has no jvp, `ranked` no vjp.
     layer.derivative(
         cubed,
         save=lambda needs, inputs, results: inputs,
