@@ -60,7 +60,7 @@ def projects(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def executorch(session: nox.Session) -> None:
-    """Build the kernels for ExecuTorch, and test them. Most of ExecuTorch's forty dependencies are not needed."""
+    """Build the kernels for ExecuTorch, and test them. Most of ExecuTorch's dependencies are not needed."""
     (pinned,) = PROJECT["project"]["optional-dependencies"]["executorch"]
     requires = [package for package in PROJECT["build-system"]["requires"] if not package.startswith("torch")]
     session.install(
@@ -249,7 +249,7 @@ def _write_rows(session: nox.Session, machine: str, rows: list[list[str]]) -> No
 
 def _cell(session: nox.Session, built: Path, torch: str, python: str, files: list[str]) -> list[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    # Before pyenv's shims.
+    # These folders come before pyenv's shims.
     path = os.pathsep.join([*map(str, pyenv.glob("versions/*/bin")), str(PYTHONS / "usr/bin"), os.environ["PATH"]])
     interpreter = get_interpreter(python, env={**os.environ, "PATH": path})
     if interpreter is None:

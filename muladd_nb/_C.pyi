@@ -1,3 +1,4 @@
+# The types of the compiled module; src/elementwise/python/bindings.h has its functions.
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any

@@ -106,7 +106,7 @@ def _row(numel: int, compiled: Callable[..., Any] | None, seconds: float) -> dic
     }
     if compiled is not None:
         sides["compile"] = functools.partial(compiled, a, b)
-    # The verdict is about the largest size, of which a round takes a tenth of a second.
+    # The verdict is about the largest size. One round of it takes a tenth of a second.
     row = {"device": device, "dtype": "float32", "numel": numel}
     return row | measure(sides, seconds=seconds, patience=5 / seconds)
 

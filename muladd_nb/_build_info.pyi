@@ -1,3 +1,4 @@
+# The types of _build_info.py, which Meson writes.
 VERSION: str
 COMPILER: str
 TORCH_BUILT_WITH: str

@@ -40,7 +40,7 @@ class Check(NamedTuple):
 
 
 def checks() -> Iterator[Check]:
-    """Yield the checks of every device. Those of one form follow each other."""
+    """Yield the checks of every device. The checks of a form follow each other."""
     first: dict[str, str] = {}  # the first form of each operator; that of myadd is myadd_out
     for device in devices():
         for form in sorted((form for form in FORMS if not form.by), key=lambda form: form.operator):  # no derivative

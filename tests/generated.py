@@ -6,7 +6,7 @@ import sys
 
 from conftest import CUDA, MODULE
 
-# As this package was compiled: for this Python alone, where it has no stable ABI.
+# The options with which this package was compiled: for this Python only, if it has no stable ABI.
 ABI = [] if ".abi3" in MODULE else ["--config-settings=setup-args=-Dpython.allow_limited_api=false"]
 
 

@@ -35,7 +35,7 @@ class Module(torch.nn.Module):
 
 
 def test_forward_and_backward(device):
-    """All dtypes in one program, which takes as long to compile as a program with one of them."""
+    """All dtypes in one program, which compiles faster than a program for each."""
 
     def f(*tensors):
         values = [
@@ -440,7 +440,7 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 
 
 def test_a_derivative_is_that_of_the_formula_only_where_inductor_compiles_it():
-    """Eager mode uses the kernels' derivative. To tell the two apart, it is twice as large here."""
+    """Eager mode uses the kernels' derivative. Here that is twice as large, so that the test can tell them apart."""
     by_x = defined("_tripled_by_x", "Tensor x, Tensor grad", lambda x, grad: 6 * grad)
     form = Form("_tripled_by_x(Tensor x, Tensor grad)", "functional", by_x, tuple(DTYPES), Elementwise(), by=("x",))
     op = defined("tripled", "Tensor x", lambda x: 3 * x, {("x",): form}, formula=lambda x: 3 * x, fused="formula")
@@ -712,12 +712,12 @@ def test_an_operator_without_the_layer_has_the_trap_of_torch():
 
 @pytest.mark.parametrize("function", [ops.mymul, muladd_nb.mymul])
 def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(device, function):
-    """As when a training step calls backward: the code called there is eager, but Dynamo looks at every frame."""
+    """An example is a training step that calls backward: that code is eager, but Dynamo looks at every frame."""
 
     def compiled_frames(function):
         torch.compiler.reset()
         torch._dynamo.utils.counters.clear()
-        # So many elements that a node in Python records the call.
+        # Large enough that a node in Python records the call.
         x, y = (torch.ones(2**16 + 1, device=device, requires_grad=True) for _ in range(2))
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -54,7 +54,7 @@ def define(schema, kernel):
 
 
 class Aten:
-    """What the operators compute, in ATen."""
+    """The same computations in ATen's operators."""
 
     @staticmethod
     def softplus(x, beta, threshold):
@@ -198,7 +198,7 @@ with in_library():
         jvp=lambda saved, tangent: (tangent * saved[0].cos(), -tangent * saved[0].sin()),
     )
     layer.derivative(gated, formula=lambda x, gate, beta: Aten.gated(x, gate, beta))
-    # What is detached cannot be differentiated again. One mode has no function.
+    # These gradients are detached, so the formula must give second derivatives. `cubed` has no jvp, `ranked` no vjp.
     layer.derivative(
         cubed,
         save=lambda needs, inputs, results: inputs,
@@ -667,7 +667,7 @@ def test_what_cannot_work_is_refused_when_registered(op, error, sentence):
 
 
 def test_functions_without_those_that_they_need_are_refused():
-    """A formula stands for vjp or jvp, or for both, and not for what they are given."""
+    """A formula can replace vjp, jvp or both. It cannot replace save, which they need."""
     vjp, jvp = (lambda needs, saved, *grads: grads), (lambda saved, *tangents: tangents)
     for given in (
         {},
@@ -685,7 +685,7 @@ def test_functions_without_those_that_they_need_are_refused():
 
 
 def test_a_backward_pass_that_is_not_differentiated_calls_vjp():
-    """And not the formula, which takes longer."""
+    """The formula, which takes longer, is not called."""
     called = []
 
     def vjp(needs, saved, grad):

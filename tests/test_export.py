@@ -132,7 +132,7 @@ def test_onnx(dtype, tmp_path):
 
 
 def test_onnx_of_an_operator_by_its_formula(tmp_path):
-    """As an author exports an operator that has no translation."""
+    """An author exports an operator without a translation in this way."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[test]'")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     a, b = inputs(4, "cpu", torch.float32)

@@ -189,8 +189,8 @@ def compare(kind, call, place, shape):
         got = outcome(ours, tensors(), kind)
     if isinstance(got, Exception):
         sentence = str(got).splitlines()[0]
-        # torch functionalizes no operator but its own that writes, outside of torch.func and torch.compile, and knows
-        # names for its own alone.
+        # Outside of torch.func and torch.compile, torch functionalizes only its own operators that write. Only its own
+        # operators accept named tensors.
         torchs = "non-ATen" in sentence or "Named tensors are currently unsupported" in sentence
         ours = torchs or (sentence.startswith("my") and ": " in sentence)
         assert ours or isinstance(expected, Exception), f"{call}: ATen takes it, we say: {sentence}"

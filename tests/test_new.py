@@ -528,7 +528,7 @@ def recorded(project):
 
 
 def test_hosts_of_code_leave_the_copies_out_of_differences_and_searches(folder):
-    """And nothing else."""
+    """They leave out no other file."""
     assert main(["new", "signal_ops", SOFTCLIP]) == 0
     project = folder / "signal_ops"
     run("git", "init", "-q", cwd=project)

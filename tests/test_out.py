@@ -195,7 +195,7 @@ def test_a_batched_write_is_counted(device, call):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiled_write_is_counted(device, backend):
-    """All of them in one program, because that compiles as fast as one of them."""
+    """All of them in one program, because that compiles faster than a program for each."""
 
     def write(a, outs):
         for call, out in zip(WRITES, outs, strict=True):

@@ -24,6 +24,6 @@ def test_each_operator_that_people_ship_is_there_or_the_reason():
 @pytest.mark.slow  # compiling the project takes minutes
 def test_operators_over_rows(tmp_path):
     project = write_project(tmp_path)
-    # To compile them without optimisation of loops takes a third of the time.
+    # Compiling them without loop optimisation takes a third of the time.
     install(project, tmp_path / "site", "--config-settings=setup-args=-Doptimization=1")
     its_tests(project, tmp_path / "site", "-k", "not nested")

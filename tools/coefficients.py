@@ -1,8 +1,10 @@
 """Make the coefficients of the polynomials in src/elementwise/math, and print them as the headers have them.
 
-Each polynomial has the smallest possible largest error, by Remez's exchange algorithm (E. Remez, 1934) in 200 bits.
-Coefficients are rounded to the type one after the other, from the lowest power on; after each, the others are fitted
-again. `pip install mpmath`; then ``python tools/coefficients.py [NAME ...]``.
+Remez's exchange algorithm (E. Remez, 1934), in 200 bits, finds the polynomial whose largest error is smallest. Then we
+round the coefficients to the type, one after the other from the lowest power on, and fit the others again after each;
+after ``fits`` of these steps we round the rest together. Usage, after `pip install mpmath`::
+
+    python tools/coefficients.py [NAME ...]
 """
 
 from __future__ import annotations
@@ -111,8 +113,8 @@ POLYNOMIALS = {
     "log float": Polynomial(log1p_tail, (mpf("0.6953125") - 1, mpf("0.390625")), 8, 24, weight=lambda x: x**2, fits=1),
     "log double": Polynomial(log1p_tail, LOG, 18, 53, weight=lambda x: x**2, fits=1),
     "pow double": Polynomial(atanh_tail, (mpf(0), (LOG[1] / (2 + LOG[1])) ** 2), 7, 53, weight=lambda z: z**2),
-    # In z, the square of the argument. "half turns" and tan are for float, computed in double; the remainder of a
-    # large number of turns can be slightly more than 1/2.
+    # These are polynomials in z, the square of the argument. "half turns" and tan are for float, computed in double;
+    # the remainder of a large number of turns can be slightly more than 1/2.
     "sin half turns": Polynomial(by_square(mp.sinpi, 1), (mpf(0), mpf("0.277")), 5, 53),
     "tan quarter turns": Polynomial(tan_numerator, (mpf(0), mpf("0.304")), 2, 53),
     "sin quarter turns": Polynomial(

@@ -20,8 +20,8 @@ from pathlib import Path
 LIST = """
 #include "elementwise/elementwise.h"
 %s
-using Operators = elementwise::List<%s>;
-ELEMENTWISE_OPERATORS(cost, Operators)
+using Cost = elementwise::List<%s>;
+ELEMENTWISE_OPERATORS(cost, Cost)
 """
 # Each has another constant, because GCC merges equal functions.
 FUNCTOR = "struct F%d { template <class C> C operator()(C a, C b) const { return a * b + C(%d.5); } };"

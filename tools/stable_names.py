@@ -77,7 +77,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def _declared(source: bytes) -> Iterator[tuple[str, str, str]]:
-    # The macros that open and close namespaces, as what they stand for and as long.
+    # Expand the macros that open and close namespaces, each on its own line.
     text = re.sub(
         rb"HIDDEN_NAMESPACE_BEGIN\(([\w, ]+)\)", lambda m: b"namespace " + m[1].replace(b", ", b"::") + b" {", source
     )

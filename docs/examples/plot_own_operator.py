@@ -31,15 +31,7 @@ before, after = "return x * limit;", "return x / (1 + elementwise::abs(x) / limi
 assert before in functors.read_text()
 functors.write_text(functors.read_text().replace(before, after))
 
-pip = [
-    sys.executable,
-    "-m",
-    "pip",
-    "install",
-    "--quiet",
-    "--no-build-isolation",
-    "--no-deps",
-]
+pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps"]
 options = ["--target", site, "--config-settings=setup-args=-Dcuda=disabled"]
 subprocess.run([*pip, *options, "."], cwd=project, check=True)
 

@@ -20,7 +20,7 @@ _SAVED = object()  # stands for a tensor that autograd keeps
 
 
 class _Kept(NamedTuple):
-    """What a node keeps, besides the tensors that autograd keeps for it."""
+    """The data that a node stores in addition to the tensors that autograd saves."""
 
     others: Sequence[Any]
     needs: tuple[bool, ...]

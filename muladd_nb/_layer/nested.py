@@ -34,7 +34,7 @@ def register(form: Form) -> None:
                 must = f"{form.name}: {first[0]} and {name} must have the same offsets, and not only the same lengths"
                 if type(x.offsets()) is Tensor:
                     raise RuntimeError(must)
-                # To a compiler, one offsets tensor may be two. Only the compiled program can compare them.
+                # A compiler may see one offsets tensor as two. Only the compiled program can compare them.
                 assert_later((x.offsets() == first[1].offsets()).all(), must)
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
         if targets:

@@ -111,8 +111,8 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
 
-    # The old style, without setup_context, is 10 us cheaper a call. `below` computes the results; or it is a tuple of
-    # them, if the fast path has computed them. Each step here counts in a small call.
+    # The old style, without setup_context, is cheaper. `below` computes the results; or it is a tuple of them, if the
+    # fast path has computed them. Each step here counts in a small call.
     def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
         ctx.set_materialize_grads(materialize)
         inputs = restored(inputs)

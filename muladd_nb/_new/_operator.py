@@ -199,7 +199,7 @@ def _product(schema: Schema, factor: Callable[[Argument], str] = _name) -> str:
 
 
 def _become(schema: Schema, factor: Callable[[Argument], str] = _name) -> list[str]:
-    """Return the new value of each argument that is written to: it is multiplied by those that are only read."""
+    """Return the new value that a generated functor gives to each argument that it updates."""
     read = [factor(argument) for argument in schema.arguments if not argument.is_written]
     if schema.is_over_rows:
         return [f"{x.name} / {_ROOT.format(_product(schema))}" for x in schema.written]

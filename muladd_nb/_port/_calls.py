@@ -144,7 +144,7 @@ class Calls(Operators, Registrations):
     # Methods
 
     def read_member(self, node: Node, function: Node, arguments: Node) -> None:
-        """Deal with the call of a method: of a tensor, of a library, of a stream."""
+        """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         if this is None or field is None:
             self.children(node)

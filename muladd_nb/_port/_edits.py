@@ -30,7 +30,7 @@ def rewritten(source: Source, edits: list[Edit]) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """What replaces a range of bytes."""
+    """The replacement of a range of bytes."""
 
     start: int
     end: int

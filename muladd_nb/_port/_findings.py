@@ -1,4 +1,4 @@
-"""What the report says of a line, and the edit that changes it."""
+"""A finding: what the report says about a line, and the edit that changes the line."""
 
 from __future__ import annotations
 

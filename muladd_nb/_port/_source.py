@@ -96,7 +96,7 @@ class Source:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def line(self, byte: int) -> int:
-        """Return the number of the line of a byte."""
+        """Return the number of the line that a byte is in."""
         return bisect.bisect_right(self._starts, byte)
 
     def unparsed(self) -> list[int]:

@@ -26,7 +26,7 @@ class Row:
     """What to write instead of a name: ``to`` is code if the change is mechanical, else advice.
 
     In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
-    The row with the name ``*`` is for all other names of its kind.
+    The line of the table with the name ``*`` is for all other names of its kind.
     """
 
     what: str
@@ -70,7 +70,7 @@ class Table:
             self.rows.setdefault(key, []).append(self.row(**row))
 
     def row(self, what: str, args: str, how: str, to: str, source: str) -> Row:
-        """Return a row with the versions of all that it uses."""
+        """Return a line of the table, with the oldest torch that has everything that it uses."""
         used = [self.names[name] for name in re.findall(r"[A-Za-z_][\w:]*", to) if name in self.names]
         used += [self.methods[name] for name in re.findall(r"[.]([A-Za-z_]+)[(<]", to) if name in self.methods]
         runs = max((name["runs"] for name in used), key=number, default=FIRST)

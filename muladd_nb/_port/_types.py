@@ -17,7 +17,7 @@ OF_TENSORS = {
     "optional": "Tensor?", "vector": "Tensor[]", "ArrayRef": "Tensor[]", "array": "Tensor[]",
     "HeaderOnlyArrayRef": "Tensor[]",
 }  # fmt: skip
-# Methods of a tensor that return something else; all others return tensors.
+# Methods of a tensor that return something else. We assume that all others return tensors.
 RETURNS = {
     "device": "device", "dtype": "dtype", "scalar_type": "dtype", "type": "dtype", "options": "options",
     "sizes": "sizes", "strides": "sizes", "unbind": "Tensor[]", "chunk": "Tensor[]", "split": "Tensor[]",

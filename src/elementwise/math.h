@@ -6,8 +6,8 @@
 // that was measured, in units in the last place (ulp), rounded up: "Error: 0.76 (float), 0.77 (double)". A correctly
 // rounded result has at most 0.5. For functions of one float the error is that of all 2^32 floats, else of 10^9 random
 // arguments. A NaN as argument gives a NaN, unless the comment says otherwise; infinities and signed zeros follow annex
-// F of the C standard. The coefficients of the polynomials are from Remez's algorithm. Where an algorithm is from a
-// paper, its comment names it.
+// F of the C standard. The coefficients of the polynomials are from Remez's algorithm. If an algorithm is from a
+// paper, its comment names the paper.
 #pragma once
 
 #define ELEMENTWISE_LONG_FUNCTORS // see cpu/kernels.h

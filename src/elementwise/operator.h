@@ -13,7 +13,7 @@
 
 namespace elementwise {
 
-constexpr int kMaxInputs = 9;    // an operator may have 8; its derivatives also take the gradient of each result
+constexpr int kMaxInputs = 9;    // 8 if it is differentiable: derivatives also take the gradient of each result
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
 constexpr int kMaxOptional = 3; // there is a kernel for each combination of present and absent ones

@@ -330,7 +330,7 @@ template <class Op, class Backend, int kResults = Op::Kernel::kResults, int kInp
 using CallOf =
     std::conditional_t<Op::is_over_rows, rows::Call<Backend, kResults, kInputs>, Call<Backend, kResults, kInputs>>;
 
-// A kernel whose arguments stay the caller's own.
+// A kernel that does not take ownership of its arguments.
 template <class Operators, class Op, class Backend, unsigned form>
 void run(StableIValue* stack) {
   const std::integral_constant<unsigned, form> constant;

@@ -63,11 +63,11 @@ def error(name: str, kind: str, arguments: list[str], result: str) -> float:
         return float(abs(got - exact) / gmpy2.exp2(max(exponent, LEAST[kind])))
 
 
-# Doubles at which it is hard to be right. The exact value is nearest to the middle between two numbers, or to a number:
-# of V. Lefevre and J.-M. Muller, Worst cases for correct rounding of the elementary functions in double precision
-# (2001), and of the lists of CORE-MATH (src/binary64/*/*.wc). Of all doubles, 6381956970095103 * 2^797 is the nearest
-# to a multiple of pi / 2 (J.-M. Muller, Elementary Functions, 2016). And the ends: where a result is about to
-# overflow, or is the least number.
+# Doubles at which it is hard to be right. The exact value is closest to a number, or to the middle between two numbers.
+# Sources: V. Lefevre and J.-M. Muller, Worst cases for correct rounding of the elementary functions in double precision
+# (2001); the lists of CORE-MATH (src/binary64/*/*.wc). No other double is as close to a multiple of pi / 2 as
+# 6381956970095103 * 2^797 (J.-M. Muller, Elementary Functions, 2016). The last ones are the ends, where a result
+# almost overflows, or is the least number.
 HARD = {
     "exp": ["0x1.83d4bcdebb3f4p+2", "0x1.62e42fefa39efp+9", "-0x1.74910d52d3051p+9", "0x1p-54", "-0x1p-54"],
     "exp2": ["-0x1.4eb48b3af6ebbp-49", "0x1.359c02f7a36c1p-20", "-0x1.dc8bbbde43838p-23", "-0x1.8869bdb7e3b3bp-48",

@@ -105,7 +105,8 @@ W clamp(W x, W least, W most) {
 
 } // namespace reference
 
-// A function for T: its bound and range, and its references for n elements and for one.
+// One function for the type T: the bound of its error, the range of its arguments, and the wider functions that we
+// compare it with.
 template <class T>
 struct Function {
   const char* name;

@@ -61,7 +61,7 @@ VIEWS = {
 
 @dataclass
 class Statement:
-    """An operator on views of the two inputs or of earlier results. What it returns is a result, too."""
+    """An operator on views of the two inputs or of earlier results. Later statements can use its result."""
 
     call: Call | Write
     inputs: list[tuple[str, int]]  # a view, and of what

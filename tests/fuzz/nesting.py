@@ -232,8 +232,8 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         assert ours.shape == atens.shape, f"the shape is {ours.shape}"
         error = largest(atens - right)
         if not torch.allclose(ours, atens, bits, bits + 8 * error, equal_nan=True):
-            # If large terms cancel, ATen may be right by chance. A change that the last bit of an input causes is no
-            # error.
+            # If large terms cancel, ATen may be right by chance. We accept an error as large as the change that the
+            # last bit of an input causes.
             error = max(error, largest(run(aten, torch.float64, 1 + torch.finfo(computed).eps)[i] - right))
         torch.testing.assert_close(ours, atens, equal_nan=True, rtol=bits, atol=bits + 8 * error)
     result, expected = got[0], expected[0]

@@ -3,7 +3,7 @@
 OPERATORS = ["softmax", "softmax_xentropy", "masked_softmax", "scaled_variance", "rms_norm"]
 
 TABLE = [
-    # A sum of squares, of which a large mean leaves nothing.
+    # A variance as a difference of two sums, which cancel if the mean is large.
     ("scaled_variance", "src/functors.h", "const C variance = row.sum([=](C x) { return (x - mean) * (x - mean); }, x) / row.size();", "const C variance = row.sum([](C x) { return x * x; }, x) / row.size() - mean * mean;"),
     # A softmax without its maximum.
     ("softmax", "src/functors.h", "const auto power = row.keep([=](C x) { return elementwise::exp(x - most); }, x);", "const auto power = row.keep([=](C x) { return elementwise::exp(x + 0 * (most == most)); }, x);"),

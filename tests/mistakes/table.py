@@ -41,7 +41,7 @@ TABLE = [
     ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "largest"),
     # An index selects a row twice.
     ("scatter_rows", "src/scatter_rows.h", "sums[row_of[k] * columns + j] += static_cast<C>(from[j]);", "sums[row_of[k] * columns + j] = static_cast<C>(from[j]);"),
-    # What is masked has a gradient.
+    # Masked elements have a gradient.
     ("gather_rows", "python/my_ops/_gather_rows.py", "scatter_rows(grad, index, rows, keep)[0]", "scatter_rows(grad, index, rows)[0]"),
     # A workspace has the 16-bit dtype, too.
     ("scatter_rows", "src/scatter_rows.h", "sums[row_of[k] * columns + j] += static_cast<C>(from[j]);", "sums[row_of[k] * columns + j] = static_cast<C>(static_cast<T>(sums[row_of[k] * columns + j] + static_cast<C>(from[j])));"),

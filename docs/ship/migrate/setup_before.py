@@ -1,10 +1,10 @@
-"""How before.cpp and before.cu are built: for this CPython, this torch and this CUDA."""
+"""How before.cpp is built: for this CPython and this torch."""
 
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 setup(
     name="before",
-    ext_modules=[CUDAExtension("before._C", ["before.cpp", "before.cu"], extra_compile_args={"cxx": ["-O3"]})],
+    ext_modules=[CppExtension("before._C", ["before.cpp"], extra_compile_args=["-O3"])],
     cmdclass={"build_ext": BuildExtension},
 )

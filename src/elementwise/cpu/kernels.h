@@ -1,7 +1,7 @@
 // The loops of functors over adjacent elements, compiled once for each instruction set. ELEMENTWISE_ISA names the
 // namespace, and the build passes the matching -march. Everything has internal linkage or a name with the instruction
-// set in it, and calls only functions of the standard library that are inlined. Otherwise the linker might keep a
-// function that was compiled for AVX-512, and a machine without AVX-512 would call it.
+// set in it, and the compiler inlines the inline functions of the standard library that it calls. Otherwise the linker
+// might keep a function that was compiled for AVX-512, and a machine without AVX-512 would call it.
 #pragma once
 
 #include <algorithm>

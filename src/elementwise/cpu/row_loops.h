@@ -35,7 +35,7 @@ ELEMENTWISE_INLINE void once(const F& f) {
   f();
 }
 
-// The first element for which is(j), or 0.
+// The first j for which is(j) is true, or 0.
 template <class F>
 ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
   for (int64_t j = 0; j < n; j++)

@@ -14,7 +14,7 @@ using Launch = Error (*)(const Task& task, void* stream);
 
 // The same for rows. `memory` allocates memory until the end of the call.
 using Allocate = std::function<void*(int64_t bytes)>;
-constexpr int kRowDims = 24; // the most dimensions of a task
+constexpr int kRowDims = 24; // the most dimensions of a rows::Task
 using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);
 
 // Both are in the order of the list of operators. An operator has an entry in one of them, and null in the other.

@@ -17,7 +17,7 @@ import tempfile
 
 
 def pinned_version(root: pathlib.Path) -> str:
-    """Return the version in the extra `executorch` of pyproject.toml: the one that is built and tested with."""
+    """Return the version in the extra `executorch` of pyproject.toml, which the project is built and tested with."""
     versions = re.findall(r'"executorch==([^"]+)"', (root / "pyproject.toml").read_text())
     if len(versions) != 1:
         sys.exit(

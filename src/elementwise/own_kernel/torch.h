@@ -59,7 +59,7 @@ struct Named {
   bool is_list = false;
 };
 
-// The tensors of several arguments in one list, and as the operands that the checks take.
+// The tensors of several arguments in one list, together with the operands that the checks of contract.h need.
 struct Operands {
   Operands(const contract::Caller& op, std::initializer_list<Named> arguments) {
     for (const Named& argument : arguments)
