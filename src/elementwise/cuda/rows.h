@@ -10,6 +10,9 @@
 namespace elementwise::cuda {
 
 constexpr int kTeams = 4; // teams of a block, if a team is a warp
+// The most threads of a team, with half of a multiprocessor's registers.
+template <class C>
+constexpr int kTeamThreads = sizeof(C) == 4 ? 512 : 256;
 
 // The parameters of a kernel: at most 4 KiB, which every driver accepts.
 template <int kOperands, int kNumbers>
@@ -47,14 +50,13 @@ __device__ void load(const std::byte* from, int64_t step, int64_t n, void* to) {
   const T* const x = global(reinterpret_cast<const T*>(from));
   C* const y = static_cast<C*>(to);
   const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(from) % 16 == 0 ? n / kSize : 0;
-#pragma unroll 2
-  for (int64_t i = passes::rank(); i < vectors; i += passes::threads()) {
-    const auto vector = reinterpret_cast<const Vector<T, kSize>*>(x)[i];
+  const auto read = [=](int64_t i) { return reinterpret_cast<const Vector<T, kSize>*>(x)[i]; };
+  passes::in_fours(passes::rank(), vectors, passes::threads(), read, [=](int64_t i, const Vector<T, kSize>& vector) {
     Vector<C, kSize> wide;
 #pragma unroll
     for (int lane = 0; lane < kSize; lane++) wide.lane[lane] = widen(vector.lane[lane]);
     reinterpret_cast<Vector<C, kSize>*>(y)[i] = wide;
-  }
+  });
 #pragma unroll 1
   for (int64_t j = vectors * kSize + passes::rank(); j < n; j += passes::threads()) y[j] = widen(x[j * step]);
 }
@@ -102,7 +104,8 @@ struct RowAt {
 };
 
 template <class Loop, class C, int kResults, int kOperands, int kNumbers>
-__global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ RowsTask<kOperands, kNumbers> task) {
+__global__ void __launch_bounds__(kTeamThreads<C>, 1)
+    rows_kernel(const __grid_constant__ RowsTask<kOperands, kNumbers> task) {
   __shared__ RowAt<kOperands> of_teams[kTeams];
   RowAt<kOperands>& row_at = of_teams[threadIdx.y];
   const int64_t team = int64_t{blockIdx.x} * blockDim.y + threadIdx.y, step = int64_t{gridDim.x} * blockDim.y;
@@ -129,7 +132,10 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
           load<decltype(type)>(row_at.at[k], task.step[k], elements(k), row_at.data[k]);
         });
     passes::sync();
-    Loop::compute({task.size, row % task.last, row_at.data, task.numbers, nullptr, nullptr});
+    // A division of 64 bits takes a hundred instructions.
+    const bool is_narrow = (row | task.last) >> 32 == 0;
+    const int64_t index = is_narrow ? static_cast<uint32_t>(row) % static_cast<uint32_t>(task.last) : row % task.last;
+    Loop::compute({task.size, index, row_at.data, task.numbers, nullptr, nullptr});
     passes::sync();
 #pragma unroll 1
     for (int k = 0; k < kResults; k++) {
@@ -202,20 +208,25 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Adds up parts pairwise.
+// Adds up parts pairwise. They are read before the first addition, so that a thread waits for memory once.
 template <class C>
-__global__ void __launch_bounds__(kThreads) add_parts(C* sums, int64_t parts, int64_t numel, int32_t dtype, void* to) {
+__global__ void __launch_bounds__(kThreads) add_parts(const C* sums, int64_t parts, int64_t numel, int32_t dtype, void* to) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < numel; i += step) {
-    for (int64_t width = 1; width < parts; width *= 2)
-      for (int64_t part = 0; part + width < parts; part += 2 * width)
-        sums[part * numel + i] += sums[(part + width) * numel + i];
+    C sum[rows::kMostParts];
+#pragma unroll
+    for (int part = 0; part < rows::kMostParts; part++) sum[part] = part < parts ? sums[part * numel + i] : C(0);
+#pragma unroll
+    for (int width = 1; width < rows::kMostParts; width *= 2)
+#pragma unroll
+      for (int part = 0; part < rows::kMostParts; part += 2 * width)
+        if (part + width < parts) sum[part] += sum[part + width];
     if (dtype == kOrdinal<float16>)
-      static_cast<float16*>(to)[i] = narrow<float16>(static_cast<float>(sums[i]));
+      static_cast<float16*>(to)[i] = narrow<float16>(static_cast<float>(sum[0]));
     else if (dtype == kOrdinal<bfloat16>)
-      static_cast<bfloat16*>(to)[i] = narrow<bfloat16>(static_cast<float>(sums[i]));
+      static_cast<bfloat16*>(to)[i] = narrow<bfloat16>(static_cast<float>(sum[0]));
     else
-      static_cast<C*>(to)[i] = sums[i];
+      static_cast<C*>(to)[i] = sum[0];
   }
 }
 
@@ -313,14 +324,15 @@ class RowsLaunch {
       const bool is_direct =
           is_adjacent && !is_16_bits && !(device_.along >> k & 1) && (k >= kResults || task_.is_apart);
       device_.buffer[k] = -1;
-      if (task_.unwanted >> k & 1 || (is_direct && (!all || elements(k) == 1))) continue;
+      const bool is_written_once = k < kResults && !Loop::kUpdates;
+      if (task_.unwanted >> k & 1 || (is_direct && (!all || is_written_once || elements(k) == 1))) continue;
       device_.buffer[k] = device_.of_team;
       device_.of_team += (elements(k) * (is_16_bits ? 4 : device_.bytes[k]) + 31) / 32 * 32;
     }
   }
 
   Error compute(int64_t begin, int64_t end) {
-    constexpr int64_t kShort = 1024;
+    constexpr int64_t kShort = 1024, kLong = 8192;
     if (begin == end) return {};
     device_.begin = begin;
     device_.end = end;
@@ -338,7 +350,8 @@ class RowsLaunch {
     device_.memory = is_shared || device_.of_team == 0
                          ? nullptr
                          : static_cast<std::byte*>(allocate_(blocks * teams * device_.of_team));
-    const Grid grid{blocks, is_short ? 32 : kThreads, static_cast<int>(teams), is_shared ? teams * device_.of_team : 0};
+    const int threads = is_short ? 32 : task_.size < kLong ? 256 : kTeamThreads<C>;
+    const Grid grid{blocks, threads, static_cast<int>(teams), is_shared ? teams * device_.of_team : 0};
     return start(cuda::rows_kernel<Loop, C, kResults, kOperands, kNumbers>, grid, stream_, device_);
   }
 

@@ -55,7 +55,7 @@ inline Limits limits_of_device() {
   if (cudaGetDevice(&device) == cudaSuccess &&
       cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
       cudaDeviceGetAttribute(&limits.processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess)
-    limits.shared = std::max<int64_t>(limits.shared, shared) - 1024; // the kernel's own variables need the rest
+    limits.shared = std::max<int64_t>(limits.shared, shared) - 4096; // the kernel's own variables need the rest
   cudaGetLastError();
   return limits;
 }

@@ -57,10 +57,24 @@ ELEMENTWISE_INLINE T of_warps(const T& x) {
   return other;
 }
 
+// Calls take(j, f(j)) for j = begin, begin + step, ... below `end`. It computes four values before it takes the first,
+// so that the GPU computes one while it waits for another. Past the end it computes the first of the four again.
+template <class F, class Take>
+ELEMENTWISE_INLINE void in_fours(int64_t begin, int64_t end, int64_t step, const F& f, const Take& take) {
+  for (int64_t j = begin; j < end; j += 4 * step) {
+    const auto at = [&](int64_t k) { return f(k < end ? k : j); };
+    const auto a = f(j), b = at(j + step), c = at(j + 2 * step), d = at(j + 3 * step);
+    take(j, a);
+    if (j + step < end) take(j + step, b);
+    if (j + 2 * step < end) take(j + 2 * step, c);
+    if (j + 3 * step < end) take(j + 3 * step, d);
+  }
+}
+
 // to[j] = f(j) for all j.
 template <class T, class F>
 ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
-  for (int64_t j = rank(); j < n; j += threads()) to[j] = f(j);
+  in_fours(rank(), n, threads(), f, [=](int64_t j, const T& x) { to[j] = x; });
   sync();
 }
 
@@ -75,7 +89,7 @@ ELEMENTWISE_INLINE void once(const F& f) {
 template <int kLanes, class C, class Join, class F>
 ELEMENTWISE_INLINE C joined_in_lanes(int64_t begin, int64_t end, C identity, const Join& join, const F& f) {
   C x = identity;
-  for (int64_t j = begin + rank() % kLanes; j < end; j += kLanes) x = join(x, f(j));
+  in_fours(begin + rank() % kLanes, end, kLanes, f, [&](int64_t, const auto& y) { x = join(x, y); });
   for (int half = kLanes / 2; half > 0; half /= 2) x = join(x, of_lane(x, rank() + half));
   return x;
 }
@@ -89,19 +103,23 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
   const int lane = rank() % 32, warps = threads() / 32;
   const int64_t steps = (n + kStep - 1) / kStep;
+  const auto of_step = [&](int64_t from) {
+    const int64_t begin = from + lane / kLanes * kBlock;
+    Level sum = joined_in_lanes<kLanes>(begin, n - begin < kBlock ? n : begin + kBlock, identity, join, f);
+    if (kLanes == 16) {
+      const Level next = of_lane(sum, 16);
+      if (from + kBlock < n) sum = join(sum, next);
+    }
+    return of_lane(sum, 0);
+  };
+  if (warps == 1 && steps == 1) return static_cast<C>(of_step(0));
   int64_t part = 1; // the number of steps of a warp
   while (part * warps < steps) part *= 2;
   const int64_t first = rank() / 32 * part;
   Level mine = identity; // if bit d of `count` is set, lane d has the joined result of 2^d steps
   int64_t count = 0;
   for (; count < part && first + count < steps; count++) {
-    const int64_t from = (first + count) * kStep, begin = from + lane / kLanes * kBlock;
-    Level sum = joined_in_lanes<kLanes>(begin, n - begin < kBlock ? n : begin + kBlock, identity, join, f);
-    if (kLanes == 16) {
-      const Level next = of_lane(sum, 16);
-      if (from + kBlock < n) sum = join(sum, next);
-    }
-    sum = of_lane(sum, 0);
+    Level sum = of_step((first + count) * kStep);
     int level = 0;
     for (int64_t bits = count; bits & 1; bits >>= 1) sum = join(of_lane(mine, level++), sum);
     if (lane == level) mine = sum;

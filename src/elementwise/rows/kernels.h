@@ -13,6 +13,7 @@ struct RowLoop {
   using Bound = passes::Bound<F, kKind...>;
   using Returned = typename Bound::Returned;
   static constexpr int kResults = std::size(parameters::Each<Returned>::own);
+  static constexpr bool kUpdates = false; // each element of a result is written once
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const passes::Source source{row.size, row.index, row.data + kResults, nullptr, row.numbers};
@@ -34,6 +35,7 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   using Bound = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
+  static constexpr bool kUpdates = role != rows::Role::tangent; // what is written is read again, and added to
 
   // Some of the tensors that have a derivative: their places among these, and among all tensors of the functor.
   struct Chosen {

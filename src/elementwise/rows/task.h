@@ -7,6 +7,8 @@
 
 namespace elementwise::rows {
 
+constexpr int kMostParts = 32; // that the rows of a call are divided into for sums
+
 struct Task {
   size_t index; // of the kernel in the list of all operators' kernels
   int32_t dtype;
@@ -36,7 +38,7 @@ struct Task {
     for (int k = 0; k < results; k++)
       if (summed >> k & 1) summed_numel += numel[k];
     return std::clamp<int64_t>(
-        count / 8, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, 32));
+        count / 8, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, kMostParts));
   }
 };
 
