@@ -506,7 +506,10 @@ def clang(session: nox.Session) -> None:
     session.install(*PROJECT["build-system"]["requires"], *PROJECT["project"]["optional-dependencies"]["test"])
     session.env["CXX"] = "clang++"
     folder = _build_and_test_kernels(session)
-    session.run("pytest", "-q", *(session.posargs or ["tests/test_contract.py"]), env={"PYTHONPATH": str(folder)})
+    env = {"PYTHONPATH": str(folder)}  # an editable install would come first
+    compiler = "import muladd_nb; assert muladd_nb.build_info()['compiler'].startswith('clang')"
+    session.run("python", "-P", "-c", compiler, env=env)
+    session.run("pytest", "-q", *(session.posargs or ["tests/test_contract.py"]), env=env)
 
 
 # The oldest macOS that the newest torch runs on.
