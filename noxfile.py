@@ -402,16 +402,9 @@ def _sanitize(session: nox.Session, *chosen: str) -> Path:
     folder = _set_up_kernels(session, "-Db_sanitize=thread", "-Db_lundef=false")
     session.run("meson", "test", "-C", folder, "--print-errorlogs", "threads")
 
-    # The objects that are compiled for the package also serve the test of its kernels.
-    build, folder = (Path(session.create_tmp()).resolve() / name for name in ("build", "package"))
-    for old in (build, folder):
-        shutil.rmtree(old, ignore_errors=True)
-    options = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dcuda=disabled", "-Dwerror=true"]
+    options = ["-Db_sanitize=address,undefined", "-Db_lundef=false"]
     options += ["-Doptimization=1"]  # with -O3 the checked code takes three times as long to compile
-    setup = [f"-Cbuild-dir={build}", *(f"-Csetup-args={option}" for option in options)]
-    pip = ["pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder, *setup, "."]
-    session.run(*pip, env=_with_nvcc(session))  # for CUDA's headers
-    _run_tests_of_kernels(session, build)
+    folder = _build_and_test_kernels(session, *options)
     preload = [_output(session, "gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
     results = folder.parent / "results.xml"
     session.run(
@@ -504,12 +497,16 @@ def aarch64(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def clang(session: nox.Session) -> None:
-    """Compile the kernels with clang, and test that they have the bits of GCC's kernels, which are recorded."""
+    """Compile the package with clang; test its contract, or files after --, and that kernels have GCC's bits."""
     if shutil.which("clang++") is None:
         session.error("clang++ is missing: apt-get install clang")
-    session.install("meson", "ninja")
+    session.install(*PROJECT["build-system"]["requires"], *PROJECT["project"]["optional-dependencies"]["test"])
     session.env["CXX"] = "clang++"
-    _test_kernels(session)
+    folder = _build_and_test_kernels(session)
+    env = {"PYTHONPATH": str(folder)}  # an editable install would come first
+    compiler = "import muladd_nb; assert muladd_nb.build_info()['compiler'].startswith('clang')"
+    session.run("python", "-P", "-c", compiler, env=env)
+    session.run("pytest", "-q", *(session.posargs or ["tests/test_contract.py"]), env=env)
 
 
 # The oldest macOS that the newest torch runs on.
@@ -523,7 +520,6 @@ def macos(session: nox.Session) -> None:
     They are compiled against the oldest torch for macOS and the newest, and audited with both.
     """
     session.install(*PROJECT["build-system"]["requires"], "abi3info", "lief", "wheel", "ziglang")
-    session.install("--no-build-isolation", "-Csetup-args=-Dcuda=disabled", ".")  # the generator
     work = Path(session.create_tmp()).resolve() / "macos"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -536,10 +532,8 @@ def macos(session: nox.Session) -> None:
     stub = work / "libc++.tbd"
     session.run("python", "tests/macos/libcxx_stub.py", torches[1], stub)
 
-    with session.chdir(work):
-        session.run("muladd-nb", "new", "my_ops", "softclip(Tensor x, float limit) -> Tensor")
-
-    for source in (Path.cwd(), work / "my_ops"):
+    def build(source: Path) -> Path:
+        """Build a wheel for each torch, and return the last one."""
         for name in ("newest", "oldest"):  # the second build compiles only the files that use torch
             wheels = work / "wheels" / source.name / name
             options = [f"--cross-file={Path('tests/macos/arm64.ini').resolve()}", "-Dwerror=true", "-Dcuda=disabled"]
@@ -555,6 +549,19 @@ def macos(session: nox.Session) -> None:
             )  # fmt: skip
             (built,) = wheels.glob("*.whl")
             session.run("src/elementwise/tools/repair_wheel", built, wheels / "repaired", external=True)
+        return built
+
+    # The generator is Python, so that of the wheel for macOS runs here.
+    shutil.unpack_archive(build(Path.cwd()), work / "package", "zip")
+    muladd_nb = ["python", "-c", "import _muladd_nb_cli; raise SystemExit(_muladd_nb_cli.main())"]
+    for folder, *command in (
+        (work, "new", "my_ops", "softclip(Tensor x, float limit) -> Tensor"),
+        (work / "my_ops", "add", "--rows", "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"),
+        (work / "my_ops", "add", "--kernel", "gather_rows(Tensor x, Tensor index) -> Tensor"),
+    ):
+        with session.chdir(folder):
+            session.run(*muladd_nb, *command, env={"PYTHONPATH": str(work / "package")})
+    build(work / "my_ops")
 
     # The audit must find this: macOS has no such function.
     planted = work / "planted.cpp"
@@ -653,6 +660,18 @@ def _set_up_kernels(session: nox.Session, *options: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     env = _with_nvcc(session)  # for CUDA's headers
     session.run("meson", "setup", folder, "-Dkernels_alone=true", "-Dwerror=true", *options, silent=True, env=env)
+    return folder
+
+
+def _build_and_test_kernels(session: nox.Session, *options: str) -> Path:
+    """Compile the package, test the kernels that it is linked from, and return the folder that it is installed in."""
+    build, folder = (Path(session.create_tmp()).resolve() / name for name in ("build", "package"))
+    for old in (build, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    setup = [f"-Csetup-args={option}" for option in ("-Dcuda=disabled", "-Dwerror=true", *options)]
+    pip = ["pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", folder]
+    session.run(*pip, f"-Cbuild-dir={build}", *setup, ".", env=_with_nvcc(session))  # for CUDA's headers
+    _run_tests_of_kernels(session, build)
     return folder
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.func import vmap
 from torch.testing import assert_close
@@ -373,6 +374,22 @@ def test_bad_arguments_are_named(case, device, data):
         by_place, by_keyword = case.given([*args[:place], None, *args[place + 1 :]])
         message = f"{names[place]} must be a tensor, got None"
         refuses(case, message, case.ops[0], *by_place, *[out] * case.writes, **by_keyword)
+
+
+def test_a_tensor_on_mps_is_refused(case, device):
+    """One sentence says what to do with a tensor of an Apple GPU. Without such a device, fake tensors can be on one."""
+    args = case.sample(case.dtypes[0], device)
+    with FakeTensorMode() as mode:
+        args = [mode.from_tensor(x) if is_tensor(x) else x for x in args]
+        out = case.empty_out(args)
+        for place, x in enumerate(args):
+            if is_tensor(x):
+                there = x.new_empty(x.shape, device="mps")
+                must = 'must be on the CPU or a CUDA device, got mps:0; call to("cpu") first'
+                message = re.escape(f"{case.names[place]} {must}")
+                refuses(case, message, case.call, *args[:place], there, *args[place + 1 :], out=out)
+    for op in case.ops:
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "MPS"), f"{op.name()} has no kernel for MPS"
 
 
 def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
