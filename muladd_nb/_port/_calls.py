@@ -59,7 +59,9 @@ class Calls(Operators, Registrations):
             row = next(iter(table().rows.get(("macro", text), ())), None)
         if row is None:
             self.tell(call, text, "macro", "*", whole=True)
-        elif "$" in row.to and arguments:
+            if not self.in_function(call):  # it may declare these
+                self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
+        elif arguments and ("$" in row.to or row.to.endswith("()")):
             self.apply(row, call, text, "macro", self.fill(row.to, inner, [], None))
         else:
             whole = name.parent if text.startswith("PYBIND11_MODULE") else None
@@ -115,7 +117,7 @@ class Calls(Operators, Registrations):
     def is_of_tensors(self, name: Node, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
         text = self.text(self.component(name))
-        if text in self.project.declared or self.local(text) is not None or text in self.project.macros:
+        if self.is_declared(text) or self.local(text) is not None or text in self.project.macros:
             return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
@@ -153,7 +155,8 @@ class Calls(Operators, Registrations):
         key = name if (of, name) in table().rows else "*"
         if self.template(field) and (origin := self.guess(this)) is not None:
             self.add(field, f"x.{name}<>()", "method", "follows", f"follows from {origin}", "")
-        match self.root_of(this):
+        root = self.root_of(this)
+        match self.local(self.text(root)) if root is not None else "":
             case "library":
                 self.read_library(node, function, name, inner)
                 return
@@ -180,17 +183,17 @@ class Calls(Operators, Registrations):
         """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
         if of == "":
             known = name in table().aten or ("method", name) in table().rows or name in RETURNS
-            return known and name not in COMMON and name not in self.project.functions
+            mine = [node.parent for _, node in self.project.functions.get(name, ())]
+            if self.template(function.child_by_field_name("field") or function):
+                mine = [around for around in mine if around is not None and around.type == "template_declaration"]
+            return known and name not in COMMON and not mine
         return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
 
-    def root_of(self, node: Node) -> str:
-        """Return the type of the variable at the beginning of a chain of calls."""
-        while node.type in ("call_expression", "field_expression"):
-            inner = part(node, "function" if node.type == "call_expression" else "argument")
-            if inner is None:
-                break
-            node = inner
-        return (self.local(self.text(node)) or "") if node.type == "identifier" else ""
+    def root_of(self, node: Node | None) -> Node | None:
+        """Return the variable at the beginning of a chain of calls."""
+        while node is not None and node.type in ("call_expression", "field_expression", "pointer_expression"):
+            node = part(node, "function" if node.type == "call_expression" else "argument")
+        return node if node is not None and node.type == "identifier" else None
 
     def tensor_of_type(self, node: Node) -> Node | None:
         """Return the tensor x if an expression is x.type()."""
@@ -204,7 +207,9 @@ class Calls(Operators, Registrations):
         """Deal with a method of a tensor."""
         template, what = self.template(field), f"x.{name}()"
         takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
-        row = table().find("method", name, None if takes_options else len(inner), len(template), self.target)
+        plain = this.type == "identifier" and self.text(this) not in self.constant
+        kind = "method" if plain or ("const method", name) not in table().rows else "const method"
+        row = table().find(kind, name, None if takes_options else len(inner), len(template), self.target)
         if name in ("data_ptr", "mutable_data_ptr", "const_data_ptr", "is_contiguous") and not template and not inner:
             return
         if row is None and name in STABLE_METHODS:
@@ -215,6 +220,8 @@ class Calls(Operators, Registrations):
             to = row.to
             if name in ("data_ptr", "data") and template:
                 to = self.const_pointer(node, template[0]) or to
+            if field.prev_sibling is not None and field.prev_sibling.type == "->":
+                to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, "method", self.fill(to, inner, template, this), at=field)
         elif name != "options" or not self.is_rewritten(node):
             self.apply(row, node, what, "method", at=field)

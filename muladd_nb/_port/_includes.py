@@ -15,8 +15,6 @@ STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_t
 class Includes(Findings):
     """Replaces includes."""
 
-    limited = False  # setup.py defines Py_LIMITED_API
-
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         mine = {name for _, name in self.source.includes}

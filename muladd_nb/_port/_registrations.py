@@ -32,6 +32,7 @@ class Registrations(Walk):
         literal = (self.string(inner[0]) if inner else None) or ""
         has_schema = "(" in literal
         if name == "impl" and len(inner) == 2:
+            self.walk(inner[0])
             self.read_impl(inner[1])
             return
         if name == "def" and has_schema:
@@ -47,7 +48,9 @@ class Registrations(Walk):
         elif name == "set_python_module":
             if self.is_newer("2.13"):
                 self.tell(node, "m.set_python_module()", "library", name)
-        elif name not in ("def", "impl"):
+        elif name == "impl":
+            self.tell(node, "m.impl(name, key, f)", "library", "impl key", whole=True)
+        elif name != "def":
             self.tell(node, f"m.{name}()", "library", "*", whole=True)
         for argument in inner:
             self.walk(argument)
@@ -130,4 +133,6 @@ class Registrations(Walk):
         inner = [self.schema_type(part(x, "type") or x) for x in self.template(nodes[-1])]
         if name in ("optional", "vector", "ArrayRef", "tuple", "List") and inner and None not in inner:
             return {"optional": f"{inner[0]}?", "tuple": f"({', '.join(map(str, inner))})"}.get(name, f"{inner[0]}[]")
+        for source, alias in self.project.types.get(name, ())[:1]:
+            return Registrations(source, self.project, self.target, {}).schema_type(part(alias, "type"))
         return SCHEMA.get(name)
