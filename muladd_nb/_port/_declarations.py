@@ -80,8 +80,8 @@ class Declarations(Calls):
         name, function = innermost(part(node, "declarator"))
         with self.scope():
             if not (name and function and self.on_registration(node, name, function)):
-                around = part(name.parent, "scope") if name is not None else None
-                if around is not None and (origin := self.broken.get(self.text(around).split("<")[0])):
+                around = name and part(name.parent, "scope")
+                if name and around and (origin := self.broken.get(self.text(around).split("<")[0])):
                     self.follow(node, f"{self.text(around)}::{self.text(name)}", origin, whole=True)
                 self.read_body(node, name)
             self.drop_options()

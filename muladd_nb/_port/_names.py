@@ -116,20 +116,22 @@ class Names(Findings):
     def read_broken(self, node: Node, nodes: list[Node]) -> None:
         """Find a use of what another line declares with a type that the stable ABI lacks."""
         name = self.text(self.component(nodes[-1]))
+        if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
+            self.tell(node, name, "name", name.partition("_")[0])
+            return
         kind = self.local(name) if len(nodes) == 1 else None
         if kind is None:
             origin = self.broken.get(name)
         else:
             origin = kind[4:] if kind.startswith("bad:") else self.guessed.get(name)
-        if origin is None and len(nodes) > 1:
-            first = self.text(self.component(nodes[0]))
-            kind = self.local(first) or ""
-            origin = kind[4:] if kind.startswith("bad:") else self.broken.get(first)
+        for outer in nodes[:-1] if origin is None else ():
+            kind = self.local(self.text(self.component(outer))) or ""
+            origin = origin or (
+                kind[4:] if kind.startswith("bad:") else self.broken.get(self.text(self.component(outer)))
+            )
         if origin is not None:
             self.follow(node, name, origin)
             return
-        if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
-            self.tell(node, name, "name", name.partition("_")[0])
         if self.std and len(nodes) == 1:
             self.need_header("std", name)
         self.need_header("c", name)

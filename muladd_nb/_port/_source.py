@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,13 @@ class Project:
             for kind in ("functions", "fields", "types"):
                 for name, node in getattr(source, kind):
                     getattr(self, kind).setdefault(name, []).append((source, node))
+
+    @contextlib.contextmanager
+    def alias(self, name: str) -> Iterator[tuple[Source, Node] | None]:
+        """Yield the file and the node of an alias of a type. Inside, it has no alias, as in ``using A = b::A``."""
+        found = self.types.pop(name, [])
+        yield found[0] if found else None
+        self.types[name] = found
 
     def visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""

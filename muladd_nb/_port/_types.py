@@ -139,8 +139,9 @@ class Types(Names):
         if name in TYPES:
             return TYPES[name]
         inner = [self.type_of_type(x) for x in self.template(nodes[-1])]
-        if aliases := self.project.types.get(name, [])[:1]:
-            return self.agreed(aliases)
+        with self.project.alias(name) as alias:
+            if alias is not None:
+                return self.agreed([alias])
         if "Tensor" in inner:
             return OF_TENSORS.get(name, "tuple")
         if "Tensor[]" in inner and name == "optional":
