@@ -143,8 +143,8 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ("o->data_ptr<int>(); o->contiguous();", "o->mutable_data_ptr<int>(); torch::stable::contiguous(*o);"),
         (
             "x[0].copy_(y); y.copy_(x);",
-            "[&](torch::stable::Tensor self_) { return torch::stable::copy_(self_, y); }(torch::stable::select(x, 0, 0)); "
-            "torch::stable::copy_(y, x);",
+            "[&](torch::stable::Tensor self_) { return torch::stable::copy_(self_, y); }"
+            "(torch::stable::select(x, 0, 0)); torch::stable::copy_(y, x);",
         ),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),

@@ -106,6 +106,11 @@ def measure(
     errors, unnamed = set(), [f"{f.path}:{f.line}: changes again: {f.what}" for f in again]
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))
+    # A file that needs the header of another library, which is not here, is left out.
+    lacks = re.compile(r"fatal error: (?!ATen|c10|torch|pybind11)([\w./]+): No such file")
+    missing = [path for path, texts in zip(files, found, strict=True) if any(lacks.match(text[2]) for text in texts)]
+    print("Left out:", *missing)
+    found = [texts for path, texts in zip(files, found, strict=True) if path not in missing]
     for where, line, text in itertools.chain(*found):
         if Path(where).read_text("utf-8", "replace").splitlines()[line - 1 : line] in (["}"], ["};"]):
             continue  # the end of a namespace with a class in it that g++ gave up
@@ -117,7 +122,7 @@ def measure(
         "extension": name,
         "files": before.files,
         "lines": lines,
-        "compiled": len(files),
+        "compiled": len(found),
         "errors": len(errors),
         "unnamed": len(set(unnamed)),
     }

@@ -132,9 +132,10 @@ class Names(Findings):
         if origin is not None:
             self.follow(node, name, origin)
             return
-        if self.std and len(nodes) == 1:
-            self.need_header("std", name)
-        self.need_header("c", name)
+        if kind is None:
+            if self.std and len(nodes) == 1:
+                self.need_header("std", name)
+            self.need_header("c", name)
 
     def follow(self, node: Node, what: str, origin: str | None, *, whole: bool = False) -> None:
         """Record that a line is right when another is."""

@@ -70,6 +70,8 @@ class Types(Names):
                 return self.agreed(self.project.fields.get(self.text(field), [])) if field else ""
             case "call_expression":
                 function = part(node, "function")
+                if function is not None and function.type == "lambda_expression":  # what replaces a stream
+                    return "stream" if "get_current_cuda_stream" in self.text(function) else ""
                 if function is not None and function.type == "field_expression":
                     return self.type_of_method(function)
                 return self.type_of_call(node)
