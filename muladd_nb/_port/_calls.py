@@ -8,7 +8,7 @@ from ._edits import span
 from ._names import ROOTS
 from ._operators import Operators
 from ._registrations import Registrations
-from ._source import Node, part
+from ._source import Node, innermost, part
 from ._table import table
 from ._types import COMMON, RETURNS
 
@@ -183,11 +183,22 @@ class Calls(Operators, Registrations):
         """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
         if of == "":
             known = name in table().aten or ("method", name) in table().rows or name in RETURNS
-            mine = [node.parent for _, node in self.project.functions.get(name, ())]
-            if self.template(function.child_by_field_name("field") or function):
-                mine = [around for around in mine if around is not None and around.type == "template_declaration"]
-            return known and name not in COMMON and not mine
+            is_template = bool(self.template(function.child_by_field_name("field") or function))
+            mine = (self.is_method(node, template=is_template) for _, node in self.project.functions.get(name, ()))
+            return known and name not in COMMON and not any(mine)
         return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
+
+    def is_method(self, node: Node, *, template: bool) -> bool:
+        """Tell whether a declaration is in a class, or out of it with the class's name; and is a template if asked."""
+        around = node.parent
+        is_template = around is not None and around.type == "template_declaration"
+        if is_template and around is not None:
+            around = around.parent
+        name, _ = innermost(part(node, "declarator"))
+        outside = name is not None and name.parent is not None and name.parent.type == "qualified_identifier"
+        return (outside or (around is not None and around.type == "field_declaration_list")) and (
+            is_template or not template
+        )
 
     def root_of(self, node: Node | None) -> Node | None:
         """Return the variable at the beginning of a chain of calls."""

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from ._edits import Edit, Piece, span
-from ._source import Node, Project, Source
+from ._source import Node, Project, Source, is_misread
 from ._table import Row, number, table
 
 
@@ -88,6 +88,9 @@ class Findings:
         shown = row.to
         if pieces and "$" in row.to:
             shown = "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces)
+        if row.how == "mechanical" and is_misread(node):
+            self.add(at or node, what, kind, "decision", f"{shown}: by hand, because this could not be parsed", "", row)
+            return
         whole = row.how != "mechanical" and kind == "macro"
         self.add(at or node, what, kind, row.how, shown, row.source, row, whole=whole)
         if row.how == "mechanical" and not self.is_newer(row.runs):

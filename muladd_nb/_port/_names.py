@@ -132,7 +132,7 @@ class Names(Findings):
         if origin is not None:
             self.follow(node, name, origin)
             return
-        if kind is None:
+        if kind is None and not self.is_declared(name):
             if self.std and len(nodes) == 1:
                 self.need_header("std", name)
             self.need_header("c", name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,6 +150,17 @@ class Project:
         yield found[0] if found else None
         self.types[name] = found
 
+    @functools.cached_property
+    def includes_seen(self) -> dict[Path, set[str]]:
+        """What is included in a file, in the files that it includes, and in those that include it."""
+        seen: dict[Path, set[str]] = {}
+        for source in self.sources:
+            visible = self.visible(source)
+            names = {name for file in visible for _, name in file.includes}
+            for file in visible:
+                seen.setdefault(file.path, set()).update(names)
+        return seen
+
     def visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
         if source.path not in self._visible:
@@ -171,6 +183,12 @@ def descend(node: Node) -> Iterator[Node]:
     while stack:
         yield (node := stack.pop())
         stack += reversed(node.children)
+
+
+def is_misread(node: Node) -> bool:
+    """Tell whether the grammar gave up in a node, not counting the blocks in it."""
+    inner = (child for child in node.children if child.has_error and child.type != "compound_statement")
+    return node.is_error or node.is_missing or any(map(is_misread, inner))
 
 
 def part(node: Node | None, field: str) -> Node | None:
