@@ -148,6 +148,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
+        ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
     ],
 )
 def test_it_writes(before, after, tmp_path, capsys):
@@ -167,6 +168,15 @@ def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys)
     findings, report = found(tmp_path, capsys, a_DOT_cpp="at::Tensor f( {{{ ;\nat::Scalar g) ]]\n")
     assert report["unparsed"]
     assert (2, "at::Scalar", "decision") in findings
+
+
+def test_what_cannot_be_parsed_is_left_alone(tmp_path, capsys):
+    line = "  g(torch::empty_like(x ]] ; y = z).data_ptr<float>());\n"
+    code = f"void f(at::Tensor x) {{\n{line}  x.cumsum(0) at::Tensor ]] ; ) }} at :: Tensor\n"
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert {(2, "x.data_ptr()", "decision"), (2, "at::empty_like", "decision")} & findings, findings
+    port(tmp_path, "--write", "--force")
+    assert line in (tmp_path / "a.cpp").read_text()
 
 
 def test_written_it_is_left_with_nothing_mechanical_and_no_other_line_has_changed(tmp_path, capsys):
@@ -211,6 +221,14 @@ def test_bytes_that_are_not_changed_stay(tmp_path):
     )
     changed = changed.replace(b"  #include <ATen/Utils.h>\r\n", b"")
     assert after == changed
+
+
+def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
+    header = "#pragma once\nstruct int2 {};\ninline float f(half x) { return sqrtf(x); }\n"
+    port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
+    assert (tmp_path / "a.h").read_text() == header.replace(
+        "once\n", "once\n#include <cmath>\n#include <cuda_fp16.h>\n"
+    )
 
 
 def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
