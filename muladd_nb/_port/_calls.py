@@ -61,6 +61,8 @@ class Calls(Operators, Registrations):
             self.tell(call, text, "macro", "*", whole=True)
             if not self.in_function(call):  # it may declare these
                 self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
+        elif "$" in row.to and not arguments:
+            self.tell(name, text, "name", "misread")
         elif arguments and ("$" in row.to or row.to.endswith("()")):
             self.apply(row, call, text, "macro", self.fill(row.to, inner, [], None))
         else:
@@ -68,6 +70,20 @@ class Calls(Operators, Registrations):
             if whole is not None and whole.parent is not None and whole.parent.type == "function_definition":
                 whole = whole.parent
             self.apply(row, name, text, "macro", at=whole or (call if row.how != "mechanical" else name))
+
+    def read_broken(self, node: Node, nodes: list[Node]) -> None:
+        """Find a macro without arguments, or one that was not parsed as a call."""
+        if len(nodes) == 1 and self.is_macro(self.text(node)):
+            self.read_macro(node, None)
+        else:
+            super().read_broken(node, nodes)
+
+    def on_ERROR(self, node: Node) -> None:
+        """Find the prefixes of torch's names where the grammar gave up."""
+        for child, after in zip(node.children, node.children[1:], strict=False):
+            if after.type == "::" and self.text(child) in ROOTS:
+                self.tell(child, self.text(child) + "::", "name", "misread")
+        self.children(node)
 
     # Functions
 

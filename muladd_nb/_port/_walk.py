@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ._names import ROOTS
 from ._source import Node, Project, Source, descend
 from ._types import Types
 
@@ -60,13 +59,6 @@ class Walk(Types):
                 self.need("TORCH_VERSION_MAJOR")
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
-
-    def on_ERROR(self, node: Node) -> None:  # noqa: N802 (the name in the grammar)
-        """Find the prefixes of torch's names where the grammar gave up."""
-        for child, after in zip(node.children, node.children[1:], strict=False):
-            if after.type == "::" and self.text(child) in ROOTS:
-                self.tell(child, self.text(child) + "::", "name", "misread")
-        self.children(node)
 
     def guess(self, node: Node | None) -> str | None:
         """Return the unsolved line on which the value of an expression depends."""
