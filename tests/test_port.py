@@ -95,7 +95,7 @@ def found(tmp_path, capsys, *options, **files):
         ('TORCH_LIBRARY(a, m) { m.impl("f", at::kCPU, &f); }', "m.impl(name, key, f)", "decision"),
         ('#define C(d, x) TORCH_CHECK(x == d, #x " is " #d "D")', "TORCH_CHECK", "mechanical"),
         ("void f() { C10_CUDA_CHECK(g(A((void*)) b, 1)); }", "C10_CUDA_CHECK", "decision"),
-        ("C10_HOST_DEVICE int f();", "C10_HOST_DEVICE", "none"),
+        ("C10_UNUSED int f();", "C10_UNUSED", "none"),
         ("void f() { for (auto i : c10::irange(1, 2)) {} }", "c10::irange", "decision"),
         ("void f(std::shared_ptr<at::Tensor> x) { x->cumsum(0); }", "x.cumsum()", "none"),
         ("int g();\nvoid f(at::Tensor (*g)(int)) { auto x = g(1); x.cumsum(0); }", "x.cumsum()", "none"),
@@ -120,6 +120,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "c10::Half f();",
         "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
+        "C10_HOST_DEVICE C10_NOINLINE int f();",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
     ],
 )
