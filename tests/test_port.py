@@ -95,7 +95,7 @@ def found(tmp_path, capsys, *options, **files):
         ('TORCH_LIBRARY(a, m) { m.impl("f", at::kCPU, &f); }', "m.impl(name, key, f)", "decision"),
         ('#define C(d, x) TORCH_CHECK(x == d, #x " is " #d "D")', "TORCH_CHECK", "mechanical"),
         ("void f() { C10_CUDA_CHECK(g(A((void*)) b, 1)); }", "C10_CUDA_CHECK", "decision"),
-        ("C10_UNUSED int f();", "C10_UNUSED", "none"),
+        ("CAFFE2_API int f();", "CAFFE2_API", "none"),
         ("void f() { for (auto i : c10::irange(1, 2)) {} }", "c10::irange", "decision"),
         ("void f(std::shared_ptr<at::Tensor> x) { x->cumsum(0); }", "x.cumsum()", "none"),
         ("int g();\nvoid f(at::Tensor (*g)(int)) { auto x = g(1); x.cumsum(0); }", "x.cumsum()", "none"),
