@@ -94,6 +94,13 @@ def found(tmp_path, capsys, *options, **files):
         ("PyMODINIT_FUNC PyInit_a(void) {}", "PyInit_a", "decision"),
         ('TORCH_LIBRARY(a, m) { m.impl("f", at::kCPU, &f); }', "m.impl(name, key, f)", "decision"),
         ('#define C(d, x) TORCH_CHECK(x == d, #x " is " #d "D")', "TORCH_CHECK", "mechanical"),
+        (
+            "struct P { template <class T> T* data_ptr(); };\nvoid f(auto g) { auto x = g(); x.data_ptr<int>(); }",
+            "x.data_ptr()",
+            "decision",
+        ),
+        ("#define MY_CHECK(x) g(x)\nvoid f(at::Tensor x) { MY_CHECK(x.sizes()); }", "x.sizes()", "decision"),
+        ("void f() { constexpr int n = at::vec::Vectorized<int>::size();\nstatic_assert(n == 1); }", "n", "follows"),
         ("void f() { C10_CUDA_CHECK(g(A((void*)) b, 1)); }", "C10_CUDA_CHECK", "decision"),
         ("CAFFE2_API int f();", "CAFFE2_API", "none"),
         ("void f() { for (auto i : c10::irange(1, 2)) {} }", "c10::irange", "decision"),
@@ -121,6 +128,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
         "C10_HOST_DEVICE C10_NOINLINE int f();",
+        "#define MY_CHECK(x) g(x)\nvoid f(torch::stable::Tensor x) { MY_CHECK(x); }",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
     ],
 )

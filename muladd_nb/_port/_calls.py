@@ -31,13 +31,19 @@ class Calls(Operators, Registrations):
             self.read_member(node, function, arguments)
         elif function.type == "identifier" and self.is_macro(self.text(function)):
             self.read_macro(function, arguments)
-            if "CHECK" in self.text(function) or "ASSERT" in self.text(function):
-                for argument in arguments.named_children[1:]:
-                    if self.type_of(argument) in ("sizes", "device", "options", "Tensor"):
-                        self.tell(argument, self.text(argument), "operator", "message")
+            self.read_message(node, function, arguments.named_children[1:], "Tensor")
             self.walk(arguments)
         else:
+            if self.text(function) in self.project.macros:
+                self.read_message(node, function, arguments.named_children)
             self.read_function(node, function, arguments)
+
+    def read_message(self, node: Node, function: Node, words: list[Node], *more: str) -> None:
+        """Find what the message of a check cannot print."""
+        if "CHECK" in self.text(function) or "ASSERT" in self.text(function):
+            for word in words:
+                if self.type_of(word) in ("sizes", "device", "options", *more):
+                    self.tell(node, self.text(word), "operator", "message", whole=True)
 
     # Macros
 
@@ -186,6 +192,8 @@ class Calls(Operators, Registrations):
             self.walk(tensor)
         elif self.is_of_tensor(of, name, function):
             self.read_method(node, this, field, name, inner)
+        elif of == "" and name == "data_ptr" and self.template(field):  # the extension has a method of this name
+            self.tell(field, f"x.{name}()", "method", "mine")
         elif (of, key) in table().rows and not (of == "options" and self.read_options(node) is not None):
             self.tell(field, f"{of}.{name}()", of, key)
             if (of, key) == ("stream", "stream"):

@@ -195,7 +195,8 @@ class Declarations(Calls):
             (self.constant.add if is_const else self.constant.discard)(self.text(name))
         for word in [self.text(name)] if name is not None else bound:
             self.guessed.pop(word, None)
-            if origin and (declared == "" or not is_variable) and function is None:
+            fixed = declarator.type == "array_declarator" or any(self.text(x) == "constexpr" for x in node.children)
+            if origin and (declared == "" or not is_variable or fixed) and function is None:
                 self.guessed[word] = origin
         return origin
 
