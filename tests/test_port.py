@@ -158,6 +158,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "(torch::stable::select(x, 0, 0)); torch::stable::copy_(y, x);",
         ),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
+        ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
         ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
     ],

@@ -88,7 +88,7 @@ class Findings:
         shown = row.to
         if pieces and "$" in row.to:
             shown = "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces)
-        if row.how == "mechanical" and is_misread(node):
+        if row.how == "mechanical" and pieces and is_misread(node):
             self.add(at or node, what, kind, "decision", f"{shown}: by hand, because this could not be parsed", "", row)
             return
         whole = row.how != "mechanical" and kind == "macro"
