@@ -106,8 +106,9 @@ def _run(argv: Sequence[str] | None) -> int:
         kinds.add_argument("--kernel", action="store_true", help=what)
     arguments, rest = parser.parse_known_args(argv)
     chosen = commands.choices.get(arguments.command, parser)  # errors show the usage of this command
-    if "schemas" in arguments and not any(word.startswith("-") for word in rest):
-        arguments.schemas += rest  # argparse does not recognize schemas after an option
+    words = getattr(arguments, "schemas", getattr(arguments, "paths", None))
+    if words is not None and not any(word.startswith("-") for word in rest):
+        words += map(Path, rest) if "paths" in arguments else rest  # argparse does not see those after an option
     elif rest:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command == "port" and arguments.verbose:

@@ -84,6 +84,29 @@ def found(tmp_path, capsys, *options, **files):
         ("void f() { at::cuda::CUDAGuard guard(0); }", "at::cuda::CUDAGuard", "mechanical"),
         ("void f() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }", "C10_CUDA_KERNEL_LAUNCH_CHECK", "mechanical"),
         ("at::TensorOptions f();\nvoid g() { f(); }", "f", "follows"),
+        ("namespace mine { struct Tensor {}; }\nusing namespace at;\nTensor f();", "at::Tensor", "mechanical"),
+        ("typedef at::Tensor T;\nvoid f(T x) { x.cumsum(0); }", "x.cumsum()", "none"),
+        ("using A = std::optional<A>;\nvoid f(A x, at::Tensor y) { y.cumsum(0); }", "x.cumsum()", "none"),
+        ("struct API F : torch::nn::Module {};\nF f();", "F", "follows"),
+        ("TORCH_MODULE(A);\nA f();", "A", "follows"),
+        ("struct F : torch::nn::Module {};\nint F::f() { return n(); }", "F::f", "follows"),
+        ("namespace a { using V = at::vec::Vectorized<float>; }\nvoid f() { a::V::size(); }", "size", "follows"),
+        ("PyMODINIT_FUNC PyInit_a(void) {}", "PyInit_a", "decision"),
+        ('TORCH_LIBRARY(a, m) { m.impl("f", at::kCPU, &f); }', "m.impl(name, key, f)", "decision"),
+        ('#define C(d, x) TORCH_CHECK(x == d, #x " is " #d "D")', "TORCH_CHECK", "mechanical"),
+        (
+            "struct P { template <class T> T* data_ptr(); };\nvoid f(auto g) { auto x = g(); x.data_ptr<int>(); }",
+            "x.data_ptr()",
+            "decision",
+        ),
+        ("#define MY_CHECK(x) g(x)\nvoid f(at::Tensor x) { MY_CHECK(x.sizes()); }", "x.sizes()", "decision"),
+        ("void f() { constexpr int n = at::vec::Vectorized<int>::size();\nstatic_assert(n == 1); }", "n", "follows"),
+        ("void f() { C10_CUDA_CHECK(g(A((void*)) b, 1)); }", "C10_CUDA_CHECK", "decision"),
+        ("CAFFE2_API int f();", "CAFFE2_API", "none"),
+        ("void f() { for (auto i : c10::irange(1, 2)) {} }", "c10::irange", "decision"),
+        ("void f(std::shared_ptr<at::Tensor> x) { x->cumsum(0); }", "x.cumsum()", "none"),
+        ("int g();\nvoid f(at::Tensor (*g)(int)) { auto x = g(1); x.cumsum(0); }", "x.cumsum()", "none"),
+        ('PYBIND11_MODULE(a, m) { m.def("f", &f); }\nvoid f(float x) {}', "float x", "decision"),
     ],
 )
 def test_it_names(code, what, how, tmp_path, capsys):
@@ -104,12 +127,46 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "c10::Half f();",
         "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
+        "C10_HOST_DEVICE C10_NOINLINE int f();",
+        "#define MY_CHECK(x) g(x)\nvoid f(torch::stable::Tensor x) { MY_CHECK(x); }",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
     assert {x for x in findings if not x[1].startswith("using")} == set()
+
+
+def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(tmp_path, capsys):
+    code = "#if TORCH_VERSION_MAJOR > 1\n#endif\nauto f =\n  c10::Dispatcher::singleton()\n    .g()\n    .typed<x>();\n"
+    _, report = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(1, 1), (4, 6)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("C10_CUDA_KERNEL_LAUNCH_CHECK();", "STD_CUDA_KERNEL_LAUNCH_CHECK();"),
+        (
+            "const at::cuda::OptionalCUDAGuard g(device_of(x));",
+            "const torch::stable::accelerator::DeviceGuard g(x.get_device_index());",
+        ),
+        ("o->data_ptr<int>(); o->contiguous();", "o->mutable_data_ptr<int>(); torch::stable::contiguous(*o);"),
+        (
+            "x[0].copy_(y); y.copy_(x);",
+            "[&](torch::stable::Tensor self_) { return torch::stable::copy_(self_, y); }"
+            "(torch::stable::select(x, 0, 0)); torch::stable::copy_(y, x);",
+        ),
+        ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
+        ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
+        ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
+        ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
+    ],
+)
+def test_it_writes(before, after, tmp_path, capsys):
+    head = "TORCH_LIBRARY_IMPL(a, CPU, m) { at::Tensor y; std::optional<at::Tensor> o; const at::Tensor x = y;\n"
+    port(tmp_path, "--write", "--force", a_DOT_cu=f"{head}{before}\n}}\n", b_DOT_h="struct P { int* data_ptr(); };\n")
+    assert (tmp_path / "a.cu").read_text().splitlines()[-2] == after
 
 
 def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
@@ -123,6 +180,15 @@ def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys)
     findings, report = found(tmp_path, capsys, a_DOT_cpp="at::Tensor f( {{{ ;\nat::Scalar g) ]]\n")
     assert report["unparsed"]
     assert (2, "at::Scalar", "decision") in findings
+
+
+def test_what_cannot_be_parsed_is_left_alone(tmp_path, capsys):
+    line = "  g(torch::empty_like(x ]] ; y = z).data_ptr<float>());\n"
+    code = f"void f(at::Tensor x) {{\n{line}  x.cumsum(0) at::Tensor ]] ; ) }} at :: Tensor\n"
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert {(2, "x.data_ptr()", "decision"), (2, "at::empty_like", "decision")} & findings, findings
+    port(tmp_path, "--write", "--force")
+    assert line in (tmp_path / "a.cpp").read_text()
 
 
 def test_written_it_is_left_with_nothing_mechanical_and_no_other_line_has_changed(tmp_path, capsys):
@@ -169,6 +235,14 @@ def test_bytes_that_are_not_changed_stay(tmp_path):
     assert after == changed
 
 
+def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
+    header = "#pragma once\nstruct int2 {};\ninline float f(half x) { return sqrtf(x); }\n"
+    port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
+    assert (tmp_path / "a.h").read_text() == header.replace(
+        "once\n", "once\n#include <cmath>\n#include <cuda_fp16.h>\n"
+    )
+
+
 def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
     for name in "ab":
         (tmp_path / f"{name}.cpp").write_text("at::Tensor f();\n")
@@ -195,9 +269,25 @@ def test_a_tree_that_git_could_not_restore_is_left_alone(tmp_path, capsys):
     assert port(tmp_path, "--write") == 2
     assert "commit them, or use --force" in capsys.readouterr().err
     assert (tmp_path / "a.cpp").read_text() == EXTENSION
+    assert main(["port", "--write", str(tmp_path / "a.cpp")]) == 2
     (tmp_path / "b.txt").unlink()
+    (tmp_path / ".git/info/exclude").write_text("b.cpp\n")
+    assert port(tmp_path, "--write", b_DOT_cpp="at::Tensor f();\n") == 2
+    assert "has files that git ignores" in capsys.readouterr().err
+    (tmp_path / "b.cpp").unlink()
     assert port(tmp_path, "--write") == 0
     assert "STABLE_TORCH_LIBRARY" in (tmp_path / "a.cpp").read_text()
+
+
+def test_a_file_is_read_once_and_what_is_not_utf8_does_not_stop_it(tmp_path, capsys):
+    (tmp_path / "setup.py").write_bytes(b"# \xe9\nx = 1\n")
+    (tmp_path / "ops.py").write_bytes(b"\x00")
+    (tmp_path / "a.cpp").write_text("at::Tensor f();\n")
+    (tmp_path / "link.cpp").symlink_to("a.cpp")
+    (tmp_path / "nothing.cpp").symlink_to("nowhere")
+    assert main(["port", str(tmp_path / "link.cpp"), "--json", str(tmp_path)]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["files"], len(report["findings"])) == (3, 1)
 
 
 @pytest.mark.parametrize(("target", "has"), [("2.10", "aoti_torch_get_current_cuda_stream"), ("2.13", "nativeHandle")])
@@ -221,7 +311,7 @@ def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys)
 
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
-    code = "void f(at::Tensor& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
+    code = "typedef at::Tensor T;\nvoid f(T& x, const at::Tensor& y, std::vector<int64_t> z, float p);\n"
     code += 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     port(tmp_path, a_DOT_cpp=code)
     assert 'm.def("f(Tensor(a!) x, Tensor y, int[] z, float p) -> ()")' in capsys.readouterr().out
@@ -245,12 +335,14 @@ def test_setup_and_the_calls_of_the_module(tmp_path, capsys):
     ("arguments", "says"),
     [
         (["nothing.cpp"], "no such file or folder"),
+        (["notes.txt"], "no C++, CUDA or Python files in notes.txt"),
         (["--target", "2.9", "."], "--target must be a torch from 2.10 on, like 2.10, got '2.9'"),
     ],
 )
 def test_a_mistake_in_the_call_is_said(arguments, says, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.cpp").write_text("")
+    for name in ("a.cpp", "notes.txt"):
+        (tmp_path / name).write_text("")
     assert main(["port", *arguments]) == 2
     assert says in capsys.readouterr().err
 

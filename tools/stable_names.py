@@ -82,7 +82,9 @@ def _declared(source: bytes) -> Iterator[tuple[str, str, str]]:
         rb"HIDDEN_NAMESPACE_BEGIN\(([\w, ]+)\)", lambda m: b"namespace " + m[1].replace(b", ", b"::") + b" {", source
     )
     text = re.sub(rb"HIDDEN_NAMESPACE_END\([\w, ]+\)", b"}", text)
-    text = re.sub(rb"\b(AOTI_TORCH_EXPORT|C10_HOST_DEVICE|C10_API|C10_NOINLINE|alignas\(\d+\))\s", b"", text)
+    text = re.sub(
+        rb"(?<!define )\b(AOTI_TORCH_EXPORT|C10_HOST_DEVICE|C10_API|C10_NOINLINE|alignas\(\d+\))\s", b"", text
+    )
     yield from _walk(PARSER.parse(text).root_node, (), FIRST)
 
 

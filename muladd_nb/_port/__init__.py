@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from . import _python
@@ -31,8 +31,7 @@ class Port:
     """All that was found in an extension, and the files as they would be after the mechanical changes."""
 
     def __init__(self, paths: Sequence[Path], target: str) -> None:
-        files = [file for path in paths for file in _files(path)]
-        files = list(dict.fromkeys(files))
+        files = list({file.resolve(): file for path in paths for file in _files(path)}.values())
         if not files:
             raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}")
         if not re.fullmatch(r"2\.\d\d", target) or number(target) < number(FIRST):
@@ -78,42 +77,49 @@ class Port:
         """Make the mechanical changes, all or none; raise ``ValueError`` if that cannot be undone by git."""
         if not force:
             for path in self.paths:
-                _check_is_clean(path)
+                _check_is_clean(path, self.changed)
         before = {path: path.read_bytes() for path in self.changed}
         try:
             for path, data in self.changed.items():
                 path.write_bytes(data)
-        except OSError as error:
+        except BaseException as error:
             for path, data in before.items():
                 if path.read_bytes() != data:
                     path.write_bytes(data)
+            if not isinstance(error, OSError):
+                raise
             raise ValueError(f"{error.filename}: {error.strerror}; nothing was changed") from None
         return list(self.changed)
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder")
-    found = []
-    for file in sorted(path.rglob("*")):
-        folders = file.relative_to(path).parts[:-1]
-        if any(part.startswith(".") or part in SKIPPED for part in folders):
-            continue
-        if file.is_file() and (file.suffix.lower() in SUFFIXES or file.suffix == ".py"):
-            found.append(file)
-    return found
+    known = {*SUFFIXES, ".py"}
+    if path.is_file():
+        return [path] if path.suffix.lower() in known else []
+    return [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.suffix.lower() in known
+        and file.is_file()
+        and not file.is_symlink()  # its target is here, too, or is not the extension's
+        and not any(part.startswith(".") or part in SKIPPED for part in file.relative_to(path).parts[:-1])
+    ]
 
 
-def _check_is_clean(path: Path) -> None:
-    folder = path if path.is_dir() else path.parent
-    command = ["git", "-C", str(folder), "status", "--porcelain", "--", path.name if path.is_file() else "."]
+def _check_is_clean(path: Path, changed: Iterable[Path]) -> None:
+    here = path.resolve()
+    git = ["git", "-C", str(here if here.is_dir() else here.parent)]
+    inside = [str(file.resolve()) for file in changed if here in (file.resolve(), *file.resolve().parents)]
     try:
-        status = subprocess.run(command, capture_output=True, text=True, check=False)
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+        known = subprocess.run([*git, "ls-files", "-z", "--", *inside], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise ValueError("git is not here to undo the changes with: use --force") from None
     if status.returncode:
         raise ValueError(f"{path} is in no git repository, so the changes could not be undone: use --force")
     if status.stdout.strip():
         raise ValueError(f"{path} has changes that are not committed: commit them, or use --force")
+    if inside and known.stdout.count("\0") < len(inside):
+        raise ValueError(f"{path} has files that git ignores, so the changes could not be undone: use --force")

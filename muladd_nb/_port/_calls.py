@@ -8,7 +8,7 @@ from ._edits import span
 from ._names import ROOTS
 from ._operators import Operators
 from ._registrations import Registrations
-from ._source import Node, part
+from ._source import Node, innermost, part
 from ._table import table
 from ._types import COMMON, RETURNS
 
@@ -31,13 +31,19 @@ class Calls(Operators, Registrations):
             self.read_member(node, function, arguments)
         elif function.type == "identifier" and self.is_macro(self.text(function)):
             self.read_macro(function, arguments)
-            if "CHECK" in self.text(function) or "ASSERT" in self.text(function):
-                for argument in arguments.named_children[1:]:
-                    if self.type_of(argument) in ("sizes", "device", "options", "Tensor"):
-                        self.tell(argument, self.text(argument), "operator", "message")
+            self.read_message(node, function, arguments.named_children[1:], "Tensor")
             self.walk(arguments)
         else:
+            if self.text(function) in self.project.macros:
+                self.read_message(node, function, arguments.named_children)
             self.read_function(node, function, arguments)
+
+    def read_message(self, node: Node, function: Node, words: list[Node], *more: str) -> None:
+        """Find what the message of a check cannot print."""
+        if "CHECK" in self.text(function) or "ASSERT" in self.text(function):
+            for word in words:
+                if self.type_of(word) in ("sizes", "device", "options", *more):
+                    self.tell(node, self.text(word), "operator", "message", whole=True)
 
     # Macros
 
@@ -59,13 +65,31 @@ class Calls(Operators, Registrations):
             row = next(iter(table().rows.get(("macro", text), ())), None)
         if row is None:
             self.tell(call, text, "macro", "*", whole=True)
-        elif "$" in row.to and arguments:
+            if not self.in_function(call):  # it may declare these
+                self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
+        elif "$" in row.to and not arguments:
+            self.tell(name, text, "name", "misread")
+        elif arguments and ("$" in row.to or row.to.endswith("()")):
             self.apply(row, call, text, "macro", self.fill(row.to, inner, [], None))
         else:
             whole = name.parent if text.startswith("PYBIND11_MODULE") else None
             if whole is not None and whole.parent is not None and whole.parent.type == "function_definition":
                 whole = whole.parent
             self.apply(row, name, text, "macro", at=whole or (call if row.how != "mechanical" else name))
+
+    def read_broken(self, node: Node, nodes: list[Node]) -> None:
+        """Find a macro without arguments, or one that was not parsed as a call."""
+        if len(nodes) == 1 and self.is_macro(self.text(node)):
+            self.read_macro(node, None)
+        else:
+            super().read_broken(node, nodes)
+
+    def on_ERROR(self, node: Node) -> None:
+        """Find the prefixes of torch's names where the grammar gave up."""
+        for child, after in zip(node.children, node.children[1:], strict=False):
+            if after.type == "::" and self.text(child) in ROOTS:
+                self.tell(child, self.text(child) + "::", "name", "misread")
+        self.children(node)
 
     # Functions
 
@@ -115,7 +139,7 @@ class Calls(Operators, Registrations):
     def is_of_tensors(self, name: Node, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
         text = self.text(self.component(name))
-        if text in self.project.declared or self.local(text) is not None or text in self.project.macros:
+        if self.is_declared(text) or self.local(text) is not None or text in self.project.macros:
             return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
@@ -153,7 +177,8 @@ class Calls(Operators, Registrations):
         key = name if (of, name) in table().rows else "*"
         if self.template(field) and (origin := self.guess(this)) is not None:
             self.add(field, f"x.{name}<>()", "method", "follows", f"follows from {origin}", "")
-        match self.root_of(this):
+        root = self.root_of(this)
+        match self.local(self.text(root)) if root is not None else "":
             case "library":
                 self.read_library(node, function, name, inner)
                 return
@@ -167,6 +192,8 @@ class Calls(Operators, Registrations):
             self.walk(tensor)
         elif self.is_of_tensor(of, name, function):
             self.read_method(node, this, field, name, inner)
+        elif of == "" and name == "data_ptr" and self.template(field):  # the extension has a method of this name
+            self.tell(field, f"x.{name}()", "method", "mine")
         elif (of, key) in table().rows and not (of == "options" and self.read_options(node) is not None):
             self.tell(field, f"{of}.{name}()", of, key)
             if (of, key) == ("stream", "stream"):
@@ -180,17 +207,28 @@ class Calls(Operators, Registrations):
         """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
         if of == "":
             known = name in table().aten or ("method", name) in table().rows or name in RETURNS
-            return known and name not in COMMON and name not in self.project.functions
+            is_template = bool(self.template(function.child_by_field_name("field") or function))
+            mine = (self.is_method(node, template=is_template) for _, node in self.project.functions.get(name, ()))
+            return known and name not in COMMON and not any(mine)
         return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
 
-    def root_of(self, node: Node) -> str:
-        """Return the type of the variable at the beginning of a chain of calls."""
-        while node.type in ("call_expression", "field_expression"):
-            inner = part(node, "function" if node.type == "call_expression" else "argument")
-            if inner is None:
-                break
-            node = inner
-        return (self.local(self.text(node)) or "") if node.type == "identifier" else ""
+    def is_method(self, node: Node, *, template: bool) -> bool:
+        """Tell whether a declaration is in a class, or out of it with the class's name; and is a template if asked."""
+        around = node.parent
+        is_template = around is not None and around.type == "template_declaration"
+        if is_template and around is not None:
+            around = around.parent
+        name, _ = innermost(part(node, "declarator"))
+        outside = name is not None and name.parent is not None and name.parent.type == "qualified_identifier"
+        return (outside or (around is not None and around.type == "field_declaration_list")) and (
+            is_template or not template
+        )
+
+    def root_of(self, node: Node | None) -> Node | None:
+        """Return the variable at the beginning of a chain of calls."""
+        while node is not None and node.type in ("call_expression", "field_expression", "pointer_expression"):
+            node = part(node, "function" if node.type == "call_expression" else "argument")
+        return node if node is not None and node.type == "identifier" else None
 
     def tensor_of_type(self, node: Node) -> Node | None:
         """Return the tensor x if an expression is x.type()."""
@@ -204,7 +242,9 @@ class Calls(Operators, Registrations):
         """Deal with a method of a tensor."""
         template, what = self.template(field), f"x.{name}()"
         takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
-        row = table().find("method", name, None if takes_options else len(inner), len(template), self.target)
+        plain = this.type == "identifier" and self.text(this) not in self.constant
+        kind = "method" if plain or ("const method", name) not in table().rows else "const method"
+        row = table().find(kind, name, None if takes_options else len(inner), len(template), self.target)
         if name in ("data_ptr", "mutable_data_ptr", "const_data_ptr", "is_contiguous") and not template and not inner:
             return
         if row is None and name in STABLE_METHODS:
@@ -215,6 +255,8 @@ class Calls(Operators, Registrations):
             to = row.to
             if name in ("data_ptr", "data") and template:
                 to = self.const_pointer(node, template[0]) or to
+            if field.prev_sibling is not None and field.prev_sibling.type == "->":
+                to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, "method", self.fill(to, inner, template, this), at=field)
         elif name != "options" or not self.is_rewritten(node):
             self.apply(row, node, what, "method", at=field)

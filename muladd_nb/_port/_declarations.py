@@ -6,32 +6,31 @@ that these lines follow from the first.
 
 from __future__ import annotations
 
+import re
+
 from ._calls import Calls
 from ._edits import span
 from ._findings import Finding
 from ._names import ROOTS
-from ._source import Node, Project, Source, descend, innermost, part
+from ._source import Node, descend, innermost, part
 from ._table import table
 
 
 class Declarations(Calls):
     """Reads namespaces, classes, functions, variables and aliases."""
 
-    def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
-        super().__init__(source, project, target, broken)
-        self.newly_broken: dict[str, str] = {}  # what this file declares with a type that the stable ABI lacks
-
     # Namespaces and aliases
 
     def on_namespace_definition(self, node: Node) -> None:
         """Inside torch's own namespaces, its names need no prefix."""
-        name, before = part(node, "name"), self.inside
+        name, before = part(node, "name"), (self.here, self.inside)
         path = tuple(self.text(name).replace(" ", "").split("::")) if name else ()
+        self.here += path
         if path and path[0] in ROOTS:
-            self.inside = before | {path[: i + 1] for i in range(len(path))}
+            self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
         if body := part(node, "body"):
             self.scoped(body)
-        self.inside = before
+        self.here, self.inside = before
 
     def on_using_declaration(self, node: Node) -> None:
         """Remove a using declaration for torch's names. Each use of them is written in full."""
@@ -53,18 +52,19 @@ class Declarations(Calls):
         if type_node := part(node, "type"):
             self.walk(type_node)
         bad, name = self.unsolved(before), part(node, "name")
-        if bad and name and len(self.scopes) == 1:
-            self.newly_broken.setdefault(self.text(name), bad[0].where)
-        elif bad and name:
+        if bad and name:
             self.scopes[-1][self.text(name)] = f"bad:{bad[0].where}"
+            if not self.in_function(node):
+                self.newly_broken.setdefault(self.text(name), bad[0].where)
 
     def on_class_specifier(self, node: Node) -> None:
-        """Record a class whose base the stable ABI lacks."""
+        """Record a class whose base the stable ABI lacks: then all of it is to be written anew."""
         before, name, body = len(self.findings), part(node, "name"), part(node, "body")
         for child in node.children:
             if child == body:
                 if (bad := self.unsolved(before)) and name is not None:
                     self.newly_broken.setdefault(self.text(name).split("<")[0], bad[0].where)
+                    bad[0].end_line = self.source.line(node.end_byte)
                 self.scoped(child)
             elif child != name:
                 self.walk(child)
@@ -80,6 +80,9 @@ class Declarations(Calls):
         name, function = innermost(part(node, "declarator"))
         with self.scope():
             if not (name and function and self.on_registration(node, name, function)):
+                around = name and part(name.parent, "scope")
+                if name and around and (origin := self.broken.get(self.text(around).split("<")[0])):
+                    self.follow(node, f"{self.text(around)}::{self.text(name)}", origin, whole=True)
                 self.read_body(node, name)
             self.drop_options()
         self.options, self.unused = outer
@@ -163,6 +166,8 @@ class Declarations(Calls):
             for parameter in (part(function, "parameters") or function).named_children:
                 if self.local(self.text(parameter)) == "device":
                     self.replace(parameter, span(parameter), b".index()")
+                elif match := re.fullmatch(r"(?:\w+::)*device_of\((.+)\)", self.text(parameter)):
+                    self.replace(parameter, f"{match[1]}.get_device_index()".encode())
         before = len(self.findings)
         is_variable = node.type == "declaration"
         if name is not None and function is None:
@@ -173,7 +178,7 @@ class Declarations(Calls):
                 self.scopes[-1][text] = "options"
                 self.findings = [x for x in self.findings if x not in bad]
                 return None
-            if bad and (len(self.scopes) == 1 or node.type == "field_declaration"):
+            if bad and not self.in_function(node):
                 self.newly_broken.setdefault(text, bad[0].where)
             if of == "" and value is None and node.type != "parameter_declaration":
                 of = "other"
@@ -183,9 +188,15 @@ class Declarations(Calls):
         self.walk(declarator)
         found = self.unsolved(before)
         origin = found[0].where if found else self.guess(value)
+        if name is not None:
+            root = self.root_of(value) if b"&" in self.source.data[declarator.start_byte : name.start_byte] else None
+            is_const = any(self.text(x) == "const" for x in node.children)
+            is_const |= root is not None and self.text(root) in self.constant
+            (self.constant.add if is_const else self.constant.discard)(self.text(name))
         for word in [self.text(name)] if name is not None else bound:
             self.guessed.pop(word, None)
-            if origin and (declared == "" or not is_variable) and function is None:
+            fixed = declarator.type == "array_declarator" or any(self.text(x) == "constexpr" for x in node.children)
+            if origin and (declared == "" or not is_variable or fixed) and function is None:
                 self.guessed[word] = origin
         return origin
 

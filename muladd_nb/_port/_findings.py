@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from ._edits import Edit, Piece, span
-from ._source import Node, Project, Source
+from ._source import Node, Project, Source, is_misread
 from ._table import Row, number, table
 
 
@@ -34,9 +34,12 @@ class Finding:
 class Findings:
     """The findings and the edits of one file. ``broken`` says which names have a type that the stable ABI lacks."""
 
+    limited = False  # setup.py defines Py_LIMITED_API
+
     def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
         self.source, self.project, self.target, self.broken = source, project, target, broken
         self.text = source.text
+        self.newly_broken: dict[str, str] = {}  # those that this file declares
         self.findings: list[Finding] = []
         self.edits: list[Edit] = []
         self.headers: set[str] = set()  # what the file includes after the edits
@@ -53,9 +56,14 @@ class Findings:
         *,
         whole: bool = False,
     ) -> None:
-        """Record a finding at the first line of a node, or at all of its lines."""
+        """Record a finding at the first line of a node and the methods called on its value, or at all of its lines."""
         line = self.source.line(node.start_byte)
         end = self.source.line(max(node.end_byte - 1, node.start_byte)) if whole else line
+        up = node.parent if how in ("decision", "none") else None
+        while up is not None and up.start_byte == node.start_byte and up.type.endswith(("_expression", "identifier")):
+            if up.type == "field_expression":
+                end = max(end, self.source.line(up.end_byte - 1))
+            up = up.parent
         since, builds = (row.runs, row.builds) if row else ("", "")
         if row and how == "mechanical" and self.is_newer(row.runs):
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
@@ -80,6 +88,9 @@ class Findings:
         shown = row.to
         if pieces and "$" in row.to:
             shown = "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces)
+        if row.how == "mechanical" and pieces and is_misread(node):
+            self.add(at or node, what, kind, "decision", f"{shown}: by hand, because this could not be parsed", "", row)
+            return
         whole = row.how != "mechanical" and kind == "macro"
         self.add(at or node, what, kind, row.how, shown, row.source, row, whole=whole)
         if row.how == "mechanical" and not self.is_newer(row.runs):

@@ -15,13 +15,11 @@ STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_t
 class Includes(Findings):
     """Replaces includes."""
 
-    limited = False  # setup.py defines Py_LIMITED_API
-
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         mine = {name for _, name in self.source.includes}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
-        had_torch = any(HEADER.match(x) for file in self.project.visible(self.source) for _, x in file.includes)
+        had_torch = any(map(HEADER.match, self.project.includes_seen[self.source.path]))
         needed = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
         first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
         block = self.source.newline.join(b"#include " + header.encode() for header in needed)

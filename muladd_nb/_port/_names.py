@@ -19,7 +19,10 @@ class Names(Findings):
         super().__init__(source, project, target, broken)
         visible = project.visible(source)
         self.scopes: list[dict[str, str]] = [{}]  # the type of each variable, in the words of _types.py
+        self.constant: set[str] = set()  # variables that are const
         self.guessed: dict[str, str] = {}  # variables whose value depends on an unsolved line, and that line
+        self.here: tuple[str, ...] = ()  # the namespace around the node that is read
+        self.opened = {path for file in visible for path in file.usings if path[0] not in ROOTS}
         self.inside: set[tuple[str, ...]] = set()  # the namespaces of torch that the extension opens
         self.usings = {path for file in visible for path in file.usings if path[0] in ROOTS}
         self.std = any(path == ("std",) for file in visible for path in file.usings)
@@ -45,7 +48,8 @@ class Names(Findings):
             return
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         for count in range(len(full), 1, -1):
-            if "::".join(full[:count]) in table().names:
+            known = table().names.get("::".join(full[:count]))
+            if known and not (self.is_newer(known["builds"]) and ("name", "::".join(full[1:count])) in table().rows):
                 self.need("::".join(full[:count]))
                 return
             if self.replace_name(node, nodes, full, count, called):
@@ -89,11 +93,16 @@ class Names(Findings):
             names = self.using_names[names[0]] + names[1:]
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        if names[0] in self.project.declared:
+        if self.is_declared(names[0]):
             return None
         usings = sorted(self.usings | self.inside)
         found = (path for path in usings if self.is_known(path[1:] + names, path[0], called=called))
         return next(((*path, *names) for path in found), None)
+
+    def is_declared(self, name: str) -> bool:
+        """Tell whether the extension declares a name that is visible here."""
+        around = [self.here[:i] for i in range(len(self.here) + 1)]
+        return any((*path, name) in self.project.declared for path in (*around, *self.opened))
 
     def is_known(self, names: tuple[str, ...], root: str, *, called: bool) -> bool:
         """Tell whether torch has something of this name, as far as the tables know."""
@@ -107,24 +116,31 @@ class Names(Findings):
     def read_broken(self, node: Node, nodes: list[Node]) -> None:
         """Find a use of what another line declares with a type that the stable ABI lacks."""
         name = self.text(self.component(nodes[-1]))
+        if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
+            self.tell(node, name, "name", name.partition("_")[0])
+            return
         kind = self.local(name) if len(nodes) == 1 else None
         if kind is None:
             origin = self.broken.get(name)
         else:
             origin = kind[4:] if kind.startswith("bad:") else self.guessed.get(name)
-        if origin is None and len(nodes) > 1:
-            origin = self.broken.get(self.text(self.component(nodes[0])))
+        for outer in nodes[:-1] if origin is None else ():
+            kind = self.local(self.text(self.component(outer))) or ""
+            origin = origin or (
+                kind[4:] if kind.startswith("bad:") else self.broken.get(self.text(self.component(outer)))
+            )
         if origin is not None:
             self.follow(node, name, origin)
             return
-        if self.std and len(nodes) == 1:
-            self.need_header("std", name)
-        self.need_header("c", name)
+        if kind is None and not self.is_declared(name):
+            if self.std and len(nodes) == 1:
+                self.need_header("std", name)
+            self.need_header("c", name)
 
-    def follow(self, node: Node, what: str, origin: str | None, kind: str = "name") -> None:
+    def follow(self, node: Node, what: str, origin: str | None, *, whole: bool = False) -> None:
         """Record that a line is right when another is."""
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
-            self.add(node, what, kind, "follows", f"follows from {origin}", "")
+            self.add(node, what, "name", "follows", f"follows from {origin}", "", whole=whole)
 
     def qualify(self, nodes: list[Node], full: tuple[str, ...]) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""
@@ -165,12 +181,20 @@ class Names(Findings):
 
     # Scopes
 
+    def in_function(self, node: Node | None) -> bool:
+        """Tell whether a node is in the body or the parameters of a function."""
+        while node is not None and node.type not in ("compound_statement", "parameter_list"):
+            node = node.parent
+        return node is not None
+
     @contextlib.contextmanager
     def scope(self, names: Sequence[str] = ()) -> Iterator[None]:
         """Open a scope with variables of unknown type."""
         self.scopes.append(dict.fromkeys(names, ""))
+        outer = dict(self.guessed), set(self.constant)
         yield
         self.scopes.pop()
+        self.guessed, self.constant = outer
 
     def local(self, name: str) -> str | None:
         """Return the type of a variable, or None if no variable has this name."""

@@ -14,11 +14,7 @@ EXTENSIONS = ("CppExtension", "CUDAExtension", "SyclExtension")
 
 def read(path: Path, target: str, modules: set[str]) -> list[Finding]:
     """Return what one Python file says; ``modules`` are the names of extensions that a setup.py builds."""
-    text = path.read_text("utf-8", "surrogateescape")
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return []
+    text, tree = _parsed(path)
     found: list[Finding] = []
 
     def add(node: ast.AST, kind: str, what: str, shown: str, name: str = "") -> None:
@@ -57,12 +53,8 @@ def read(path: Path, target: str, modules: set[str]) -> list[Finding]:
 
 def modules(path: Path) -> set[str]:
     """Return the names, without packages, of the extensions that a setup.py builds."""
-    try:
-        tree = ast.parse(path.read_text("utf-8", "surrogateescape"))
-    except SyntaxError:
-        return set()
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(path)[1]):
         if isinstance(node, ast.Call) and _extension(node):
             names = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
             for value in names:
@@ -70,6 +62,14 @@ def modules(path: Path) -> set[str]:
                 if match := re.search(r"(\w+)['\"]$", text):
                     found.add(match[1])
     return found
+
+
+def _parsed(path: Path) -> tuple[str, ast.AST]:
+    text = path.read_text("utf-8", "replace")
+    try:
+        return text, ast.parse(text)
+    except (SyntaxError, ValueError):  # Python 2, or not Python
+        return text, ast.Module([], [])
 
 
 def _extension(node: ast.AST) -> bool:

@@ -16,6 +16,7 @@ SCHEMA = {
     "unsigned": "int", "double": "float", "float": "float", "bool": "bool", "string": "str", "string_view": "str",
     "IntArrayRef": "int[]", "ScalarType": "ScalarType", "Device": "Device", "Scalar": "Scalar",
 }  # fmt: skip
+WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
 
 
 class Registrations(Walk):
@@ -32,6 +33,7 @@ class Registrations(Walk):
         literal = (self.string(inner[0]) if inner else None) or ""
         has_schema = "(" in literal
         if name == "impl" and len(inner) == 2:
+            self.walk(inner[0])
             self.read_impl(inner[1])
             return
         if name == "def" and has_schema:
@@ -47,7 +49,9 @@ class Registrations(Walk):
         elif name == "set_python_module":
             if self.is_newer("2.13"):
                 self.tell(node, "m.set_python_module()", "library", name)
-        elif name not in ("def", "impl"):
+        elif name == "impl":
+            self.tell(node, "m.impl(name, key, f)", "library", "impl key", whole=True)
+        elif name != "def":
             self.tell(node, f"m.{name}()", "library", "*", whole=True)
         for argument in inner:
             self.walk(argument)
@@ -91,13 +95,17 @@ class Registrations(Walk):
         return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', self.text(node)))
 
     def schema_of(self, name: str, function: Node) -> str | None:
-        """Return the schema of a function, from its declaration."""
+        """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
         target = self.text(function).lstrip("&").split("::")[-1].split("<")[0]
+        found = None
         for source, node in self.project.functions.get(target, ()):
-            if schema := Registrations(source, self.project, self.target, {}).schema(name.split("::")[-1], node):
-                self.schemas.append(schema)
-                return schema
-        return None
+            other = Registrations(source, self.project, self.target, {})
+            if schema := other.schema(name.split("::")[-1], node):
+                self.findings += other.findings
+                found = found or schema
+        if found:
+            self.schemas.append(found)
+        return found
 
     def schema(self, name: str, node: Node) -> str | None:
         """Write the schema of a declaration, or return None if one of its types has none."""
@@ -115,6 +123,8 @@ class Registrations(Walk):
             if kind in (None, "()") or inner is None or declarator is None or declarator.type == "pointer_declarator":
                 return None
             is_const = self.text(parameter).startswith("const")
+            if kind in WIDE and not re.search(r"\b(u?int64_t|long|double)\b", self.text(parameter)):
+                self.tell(parameter, self.text(parameter), "library", "parameter", to=WIDE[kind])
             if kind == "Tensor" and declarator.type == "reference_declarator" and not is_const:
                 kind = f"Tensor({chr(letter)}!)"
                 letter += 1
@@ -125,9 +135,12 @@ class Registrations(Walk):
         """Return the name of a C++ type in a schema."""
         if node is None:
             return None
-        nodes = self.parts(node)
+        nodes = self.parts(part(node, "type") or node)
         name = self.text(self.component(nodes[-1]))
-        inner = [self.schema_type(part(x, "type") or x) for x in self.template(nodes[-1])]
+        inner = [self.schema_type(x) for x in self.template(nodes[-1])]
         if name in ("optional", "vector", "ArrayRef", "tuple", "List") and inner and None not in inner:
             return {"optional": f"{inner[0]}?", "tuple": f"({', '.join(map(str, inner))})"}.get(name, f"{inner[0]}[]")
+        with self.project.alias(name) as alias:
+            if alias is not None and name not in SCHEMA:
+                return Registrations(alias[0], self.project, self.target, {}).schema_type(part(alias[1], "type"))
         return SCHEMA.get(name)

@@ -67,7 +67,7 @@ def taken(port: Port) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    where = f"{finding.path}:{finding.line}" + (f"-{finding.end_line}" if finding.end_line > finding.line else "")
+    where = f"{finding.path}:{_lines(finding)}"
     since = (
         f" (torch {finding.since}" + (f", built with {finding.builds})" if finding.builds > finding.since else ")")
         if finding.since
@@ -77,26 +77,29 @@ def _line(finding: Finding) -> str:
     return f"{where}: {finding.how}: {finding.what} -> {finding.to}{since}{source}"
 
 
+def _lines(finding: Finding) -> str:
+    return f"{finding.line}-{finding.end_line}" if finding.end_line > finding.line else str(finding.line)
+
+
 def _link(source: str) -> str:
     return source.replace("docs:", "docs/") + ".md" if source.startswith("docs:") else source
 
 
 def _following(findings: list[Finding]) -> list[str]:
-    origins: dict[tuple[str, str], set[int]] = {}
+    origins: dict[tuple[str, str], dict[str, None]] = {}
     for finding in findings:
         if finding.how == "follows":
-            origins.setdefault((finding.path, finding.to), set()).add(finding.line)
+            origins.setdefault((finding.path, finding.to), {})[_lines(finding)] = None
     return [
-        f"{path}:{','.join(map(str, sorted(where)))}: follows: {to.removeprefix('follows ')}"
-        for (path, to), where in origins.items()
+        f"{path}:{','.join(where)}: follows: {to.removeprefix('follows ')}" for (path, to), where in origins.items()
     ]
 
 
 def _summary(port: Port) -> list[str]:
     if not port.findings:
-        return [f"Nothing in {port.files} files ties them to one torch or one CPython."]
+        return [f"Nothing in {_files(port.files)} ties them to one torch or one CPython."]
     counts = counted(port.findings)
-    told = [f"{port.files} files, target torch {port.target}. Lines:"]
+    told = [f"{_files(port.files)}, target torch {port.target}. Lines:"]
     told += [f"  {counts[how]:5} {how:11} {what}" for how, what in HOW.items()]
     needs = Counter(f.what for f in port.findings if f.how == "none")
     if needs:
@@ -117,8 +120,8 @@ def _summary(port: Port) -> list[str]:
 
 def written(paths: list[Path]) -> str:
     """Say what --write did."""
-    return (
-        f"{len(paths)} files were changed. What follows is left."
-        if paths
-        else "Nothing was to change. What follows is left."
-    )
+    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. What follows is left."
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,8 @@ _LEX = re.compile(
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
     |(?P<open><<<)|(?P<close>>>>)
     |(?P<blank>__(?:global|device|host|forceinline|shared|constant|noinline|restrict)__|__restrict\b
-      |__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\))""",
+      |__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\))
+    |\b(?P<head>class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{])""",
     re.VERBOSE,
 )
 Node = tree_sitter.Node
@@ -38,9 +41,10 @@ class Source:
         self.usings: set[tuple[str, ...]] = set()
         self.using_names: dict[str, tuple[str, ...]] = {}
         self.aliases: dict[str, tuple[str, ...]] = {}
-        self.declared: set[str] = set()
+        self.declared: set[tuple[str, ...]] = set()  # full names
         self.functions: list[tuple[str, Node]] = []
         self.fields: list[tuple[str, Node]] = []
+        self.types: list[tuple[str, Node]] = []  # aliases
         self._errors: set[int] = set()
         for node in descend(self.root):
             if node.is_error or node.is_missing:
@@ -58,7 +62,14 @@ class Source:
             elif node.type in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration"):
                 name = node.child_by_field_name("name")
                 if name is not None and (node.child_by_field_name("body") or node.type == "alias_declaration"):
-                    self.declared.add(self.text(name).split("<")[0])
+                    self._declare(node, self.text(name).split("<")[0])
+                if name is not None and node.type == "alias_declaration":
+                    self.types.append((self.text(name), node))
+            elif node.type == "type_definition":
+                name, _ = innermost(node.child_by_field_name("declarator"))
+                if name is not None:
+                    self._declare(node, self.text(name))
+                    self.types.append((self.text(name), node))
 
     def _read_macro(self, node: Node, masked: bytes) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -70,6 +81,9 @@ class Source:
         parser.included_ranges = [
             tree_sitter.Range(value.start_point, value.end_point, value.start_byte, value.end_byte)
         ]
+        body = masked[value.start_byte : value.end_byte]  # a##b is a name, and #x is parsed as x
+        body = re.sub(rb"\s*##\s*|#", lambda found: (b"_" if b"##" in found[0] else b" ") * len(found[0]), body)
+        masked = masked[: value.start_byte] + body + masked[value.end_byte :]
         self.macros.append((self.text(name), names, parser.parse(masked).root_node))
 
     def _read_using(self, node: Node) -> None:
@@ -87,9 +101,18 @@ class Source:
             if function is not None:
                 self.functions.append((self.text(inner), node))
                 if inner.type == "identifier":
-                    self.declared.add(self.text(inner))
+                    self._declare(node, self.text(inner))
             elif node.type == "field_declaration":
                 self.fields.append((self.text(inner), node))
+
+    def _declare(self, node: Node, name: str) -> None:
+        path: tuple[str, ...] = (name,)
+        up = node.parent
+        while up is not None:
+            if up.type == "namespace_definition" and (around := up.child_by_field_name("name")):
+                path = (*self.text(around).replace(" ", "").split("::"), *path)
+            up = up.parent
+        self.declared.add(path)
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
@@ -111,14 +134,32 @@ class Project:
         self.sources = sources
         self.functions: dict[str, list[tuple[Source, Node]]] = {}
         self.fields: dict[str, list[tuple[Source, Node]]] = {}
+        self.types: dict[str, list[tuple[Source, Node]]] = {}
         self.declared = {name for source in sources for name in source.declared}
         self.macros = {name for source in sources for name, _, _ in source.macros}
         self._visible: dict[Path, list[Source]] = {}
         for source in sources:
-            for name, node in source.functions:
-                self.functions.setdefault(name, []).append((source, node))
-            for name, node in source.fields:
-                self.fields.setdefault(name, []).append((source, node))
+            for kind in ("functions", "fields", "types"):
+                for name, node in getattr(source, kind):
+                    getattr(self, kind).setdefault(name, []).append((source, node))
+
+    @contextlib.contextmanager
+    def alias(self, name: str) -> Iterator[tuple[Source, Node] | None]:
+        """Yield the file and the node of an alias of a type. Inside, it has no alias, as in ``using A = b::A``."""
+        found = self.types.pop(name, [])
+        yield found[0] if found else None
+        self.types[name] = found
+
+    @functools.cached_property
+    def includes_seen(self) -> dict[Path, set[str]]:
+        """What is included in a file, in the files that it includes, and in those that include it."""
+        seen: dict[Path, set[str]] = {}
+        for source in self.sources:
+            visible = self.visible(source)
+            names = {name for file in visible for _, name in file.includes}
+            for file in visible:
+                seen.setdefault(file.path, set()).update(names)
+        return seen
 
     def visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
@@ -144,6 +185,12 @@ def descend(node: Node) -> Iterator[Node]:
         stack += reversed(node.children)
 
 
+def is_misread(node: Node) -> bool:
+    """Tell whether the grammar gave up in a node, not counting the blocks in it."""
+    inner = (child for child in node.children if child.has_error and child.type != "compound_statement")
+    return node.is_error or node.is_missing or any(map(is_misread, inner))
+
+
 def part(node: Node | None, field: str) -> Node | None:
     """Return the child with this name in the grammar."""
     return node.child_by_field_name(field) if node is not None else None
@@ -154,7 +201,8 @@ def innermost(node: Node | None) -> tuple[Node | None, Node | None]:
     function = None
     while node is not None:
         if node.type == "function_declarator":
-            function = node
+            inner = node.child_by_field_name("declarator")  # int (*f)() declares a variable
+            function = function if inner is not None and inner.type == "parenthesized_declarator" else node
         if node.type in ("identifier", "field_identifier", "type_identifier", "operator_name", "destructor_name"):
             return node, function
         if node.type == "qualified_identifier":
@@ -178,6 +226,7 @@ def _masked(data: bytes) -> bytes:
         if match["close"] and depth:
             depth -= 1
             return b")  "
-        return re.sub(rb"[^\r\n]", b" ", match[0]) if match["blank"] else match[0]
+        hidden = match["blank"] or match["export"]
+        return match[0].replace(hidden, re.sub(rb"[^\r\n]", b" ", hidden)) if hidden else match[0]
 
     return _LEX.sub(replace, data)

@@ -15,7 +15,7 @@ TYPES = {
 }  # fmt: skip
 OF_TENSORS = {
     "optional": "Tensor?", "vector": "Tensor[]", "ArrayRef": "Tensor[]", "array": "Tensor[]",
-    "HeaderOnlyArrayRef": "Tensor[]",
+    "HeaderOnlyArrayRef": "Tensor[]", "shared_ptr": "Tensor?", "unique_ptr": "Tensor?", "MaybeOwned": "Tensor?",
 }  # fmt: skip
 # Methods of a tensor that return something else. We assume that all others return tensors.
 RETURNS = {
@@ -70,6 +70,8 @@ class Types(Names):
                 return self.agreed(self.project.fields.get(self.text(field), [])) if field else ""
             case "call_expression":
                 function = part(node, "function")
+                if function is not None and function.type == "lambda_expression":  # what replaces a stream
+                    return "stream" if "get_current_cuda_stream" in self.text(function) else ""
                 if function is not None and function.type == "field_expression":
                     return self.type_of_method(function)
                 return self.type_of_call(node)
@@ -117,6 +119,8 @@ class Types(Names):
             if full[:2] == ("torch", "stable") or name in table().aten or ("factory", name) in table().rows:
                 return "Tensor" if RETURNS.get(name, "Tensor") != "other" else "other"
             return ""
+        if self.local(name) is not None:
+            return ""
         if declarations := self.project.functions.get(name):
             return self.agreed(declarations)
         return "Tensor" if "Tensor" in inner and name in table().aten and name not in COMMON else ""
@@ -137,7 +141,14 @@ class Types(Names):
         if name in TYPES:
             return TYPES[name]
         inner = [self.type_of_type(x) for x in self.template(nodes[-1])]
-        return OF_TENSORS.get(name, "tuple") if "Tensor" in inner else "other"
+        with self.project.alias(name) as alias:
+            if alias is not None:
+                return self.agreed([alias])
+        if "Tensor" in inner:
+            return OF_TENSORS.get(name, "tuple")
+        if "Tensor[]" in inner and name == "optional":
+            return "Tensor[]"
+        return "" if {"Tensor?", "Tensor[]", "tuple"} & set(inner) else "other"
 
     def agreed(self, declarations: list[tuple[Source, Node]]) -> str:
         """Return the type that all declarations of a name have, or "" if they differ."""

@@ -50,10 +50,13 @@ class Walk(Types):
     on_preproc_function_def = on_preproc_include = on_preproc_def
 
     def on_preproc_if(self, node: Node) -> None:
-        """Walk all branches, but not the condition."""
+        """Walk all branches; of the condition, find the version of torch."""
         for i, child in enumerate(node.children):
             if node.field_name_for_child(i) not in ("condition", "name"):
                 self.walk(child)
+            elif any(self.text(x).startswith("TORCH_VERSION_") for x in descend(child)):
+                self.tell(child, self.text(child), "macro", "TORCH_VERSION_MAJOR")
+                self.need("TORCH_VERSION_MAJOR")
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
