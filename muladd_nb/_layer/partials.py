@@ -327,10 +327,8 @@ class Derivative:
                 gradients.update(self.pulled(plan, values, grads))
         return [gradients.get(x) for x in self.arguments]
 
-    def has_sums(
-        self, saved: Saved, values: Mapping[str, Any], grad: Tensor, by: Sequence[str] | None = None
-    ) -> bool:
-        """Return whether a gradient, of a wanted one or of those in ``by``, must be summed: its tensor was broadcast."""
+    def has_sums(self, saved: Saved, values: Mapping[str, Any], grad: Tensor, by: Sequence[str] | None = None) -> bool:
+        """Return whether a wanted gradient, or one of those in ``by``, is a sum, because its tensor was broadcast."""
         shape = grad.shape
         for x in saved.plan.by_kernel if by is None else by:  # noqa: SIM110 (a generator takes longer than this loop)
             if saved.shape_of(x, values) != shape:

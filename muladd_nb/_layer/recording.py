@@ -172,12 +172,12 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     return private.skip_in_dynamo(apply)
 
 
-def _of_one_class(grads: Sequence[Any]) -> Sequence[Any]:
+def _of_one_class(grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the gradients of results. Zeros that torch made for unused ones get the class of the others (DTensor)."""
     like = next((x for x in grads if isinstance(x, Tensor) and type(x) is not Tensor), None)
     if like is None:
         return grads
-    return [like.new_zeros(x.shape, dtype=x.dtype) if type(x) is Tensor else x for x in grads]
+    return tuple(like.new_zeros(x.shape, dtype=x.dtype) if type(x) is Tensor else x for x in grads)
 
 
 def checked_arguments(op: Any) -> list[str]:

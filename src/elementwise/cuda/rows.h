@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // Adds up parts pairwise. They are read before the first addition, so that a thread waits for memory once.
 template <class C>
-__global__ void __launch_bounds__(kThreads) add_parts(const C* sums, int64_t parts, int64_t numel, int32_t dtype, void* to) {
+__global__ void __launch_bounds__(kThreads)
+    add_parts(const C* sums, int64_t parts, int64_t numel, int32_t dtype, void* to) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < numel; i += step) {
     C sum[rows::kMostParts];
