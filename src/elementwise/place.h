@@ -22,7 +22,8 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 // caller has checked all places before the kernel runs: Checked in rows/row.h, or check_index in own_kernel/torch.h.
 ELEMENTWISE_INLINE void check_place([[maybe_unused]] int64_t place, [[maybe_unused]] int64_t size) {
   ELEMENTWISE_ON_DEVICE(
-      if (place < 0 || place >= size) __assertfail("a place that is read lies in its tensor", "elementwise", 0, "", 1);)
+      if (place < 0 || place >= size)
+          __assertfail("a place that is read lies in its tensor", "elementwise", 0, "check_place", 1);)
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET
