@@ -44,7 +44,7 @@ BYTES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
 TENSOR = "Kind)0"  # a tensor argument in the mangled name of a kernel
 ELEMENTWISE = ["adjacent", "strided, 32 bits", "strided, 64 bits"]
 WIDTHS = 6  # types that rows are moved as: float16, bfloat16, and integers of 8, 16, 32 and 64 bits
-SUMS = {"add_rows": "a sum over rows, of each part", "add_parts": "a sum over rows, of all parts"}
+SUMS = {"add_rows": "a sum, of each part", "add_parts": "a sum, of all parts"}
 NAME = re.compile(
     r"cuda::(adjacent|strided)<(?:(unsigned int|long), )?elementwise::Bound<\w+, elementwise::Kernel<[\w:]+::(\w+), "
     r"([\w:(), ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
