@@ -209,7 +209,9 @@ def table(kernels: list[Kernel], archs: list[str]) -> list[list[str]]:
         is_elementwise = some.form in ELEMENTWISE
         arithmetic = ", ".join(f"{n} {letter}{operation}" for operation, n in some.arithmetic.items() if is_elementwise)
         wide = "" if "strided" in some.form or some.form in SUMS.values() else f"{some.loads}, {some.stores}"
-        sizes = [f"{by_arch[a].registers}/{by_arch[a].instructions.total()}" for a in archs]
+        counts = [by_arch[arch].instructions.total() for arch in archs]
+        short = [f"{n // 1000}k" if n >= 10_000 else n for n in counts]  # so that the table fits on its page
+        sizes = [f"{by_arch[arch].registers}/{n}" for arch, n in zip(archs, short, strict=True)]
         rows.append([*key, arithmetic, wide, *sizes])
     return rows
 
