@@ -120,7 +120,7 @@ def _summary(port: Port) -> list[str]:
 
 def written(paths: list[Path]) -> str:
     """Say what --write did."""
-    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. What follows is left."
+    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. This report is about the rest:"
 
 
 def _files(count: int) -> str:

@@ -152,7 +152,7 @@ class Project:
 
     @functools.cached_property
     def includes_seen(self) -> dict[Path, set[str]]:
-        """What is included in a file, in the files that it includes, and in those that include it."""
+        """Return what a file includes, together with the files that it includes and those that include it."""
         seen: dict[Path, set[str]] = {}
         for source in self.sources:
             visible = self.visible(source)
