@@ -9,8 +9,7 @@ cast. Tensors with a dtype of their own are not cast either. A form that writes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -86,16 +85,23 @@ class WithoutAutocast:
 _backward = threading.local()  # whether a backward pass of this layer is running
 
 
-@contextmanager
-def as_in_forward(*, backward: bool = False) -> Iterator[None]:
-    """Compute a derivative in the dtype of the forward pass, in whichever autocast region it runs."""
-    before = in_backward()
-    _backward.is_running = before or backward
-    try:
-        with WithoutAutocast():
-            yield
-    finally:
-        _backward.is_running = before
+class AsInForward(WithoutAutocast):
+    """A context that computes a derivative in the dtype of the forward pass, in whichever autocast region it runs.
+
+    A context manager that is made from a generator would take as long as the kernel of a small call.
+    """
+
+    def __init__(self, *, backward: bool = False) -> None:
+        self.before = in_backward()
+        self.is_running = self.before or backward
+
+    def __enter__(self) -> None:
+        _backward.is_running = self.is_running
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        _backward.is_running = self.before
 
 
 def in_backward() -> bool:

@@ -13,7 +13,6 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
-from .operator import Form
 from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 _SAVED = object()  # stands for a tensor that autograd keeps
@@ -46,7 +45,6 @@ def derivative(
     formula: Callable[..., Any] | None = None,
     constants: Sequence[int] = (),
     node: str | None = None,
-    form: Form | None = None,
 ) -> None:
     """Register the derivative of an operator: three functions, or a formula, or both.
 
@@ -78,8 +76,6 @@ def derivative(
         quantizer. They do not require grad; ``jvp`` returns None for them.
     node
         The name of ``grad_fn``, without ``Backward``; by default the name of the operator in camel case.
-    form
-        The entry of the table that the operator belongs to, if any: its small calls are recorded by the fast path.
 
     Raises
     ------
@@ -220,7 +216,7 @@ def derivative(
         materialize=True,
         constants=constants,
     )
-    register(op, rule, form)
+    register(op, rule)
 
 
 @contextmanager

@@ -137,7 +137,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
             grads = _of_one_class(grads)
         gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
         if gradients is None:
-            with autocast.as_in_forward(backward=True):
+            with autocast.AsInForward(backward=True):
                 gradients = None, *reordered(vjp(saved, ctx.others, *grads))
         return gradients
 
@@ -149,7 +149,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
-        with private.record_tangents(), autocast.as_in_forward():
+        with private.record_tangents(), autocast.AsInForward():
             return jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
 
     key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key

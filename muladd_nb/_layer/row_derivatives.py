@@ -11,11 +11,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from . import derivative
+from . import derivative, recording
 from ._library import implement
 from .fast_path import caller
 from .operator import Form
+from .recording import Rule
 from .rows import as_tuple
+
+_SAVED = object()  # stands for a tensor that autograd keeps
 
 
 def register(form: Form) -> None:
@@ -32,16 +35,42 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"": _of_operator, "gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator)
-    more = (None,) * form.tensor_numbers  # the gradient of `is_number`, which only distinguishes two overloads
-    derivative.derivative(
-        form.op,
-        save=lambda needs, inputs, results: inputs[: len(inputs) - len(more)],
-        vjp=lambda *given: (*vjp(*given), *more),
-        jvp=lambda saved, *tangents: jvp(saved, *tangents[: len(tangents) - len(more)]),
+    count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
+    more = (None,) * form.tensor_numbers
+    softmaxes = _softmaxes(form) if not by else ()
+
+    def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
+        args = [*inputs[:count], *(results[i] for i in softmaxes)]
+        others = [_SAVED if isinstance(x, Tensor) else x for x in args]
+        return [x for x in args if isinstance(x, Tensor)], (needs, others)
+
+    def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> list[Any]:
+        each = iter(tensors)
+        return [next(each) if x is _SAVED else x for x in others]
+
+    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        needs, others = kept
+        return (*vjp(needs, joined(tensors, others), *grads), *more)
+
+    def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
+        return jvp(joined(tensors, kept[1])[:count], *tangents[:count])
+
+    rule = Rule(
+        save,
+        of_saved_vjp,
+        of_saved_jvp,
+        without=[x for x, dtype in form.own.items() if dtype.is_floating_point],
         constants=() if by else [i for i in range(len(form.of_results)) if i not in form.of_c],
         node=operator.promises.node if not by else None,
-        form=form,
+        materialize=True,
     )
+    recording.register(form.op, rule, form)
+
+
+def _softmaxes(form: Form) -> list[int]:
+    """Return which results the kernel of the gradients reads: a softmax, if there is one."""
+    names = form.family["gradients",].kinds
+    return [int(x.removeprefix("softmax__")) for x in names if x.startswith("softmax__")]
 
 
 class _Family:
@@ -54,9 +83,11 @@ class _Family:
         self.places = [[*operator.kinds].index(x) for x in self.tensors]
         self.call_gradients = caller(operator.family["gradients",])
 
-    def gradients(self, args: Sequence[Any], grads: Sequence[Tensor], needs: Sequence[bool]) -> tuple[Tensor, ...]:
+    def gradients(
+        self, args: Sequence[Any], grads: Sequence[Tensor], softmaxes: Sequence[Tensor], needs: Sequence[bool]
+    ) -> tuple[Tensor, ...]:
         wanted = sum(1 << i for i, place in enumerate(self.places) if needs[place])
-        return as_tuple(self.call_gradients(*args, *grads, wanted))
+        return as_tuple(self.call_gradients(*args, *grads, *softmaxes, wanted))
 
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
         return as_tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))
@@ -79,8 +110,11 @@ class _Family:
 
     def of_arguments(self, args: Sequence[Any], gradients: Sequence[Tensor]) -> list[Tensor | None]:
         """Return a gradient or None for each argument of the operator."""
-        by_place = dict(zip(self.places, gradients, strict=True))
-        return [by_place.get(place) if args[place] is not None else None for place in range(self.count)]
+        of_each: list[Tensor | None] = [None] * self.count
+        for place, gradient in zip(self.places, gradients, strict=True):
+            if args[place] is not None:
+                of_each[place] = gradient
+        return of_each
 
     def of_tensors(self, tangents: Sequence[Any]) -> list[Any]:
         return [tangents[place] for place in self.places]
@@ -97,8 +131,11 @@ _Rules = tuple[Callable[..., Any], Callable[..., Any]]
 def _of_operator(operator: Form) -> _Rules:
     family, of_c = _Family(operator), operator.of_c
 
-    def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
-        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], needs)))
+    def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
+        args, softmaxes = saved[: family.count], saved[family.count :]
+        if torch.is_grad_enabled():
+            softmaxes = [y.detach() for y in softmaxes]  # the derivatives of a gradient are by the arguments
+        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], softmaxes, needs)))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
         made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
@@ -110,18 +147,18 @@ def _of_operator(operator: Form) -> _Rules:
 
 def _of_gradients(operator: Form) -> _Rules:
     family = _Family(operator)
-    n = family.count
+    n, end = family.count, family.count + len(operator.of_c)  # the arguments from n to end are gradients
 
     def wanted(args: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
         return [x if args[-1] >> i & 1 else None for i, x in enumerate(of_each)]
 
     def vjp(needs: Any, args: Sequence[Any], *cotangents: Tensor) -> Any:
-        grads, by = args[n:-1], wanted(args, cotangents)
+        grads, by = args[n:end], wanted(args, cotangents)
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, by, [None] * len(grads)))
-        return *by_arguments, *family.tangent(args[:n], by), None
+        return *by_arguments, *family.tangent(args[:n], by), *(None for _ in args[end:])
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
-        made = family.second(args[:n], args[n:-1], family.of_tensors(tangents), tangents[n:-1])
+        made = family.second(args[:n], args[n:end], family.of_tensors(tangents), tangents[n:end])
         pairs = zip(wanted(args, made), made, strict=True)
         made = tuple(y.new_zeros(0) if x is None else x for x, y in pairs)
         return made if len(made) > 1 else made[0]
@@ -130,12 +167,13 @@ def _of_gradients(operator: Form) -> _Rules:
 
 
 def _of_tangent(operator: Form) -> _Rules:
-    family = _Family(operator)
+    family, softmaxes = _Family(operator), _softmaxes(operator)
     n = family.count
 
     def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
-        return *by_arguments, *family.gradients(args[:n], grads, [True] * n)
+        results = as_tuple(operator.op(*args[:n])) if softmaxes else ()
+        return *by_arguments, *family.gradients(args[:n], grads, [results[i] for i in softmaxes], [True] * n)
 
     def jvp(args: Sequence[Any], *tangents: Any) -> NoReturn:
         raise RuntimeError(

@@ -102,6 +102,15 @@ struct Dual {
 #undef ELEMENTWISE_COMPARES
 };
 
+// A row of dual numbers. Its values and its derivatives are rows of their own.
+template <class C>
+struct DualRow {
+  C *values, *derivatives;
+  ELEMENTWISE_INLINE DualRow operator+(int64_t j) const {
+    return {values + j, derivatives + j};
+  }
+};
+
 namespace math {
 
 // The innermost value of nested dual numbers, a float or double, and its type.

@@ -167,6 +167,10 @@ struct Elements {
   int place;        // its index among the tensors that are present
 };
 
+// A result of C that row.softmax makes. The backward pass reads it.
+template <class C>
+struct Probabilities {};
+
 using FloatingPoint = List<float16, bfloat16, float, double>;
 
 // A dtype is known by torch's ordinal. Ordinals cannot change, because serialized models contain them, and ExecuTorch

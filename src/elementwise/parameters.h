@@ -28,6 +28,15 @@ template <class P>
 struct ElementOf<Elements<P>> {
   using type = P;
 };
+template <class P>
+struct ElementOf<Probabilities<P>> {
+  using type = P;
+};
+
+template <class P>
+constexpr bool is_softmax = false;
+template <class P>
+constexpr bool is_softmax<Probabilities<P>> = true;
 
 template <class P>
 constexpr bool is_optional = false;
@@ -41,6 +50,8 @@ template <class P>
 constexpr bool is_of_row<Optional<P>> = is_of_row<P>;
 template <class P>
 constexpr bool is_of_row<Elements<P>> = false;
+template <class P>
+constexpr bool is_of_row<Probabilities<P>> = false;
 
 template <class P>
 constexpr bool is_one_of = false;

@@ -28,6 +28,11 @@ def causal(x):
     return (x * SCALE).masked_fill(later, -float("inf")).softmax(-1)
 
 
+def entropy(x):
+    y = x.softmax(-1)
+    return y, torch.special.entr(y).sum(-1)
+
+
 def poly(x):
     def normalised(y):
         return y * (y.square().mean(-1, True) + 1e-6).rsqrt()
@@ -63,7 +68,9 @@ CASES = {
     ),
     "rms_norm": (ops.rms_norm, rms, lambda n: [(4, 3, n), (n,)]),
     "rms_norm, a weight for each": (ops.rms_norm, rms, lambda n: [(4, 3, n), (3, n)]),
+    "rms_norm of a shared row": (ops.rms_norm, rms, lambda n: [(n,), (4, 3, n)]),  # whose gradient has two shares
     "rms_norm, one weight": (ops.rms_norm, rms, lambda n: [(4, 3, n), (4, 1, 1)]),
+    "softmax and entropy": (ops.softmax_entropy, entropy, lambda n: [(5, n)]),
     "layer_norm": (
         ops.layer_norm,
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),

@@ -10,15 +10,12 @@
 
 namespace row_ops::inline ELEMENTWISE_TARGET {
 
-using elementwise::Elements, elementwise::Optional, elementwise::Results;
+using elementwise::Elements, elementwise::Optional, elementwise::Probabilities, elementwise::Results;
 
 struct Softmax {
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
-    const auto most = row.range(x);
-    const auto power = row.keep([=](C x) { return elementwise::exp(x - most); }, x);
-    const C inverse = 1 / row.sum(power); // one division for the row
-    return row.each([=](C power) { return power * inverse; }, power);
+  ELEMENTWISE_FUNCTION Probabilities<C> operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
+    return row.softmax(x);
   }
 };
 
@@ -95,14 +92,21 @@ struct GemmaRmsNorm {
   }
 };
 
+// A distribution and its entropy, as reinforcement learning needs them.
+struct SoftmaxEntropy {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<Probabilities<C>, C> operator()(Row& row, Elements<C> x) const {
+    const auto p = row.softmax(x);
+    const C entropy = -row.sum([](C p) { return p == 0 ? C(0) : p * elementwise::log(p); }, p);
+    return {p, {entropy}};
+  }
+};
+
 // apex
 struct ScaledSoftmax {
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, C scale) const {
-    const auto most = row.range([=](C x) { return x * scale; }, x);
-    const auto power = row.keep([=](C x) { return elementwise::exp(x * scale - most); }, x);
-    const C inverse = 1 / row.sum(power);
-    return row.each([=](C power) { return power * inverse; }, power);
+  ELEMENTWISE_FUNCTION Probabilities<C> operator()(Row& row, Elements<C> x, C scale) const {
+    return row.softmax([=](C x) { return x * scale; }, x);
   }
 };
 
@@ -197,15 +201,10 @@ struct SoftmaxXentropy {
 // apex: elements after the diagonal are masked.
 struct CausalSoftmax {
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, C scale) const {
+  ELEMENTWISE_FUNCTION Probabilities<C> operator()(Row& row, Elements<C> x, C scale) const {
     const int64_t last = row.index();
     const C none = -INFINITY;
-    const auto scaled = [=](C x, int64_t column) { return column <= last ? x * scale : none; };
-    const auto most = row.range(scaled, x, row.columns());
-    const auto power = [=](C x, int64_t column) { return column <= last ? elementwise::exp(x * scale - most) : C(0); };
-    const auto kept = row.keep(power, x, row.columns());
-    const C inverse = 1 / row.sum(kept);
-    return row.each([=](C power) { return power * inverse; }, kept);
+    return row.softmax([=](C x, int64_t column) { return column <= last ? x * scale : none; }, x, row.columns());
   }
 };
 

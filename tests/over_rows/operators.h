@@ -13,6 +13,7 @@ using elementwise::functional, elementwise::writing, elementwise::out, elementwi
 using Operators = elementwise::List<
     Operator<"softmax(Tensor x, int dim=-1)", Softmax, functional | writing | out | differentiable>,
     Operator<"log_softmax(Tensor x, int dim=-1)", LogSoftmax, functional | writing | out | differentiable>,
+    Operator<"softmax_entropy(Tensor x)", SoftmaxEntropy, functional | differentiable>,
     Operator<"logsumexp(Tensor x, int dim=-1, *, bool keepdim=False)", Logsumexp, functional | writing | out | differentiable>,
     Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-05)", RmsNorm, functional | writing | out | differentiable>,
     Operator<"layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-05)", LayerNorm, functional | writing | out | differentiable>,

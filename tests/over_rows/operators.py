@@ -34,6 +34,11 @@ def cross_entropy(logits, label, ignore_index, smoothing):
     return loss.reshape(label.shape)
 
 
+def softmax_entropy(x):
+    y = x.softmax(-1)
+    return y, -torch.xlogy(y, y).sum(-1)
+
+
 def causal_softmax(x, scale):
     shape = x.shape[-2:] if x.dim() > 1 else (1, *x.shape)
     later = torch.ones(shape, device=x.device).triu(1).bool().reshape(x.shape[-2:])
@@ -223,6 +228,7 @@ CASES = [
         lambda tensor, either: (tensor(), tensor(), either(0.5, 0.01)),
         lambda x, weight, eps: rms_norm(x, 1 + weight, eps),
     ),
+    case("softmax_entropy", lambda tensor, either: (tensor(),), softmax_entropy),
     case(
         "scaled_softmax",
         lambda tensor, either: (tensor(), either(0.5, -2.0)),

@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 SCHEMAS = [
     "softmax(Tensor x, int dim=-1) -> Tensor",
     "log_softmax(Tensor x, int dim=-1) -> Tensor",
+    "softmax_entropy(Tensor x) -> (Tensor, Tensor)",
     "logsumexp(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps=1e-5) -> Tensor",
     "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-5) -> Tensor",

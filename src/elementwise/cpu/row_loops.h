@@ -56,6 +56,16 @@ constexpr int kVector = 32; // bytes; with AVX-512 too, because meson.build asks
 constexpr int kVector = 16;
 #endif
 
+template <class T>
+ELEMENTWISE_INLINE void set(T* to, const T& x) {
+  *to = x;
+}
+template <class C>
+ELEMENTWISE_INLINE void set(const DualRow<C>& to, const Dual<C>& x) {
+  *to.values = x.value;
+  *to.derivatives = x.derivative;
+}
+
 // n numbers in memory. The values and the derivatives of dual numbers are separate arrays.
 template <class C, int n>
 struct Numbers {
@@ -85,6 +95,10 @@ struct Numbers<Dual<C>, n> {
   }
   ELEMENTWISE_INLINE void copy_to(Dual<C>* to) const {
     for (int k = 0; k < n; k++) to[k] = (*this)[k];
+  }
+  ELEMENTWISE_INLINE void copy_to(const DualRow<C>& to) const {
+    values.copy_to(to.values);
+    derivatives.copy_to(to.derivatives);
   }
 };
 
@@ -158,17 +172,19 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
   constexpr int64_t kBlock = 1024;
   constexpr std::make_integer_sequence<int, 128 / kVector> parts; // the vectors that hold the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
-  Level levels[64], all = identity; // level d has what 2^d blocks are together, if bit d of `count` is set
+  Level levels[64]; // level d has what 2^d blocks are together, if bit d of `count` is set
   int64_t count = 0;
-  for (int64_t j = 0; j < n; j += kBlock, count++) {
-    all = block(j, std::min(n, j + kBlock), identity, join, f, parts);
-    if (n <= kBlock) break;
+  for (int64_t j = 0; j == 0 || j < n; j += kBlock, count++) {
+    const C one = block(j, std::min(n, j + kBlock), identity, join, f, parts);
+    if (n <= kBlock) return one;
+    Level all = one;
     int level = 0;
     for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);
     levels[level] = all;
   }
+  Level all = identity;
   bool is_first = true;
-  for (int level = 0; count >> level; level++) // none, if there is one block
+  for (int level = 0; count >> level; level++)
     if (count >> level & 1) {
       all = is_first ? levels[level] : join(levels[level], all);
       is_first = false;
@@ -177,8 +193,9 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
 }
 
 // to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
-template <class T, class F>
-ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
+template <class To, class F>
+ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
+  using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kVector / sizeof(math::primal_t<T>);
   int64_t j = 0;
   for (; j + 2 * kSize <= n; j += 2 * kSize) {
@@ -191,7 +208,7 @@ ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
     second.copy_to(to + j + kSize);
   }
   ELEMENTWISE_INDEPENDENT
-  for (; j < n; j++) to[j] = f(j);
+  for (; j < n; j++) set(to + j, f(j));
 }
 
 } // namespace passes

@@ -40,12 +40,14 @@ class RowsRun {
     void* data[kMaxOperands];
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
-      for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k) : fetch(k, count);
+      for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums[k]) : fetch(k, count);
       computer_.rows(rows(data, count));
       for (int k = 0; k < task_.results; k++)
-        if (task_.summed >> k & 1)
+        if (places_[k].is_direct)
+          continue;
+        else if (task_.summed >> k & 1)
           add(k, count, sums[k]);
-        else if (!places_[k].is_direct)
+        else
           put(k, count);
     }
   }
@@ -99,6 +101,12 @@ class RowsRun {
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
     x.is_direct = is_unwanted(k) ||
                   (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
+    if (is_summed && !is_of_row(k) && x.step == 1 && !is_unwanted(k)) { // the kernel adds to the sums
+      x.is_direct = true;
+      added_ |= uint32_t{1} << k;
+      pitch_[k] = x.next / task_.bytes[k] * x.width;
+      return;
+    }
     pitch_[k] = x.is_direct || (!is_result && x.next == 0) ? x.next : x.elements * x.width;
     if (x.is_direct) return;
     constexpr int64_t kFew = 2048; // elements that stay in the nearest cache
@@ -124,12 +132,13 @@ class RowsRun {
     return inner < 0 ? 1 : std::min({most_, end_ - row_, task_.sizes[inner] - digit_[inner]});
   }
   SeveralRows rows(void* const* data, int64_t count) {
-    return {{task_.size, row_ % task_.last, data, task_.numbers, scratch, this}, count, task_.last - 1, pitch_};
+    return {{task_.size, row_ % task_.last, data, task_.numbers, scratch, this, added_}, count, task_.last - 1, pitch_};
   }
   std::byte* memory(int k) const {
     return static_cast<std::byte*>(task_.data[k]) + offset_[k] * task_.bytes[k];
   }
-  std::byte* target(int k) const {
+  std::byte* target(int k, std::byte* sums) const {
+    if (added_ >> k & 1) return sums + offset_[k] * places_[k].width;
     return places_[k].is_direct ? memory(k) : places_[k].buffer.get();
   }
   const Mover& of_bytes(int k) const {
@@ -226,6 +235,7 @@ class RowsRun {
   const int64_t end_;
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   Place places_[kMaxOperands];
+  uint32_t added_ = 0;                                 // the results that the kernel adds to `sums`
   int64_t most_ = std::numeric_limits<int64_t>::max(); // rows at once
   int64_t pitch_[kMaxOperands] = {};                   // from a row of an operand to its next one, for the kernel
   std::vector<std::unique_ptr<std::byte[]>> scratch_;

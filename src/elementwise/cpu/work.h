@@ -41,6 +41,7 @@ struct OneRow {
   // Returns memory for the k-th row that the functor keeps.
   void* (*scratch)(void* run, int k, int64_t bytes);
   void* run;
+  uint32_t added = 0; // bit k: the k-th result is added to what is in its memory
 };
 
 // Rows for one call of a kernel: the next row of each operand lies `pitch` bytes further. After the row with the index

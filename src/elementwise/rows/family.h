@@ -5,7 +5,8 @@
 //   _f_tangent(x, w, tangent__0, tangent__1)     returns the tangent of the result.
 //   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   returns the tangents of the gradients.
 //
-// There is a grad__k for each result of type C, and a tangent__k for each tensor of type C. _f_second computes every
+// There is a grad__k for each result of type C, and a tangent__k for each tensor of type C. If a result is
+// Probabilities, _f_gradients takes it as well: softmax__k, if it is the k-th result. _f_second computes every
 // second derivative. The gradients are those of the number <grad, f(x)>, whose second derivatives are symmetric, so the
 // tangent of the gradients in one direction is also their vector-Jacobian product with that direction.
 #pragma once
@@ -53,10 +54,20 @@ struct Parts {
       std::index_sequence<I...>, List<P...>);
   template <class... P>
   static Joined<std::conditional_t<is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
+  template <class... P>
+  static Joined<std::conditional_t<parameters::is_softmax<P>, List<P>, List<>>...> softmaxes_of(List<P...>);
 
   using Tensors = decltype(tensors_of(std::make_index_sequence<kArguments>{}, typename Read::Arguments{}));
   using Results = decltype(of_c(typename Read::Results{}));
-  static constexpr int kTensors = count(Tensors{}), kResults = count(Results{});
+  using Softmaxes = decltype(softmaxes_of(typename Read::Results{}));
+  static constexpr int kTensors = count(Tensors{}), kResults = count(Results{}), kSoftmaxes = count(Softmaxes{});
+  static_assert(kSoftmaxes <= 1, "a functor returns Probabilities once");
+  static constexpr int kSoftmax = []<class... P>(List<P...>) { // which of the results it is
+    constexpr bool are[] = {parameters::is_softmax<P>...};
+    int place = 0;
+    while (place < static_cast<int>(sizeof...(P)) && !are[place]) place++;
+    return place;
+  }(typename Read::Results{});
 
   // Where the tensors that have a derivative stand among the arguments. The array has one element more, because an
   // array must not be empty.
@@ -93,7 +104,8 @@ template <class Op>
 using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
 
 // Writes the declaration of a derivative operator, unless `to` is null, and returns its length.
-constexpr size_t write(char* to, const Signature& of, Role role, int tensors, int results) {
+template <class Parts>
+constexpr size_t write(char* to, const Signature& of, Role role) {
   size_t size = 0;
   const auto append = [&](std::string_view text) {
     for (const char character : text) {
@@ -124,24 +136,27 @@ constexpr size_t write(char* to, const Signature& of, Role role, int tensors, in
     append(" ");
     append(of.arguments[i].name);
   }
-  append_each("grad__", role == Role::tangent ? 0 : results);
-  append_each("tangent__", role == Role::gradients ? 0 : tensors);
-  append_each("grad_tangent__", role == Role::second ? results : 0);
+  append_each("grad__", role == Role::tangent ? 0 : Parts::kResults);
+  if (role == Role::gradients && Parts::kSoftmaxes) {
+    append(", Tensor softmax__");
+    append(digits.substr(Parts::kSoftmax, 1));
+  }
+  append_each("tangent__", role == Role::gradients ? 0 : Parts::kTensors);
+  append_each("grad_tangent__", role == Role::second ? Parts::kResults : 0);
   if (role == Role::gradients) append(", int needs__");
   append(")");
   return size;
 }
-template <const Signature& of, Role role, int tensors, int results>
+template <class Parts, const Signature& of, Role role>
 constexpr auto declaration() {
-  Literal<write(nullptr, of, role, tensors, results) + 1> to;
-  write(to.text, of, role, tensors, results);
+  Literal<write<Parts>(nullptr, of, role) + 1> to;
+  write<Parts>(to.text, of, role);
   return to;
 }
 
 template <class Op, Role kRole>
-struct DerivedOperator : Operator<
-                             declaration<Op::signature, kRole, PartsOf<Op>::kTensors, PartsOf<Op>::kResults>(),
-                             Derived<PartsOf<Op>, kRole>, functional> {
+struct DerivedOperator
+    : Operator<declaration<PartsOf<Op>, Op::signature, kRole>(), Derived<PartsOf<Op>, kRole>, functional> {
   using Of = Op;
   static constexpr Role role = kRole;
   // For each gradient, the index of the argument whose shape it has.
@@ -153,7 +168,7 @@ template <class Op, Role role>
 auto if_it_fits() {
   using P = PartsOf<Op>;
   constexpr int results = role == Role::tangent ? P::kResults : P::kTensors;
-  constexpr int inputs = Op::signature.tensors + (role == Role::gradients ? P::kResults
+  constexpr int inputs = Op::signature.tensors + (role == Role::gradients ? P::kResults + P::kSoftmaxes
                                                   : role == Role::tangent ? P::kTensors
                                                                           : P::kTensors + 2 * P::kResults);
   if constexpr (inputs <= kMaxInputs && inputs + results <= kMaxOperands)
@@ -186,11 +201,12 @@ template <class Parts, rows::Role role, size_t kArguments>
 struct Of<rows::Derived<Parts, role>, kArguments> {
   static constexpr bool kAreRead = true;
   using Grads = std::conditional_t<role == rows::Role::tangent, List<>, typename Parts::Results>;
+  using Softmaxes = std::conditional_t<role == rows::Role::gradients, typename Parts::Softmaxes, List<>>;
   using Tangents = std::conditional_t<role == rows::Role::gradients, List<>, typename Parts::Tensors>;
   using GradTangents = std::conditional_t<role == rows::Role::second, typename Parts::Results, List<>>;
   using Results = std::conditional_t<role == rows::Role::tangent, typename Parts::Results, typename Parts::Tensors>;
   using Needs = std::conditional_t<role == rows::Role::gradients, List<int64_t>, List<>>;
-  using Arguments = Joined<typename Parts::Read::Arguments, Grads, Tangents, GradTangents, Needs>;
+  using Arguments = Joined<typename Parts::Read::Arguments, Grads, Softmaxes, Tangents, GradTangents, Needs>;
 };
 
 } // namespace parameters

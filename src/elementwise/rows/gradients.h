@@ -43,13 +43,15 @@ struct Known {
   const cpu::OneRow& row;
   const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
+  const void* softmax;                         // the result of row.softmax, if the functor returns it
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
   int64_t place[kMost];
 
   ELEMENTWISE_INLINE Known(
-      const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents)
-      : source(source), row(row), grads(grads), grad_tangents(grad_tangents) {}
+      const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents,
+      const void* softmax)
+      : source(source), row(row), grads(grads), grad_tangents(grad_tangents), softmax(softmax) {}
 };
 
 // A row that the functor keeps: its elements, and their derivatives with respect to each tensor's elements.
@@ -61,6 +63,25 @@ struct KeptRow {
 };
 template <class B, int tensors, class F, class Reads>
 ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor) {
+  return x.reads(tensor);
+}
+
+// The softmax p = exp(x - z) that the forward pass returned. z is a reduction, the logarithm of the sum of exp(x), and
+// its derivative is the sum of p dx. So that of p is p (dx - dz).
+template <class Pass, class X, class Reads>
+struct KnownSoftmax {
+  Pass* pass;
+  X exponent;
+  Reads reads;
+  int reduction; // the index of z
+  template <class P>
+  ELEMENTWISE_INLINE operator Probabilities<P>() const {
+    pass->write_softmax(*this);
+    return {};
+  }
+};
+template <class Pass, class X, class Reads>
+ELEMENTWISE_INLINE bool reads(const KnownSoftmax<Pass, X, Reads>& x, int tensor) {
   return x.reads(tensor);
 }
 
@@ -84,20 +105,26 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
   static constexpr bool derives = true;
+  static constexpr bool has_softmax = !kIsDual<B> && (parameters::is_softmax<R> || ...);
   static constexpr int kTensors = sizeof...(kTensor);
 
   Known<B>& known;
   const Source& source;
-  const int number = -1;     // the variable: a reduction's index, or kMost + a tensor's place
-  void* const* to = nullptr; // where each tensor's gradient goes, or null
-  B total = 0;               // the gradient of the variable
+  const int number = -1;         // the variable: a reduction's index, or kMost + a tensor's place
+  void* const* to = nullptr;     // where each tensor's gradient goes, or null
+  int shares[kTensors + 1] = {}; // of the loops in each tensor's gradient
+  B total = 0;                   // the gradient of the variable
   bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
   P shift[kTensors + 1] = {}; // still to be added to every element of a gradient
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
+  bool is_read = false; // whether the functor has called row.softmax
 
   ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}
   ELEMENTWISE_INLINE Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
-  ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to) : known(known), source(known.source), to(to) {}
+  ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to, const bool* are_begun)
+      : known(known), source(known.source), to(to) {
+    for_tensors([&]<int i>() ELEMENTWISE_LAMBDA { is_begun[i] = are_begun[i]; });
+  }
 
   template <int i>
   ELEMENTWISE_INLINE static constexpr int tensor() { // the place of the i-th of `Tensors`
@@ -148,12 +175,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       bool is_found = false;
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!reads_one(tensor<i>())) return;
-        B* const derivative = row.derivative[i];
-        write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA {
-          const C x = element(Variable<i>{j});
-          derivative[j] = x.derivative;
-          return x.value;
-        });
+        const DualRow<B> to{row.value, row.derivative[i]};
+        write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(Variable<i>{j}); });
         is_found = true;
       });
       if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
@@ -161,14 +184,58 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     return row;
   }
 
+  // ---- The softmax that the functor returns.
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto read_softmax(const F& f, X... x) {
+    if (is_read) stop("a functor that returns Probabilities must call row.softmax once");
+    is_read = true;
+    const auto exponent = this->terms(f, x...);
+    const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
+    const KnownSoftmax<Pass, decltype(exponent), decltype(reads_one)> softmax{this, exponent, reads_one, reductions};
+    if constexpr (kBy == By::number)
+      add_to_gradient(
+          [&](int64_t j) ELEMENTWISE_LAMBDA { return C{B(0), scaled(exponent(j).derivative, probability(j))}; }, x...);
+    at_most(reductions++);
+    return softmax;
+  }
+  template <class X, class Reads>
+  ELEMENTWISE_INLINE C load(const KnownSoftmax<Pass, X, Reads>& x, int64_t j) const {
+    const B p = probability(j);
+    if constexpr (kBy == By::number)
+      return {p, scaled(x.exponent(j).derivative, p) - p * B(x.reduction == number)};
+    else
+      return {p, B(0)};
+  }
+  template <class X, class Reads, int i>
+  ELEMENTWISE_INLINE C load(const KnownSoftmax<Pass, X, Reads>& x, Variable<i> at) const {
+    const B p = probability(at.j);
+    return {p, scaled(x.exponent(at).derivative, p)};
+  }
+  // Adds the shares of z and of the result in one loop.
+  template <class X, class Reads>
+  ELEMENTWISE_INLINE void write_softmax(const KnownSoftmax<Pass, X, Reads>& x) {
+    const auto probability = [&](auto j) ELEMENTWISE_LAMBDA { return load(x, j); };
+    if constexpr (kBy == By::elements) {
+      const int result = place_of_elements(results++);
+      add<false>(
+          probability,
+          [this, result, g = known.gradient[x.reduction]](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j) + g; },
+          x);
+    } else {
+      write<C>(probability, x);
+    }
+  }
+
   // ---- Reductions.
   template <class F, class... X>
   ELEMENTWISE_INLINE C sum_terms(const F& f, [[maybe_unused]] X... x) {
-    if constexpr (kBy == By::nothing)
+    if constexpr (kBy == By::nothing) {
+      count(x...);
       known.value[at_most(reductions)] =
           sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
-    else
+    } else {
       add_to_gradient(f, x...);
+    }
     return reduction();
   }
   // Elements that tie for the maximum share its derivative.
@@ -177,6 +244,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     const auto is_most = [&f, this, k = reductions](auto j)
                              ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
     if constexpr (kBy == By::nothing) {
+      count(x...);
       known.value[at_most(reductions)] =
           max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
       known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
@@ -190,7 +258,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     return reduction();
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t j) {
-    if constexpr (kBy == By::nothing) known.value[at_most(reductions)] = load(x, j).value;
+    if constexpr (kBy == By::nothing) {
+      count(x);
+      known.value[at_most(reductions)] = load(x, j).value;
+    }
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (x.place != tensor<i>() || !to[i]) return;
@@ -214,6 +285,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   // ---- Results.
   template <class To, class F, class... X>
   ELEMENTWISE_INLINE void write([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
+    if constexpr (kBy == By::nothing && kIsDual<To>) count(x...);
     if constexpr (kBy != By::nothing && kIsDual<To>) {
       const int result = place_of_elements(results++);
       add<false>(f, [this, result](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); }, x...);
@@ -228,9 +300,17 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
       });
   }
 
- private:
   ELEMENTWISE_INLINE B* buffer() {
     return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++, source.size * sizeof(B)));
+  }
+
+ private:
+  ELEMENTWISE_INLINE B probability(int64_t j) const {
+    return static_cast<const B*>(known.softmax)[j];
+  }
+  template <class... X>
+  ELEMENTWISE_INLINE void count([[maybe_unused]] X... x) {
+    for_tensors([&]<int i>() ELEMENTWISE_LAMBDA { shares[i] += (reads(x, tensor<i>()) || ...); });
   }
   // An author's first test finds this, because the number of reductions is the same in every call.
   ELEMENTWISE_INLINE static int at_most(int count) {
@@ -348,12 +428,16 @@ ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
   return pass.total;
 }
 
-// All gradients of a row. `kNumber` are the places of tensors with one value for each row.
+// All gradients of a row. `kNumber` are the places of tensors with one value for each row. The gradient of the i-th of
+// the other tensors is added to what is in its memory, if bit i of `added` is set. If it has one share, the loop that
+// computes the share adds it.
 template <class Bound, class B, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
-    Known<B>& known, std::integer_sequence<int, kTensor...> tensors, void* const* of_tensors,
+    Known<B>& known, std::integer_sequence<int, kTensor...> tensors, void* const* of_tensors, uint32_t added,
     std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
   using Tensors = decltype(tensors);
+  using P = math::primal_t<B>;
+  constexpr int kTensors = sizeof...(kTensor);
   Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
   Bound::template call<Dual<B>>(found);
   ELEMENTWISE_UNROLL
@@ -362,11 +446,23 @@ ELEMENTWISE_INLINE void gradients(
   [[maybe_unused]] const auto set = [&](void* to, int place) {
     if (!to) return;
     const auto gradient = written(by_number<Bound, Tensors>(known, kMost + place));
-    once([&] { *static_cast<math::primal_t<B>*>(to) = gradient; });
+    once([&] { *static_cast<P*>(to) = gradient; });
   };
   (set(*of_numbers++, kNumber), ...);
-  Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, of_tensors);
+  void* to[kTensors + 1];
+  bool are_begun[kTensors + 1] = {};
+  for (int i = 0; i < kTensors; i++) {
+    are_begun[i] = (added >> i & 1) && found.shares[i] <= 1;
+    to[i] = (added >> i & 1) && !are_begun[i] ? found.buffer() : of_tensors[i];
+  }
+  Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, to, are_begun);
   pass.finish(Bound::template call<Dual<B>>(pass));
+  for (int i = 0; i < kTensors; i++) {
+    if (to[i] == of_tensors[i]) continue;
+    P* const sums = static_cast<P*>(of_tensors[i]);
+    const P* const more = static_cast<const P*>(to[i]);
+    write_row(sums, known.source.size, [=](int64_t j) ELEMENTWISE_LAMBDA { return sums[j] + more[j]; });
+  }
 }
 
 } // namespace passes

@@ -79,9 +79,12 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     } else {
       using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
       const void* const* const grads = inputs + kInputs;
-      passes::Known<B> known(source, row, grads, grads + Parts::kResults + Parts::kTensors);
+      // The gradients' kernel has the softmax where that of the second derivatives has tangents.
+      const void* const* const more = grads + Parts::kResults;
+      passes::Known<B> known(source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr);
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
       void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
+      uint32_t added = 0;
       const auto find = [&](const Chosen& of, void** to) ELEMENTWISE_LAMBDA {
         for (int i = 0; i < of.count; i++)
           if (wanted >> of.tensor[i] & 1) to[i] = row.data[of.tensor[i]];
@@ -89,10 +92,11 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       constexpr Chosen first = those<true, false>;
       constexpr Chosen second = those<false, true>;
       find(first, of_elements);
+      for (int i = 0; i < first.count; i++) added |= (row.added >> first.tensor[i] & 1) << i;
       find(second, of_rows);
       constexpr auto first_places = places<false>;
       constexpr auto second_places = places<true>;
-      passes::gradients<Bound>(known, first_places, of_elements, second_places, of_rows);
+      passes::gradients<Bound>(known, first_places, of_elements, added, second_places, of_rows);
     }
   }
   // Reads only the tensors of the functor, which come first.

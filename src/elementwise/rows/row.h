@@ -44,9 +44,14 @@
 // if f calls a function such as exp. The gradient keeps the derivatives of e, too. On CUDA an element of e is computed
 // each time it is read.
 //
+// const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
+// infinity, p is 0.
+//
 // The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
 // or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
-// schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>.
+// schema has a `bool keepdim` that is true. Return several results as Results<Elements<int8_t>, float>. A functor that
+// returns what row.softmax made has the result Probabilities<C>, and calls row.softmax once. Its backward pass reads
+// the result, and computes no exp.
 //
 // The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
 // instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
@@ -141,6 +146,23 @@ ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
   return x.reads(tensor);
 }
 
+// What row.softmax returns: powers, and the inverse of their sum. It is a result of the functor if that returns it.
+template <class Row, class Powers, class C>
+struct Softmax {
+  Row* row;
+  Powers powers;
+  C inverse;
+  template <class P>
+  ELEMENTWISE_INLINE operator Probabilities<P>() const {
+    row->each([](P x) ELEMENTWISE_LAMBDA { return x; }, *this);
+    return {};
+  }
+};
+template <class Row, class Powers, class C>
+ELEMENTWISE_INLINE bool reads(const Softmax<Row, Powers, C>& x, int tensor) {
+  return reads(x.powers, tensor);
+}
+
 template <class C>
 constexpr bool kIsDual = false;
 template <class C>
@@ -187,6 +209,7 @@ template <class Self, class C>
 class Row {
  public:
   using Number = math::primal_t<C>;
+  static constexpr bool has_softmax = false; // whether the pass knows what row.softmax returned in the forward pass
 
   ELEMENTWISE_INLINE Number size() const {
     return static_cast<Number>(self().source.size);
@@ -235,6 +258,17 @@ class Row {
       return log(sum(power, x...)) + shift;
   }
   template <class F, class... X>
+  ELEMENTWISE_INLINE auto softmax(const F& f, X... x) {
+    if constexpr (Self::has_softmax) {
+      return self().read_softmax(f, x...);
+    } else {
+      const Number most = range(f, x...);
+      const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - most); };
+      const auto powers = self().keep(power, x...);
+      return Softmax<Self, decltype(powers), C>{&self(), powers, 1 / sum(powers)}; // one division for the row
+    }
+  }
+  template <class F, class... X>
   ELEMENTWISE_INLINE int64_t argmax(const F& f, X... x) {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
@@ -267,6 +301,7 @@ class Row {
   ELEMENTWISE_OF_ONE(min)
   ELEMENTWISE_OF_ONE(range)
   ELEMENTWISE_OF_ONE(log_sum_exp)
+  ELEMENTWISE_OF_ONE(softmax)
   ELEMENTWISE_OF_ONE(argmax)
   ELEMENTWISE_OF_ONE(argmin)
 #undef ELEMENTWISE_OF_ONE
@@ -304,6 +339,10 @@ class Row {
   template <class F, class Reads>
   ELEMENTWISE_INLINE C load(const Made<F, Reads>& x, int64_t j) const {
     return x.element(j);
+  }
+  template <class Powers, class J>
+  ELEMENTWISE_INLINE C load(const Softmax<Self, Powers, C>& x, J j) const {
+    return self().load(x.powers, j) * x.inverse;
   }
 
  protected:
@@ -425,7 +464,10 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   // Memory for a row that is kept. If the functor has a single result, the first such row lies in the memory of that
   // result: row.each overwrites it element by element, after all reductions. So the cache has to hold one row less.
   ELEMENTWISE_INLINE B* buffer() {
-    constexpr bool is_only_result = sizeof...(R) == 1 && (std::is_same_v<R, Elements<parameters::AnyC>> && ...);
+    constexpr bool is_only_result =
+        sizeof...(R) == 1 &&
+        ((!parameters::is_of_row<R> && std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>) &&
+         ...);
     const int k = kept_rows++;
     if (is_only_result && !kIsDual<B> && k == 0) return static_cast<B*>(results[0]);
     return static_cast<B*>(row->scratch(row->run, k, source.size * sizeof(B)));

@@ -15,7 +15,7 @@ using Operators = elementwise::List<
     Operator<"rms_norm(Tensor x, Tensor weight, float eps=1e-5)", RmsNorm, functional | differentiable>,
     Operator<"layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-5)", LayerNorm, functional>,
     Operator<"cross_entropy(Tensor logits, Tensor label, int ignore_index=-100, float smoothing=0.0)", CrossEntropy, functional | differentiable>,
-    Operator<"causal_softmax(Tensor x, float scale)", CausalSoftmax, functional>,
+    Operator<"causal_softmax(Tensor x, float scale)", CausalSoftmax, functional | differentiable>,
     Operator<"masked_softmax(Tensor x, Tensor mask, float scale)", MaskedSoftmax, functional>,
     Operator<"int8_quant(Tensor x)", Int8Quant, functional>,
     Operator<"fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps)", FusedAddRmsNorm, updating>,
