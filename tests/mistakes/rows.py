@@ -6,7 +6,6 @@ TABLE = [
     # A variance as a difference of two sums, which cancel if the mean is large.
     ("scaled_variance", "src/functors.h", "const C variance = row.sum([=](C x) { return (x - mean) * (x - mean); }, x) / row.size();", "const C variance = row.sum([](C x) { return x * x; }, x) / row.size() - mean * mean;"),
     # A softmax without its maximum.
-    ("softmax", "src/functors.h", "const auto power = row.keep([=](C x) { return elementwise::exp(x - most); }, x);", "const auto power = row.keep([=](C x) { return elementwise::exp(x + 0 * (most == most)); }, x);"),
     ("softmax_xentropy", "src/functors.h", "const C all = row.log_sum_exp(logits);\n    const C mean = row.sum(logits)", "const C all = elementwise::log(row.sum([](C x) { return elementwise::exp(x); }, logits));\n    const C mean = row.sum(logits)"),
     # A mask that is read in one reduction, and not in the other.
     ("masked_softmax", "src/functors.h", "return is_masked ? C(0) : elementwise::exp(x * scale - most);", "return is_masked && x > 1000 ? C(0) : elementwise::exp(x * scale - most);"),
@@ -18,7 +17,12 @@ TABLE = [
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "lanes.set(k, join(lanes[k], lanes[half + k]));", "lanes.set(k, join(lanes[k], lanes[k]));"),
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "j < end; j++, k++) all.set(k, join(all[k], f(j)));", "j + 1 < end; j++, k++) all.set(k, join(all[k], f(j)));"),
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);", "for (int64_t bits = count; bits & 1; bits >>= 1) all = levels[level++] + 0 * all;"),
-    ("softmax", "src/elementwise/cpu/row_loops.h", "for (; j < n; j++) to[j] = f(j);", "for (; j + 1 < n; j++) to[j] = f(j);"),
+    ("softmax", "src/elementwise/cpu/row_loops.h", "for (; j < n; j++) set(to + j, f(j));", "for (; j + 1 < n; j++) set(to + j, f(j));"),
     ("rms_norm", "src/elementwise/cpu/rows.h", "for (int64_t part = 0; part + width < parts; part += 2 * width)", "for (int64_t part = 0; part + 2 * width < parts; part += 2 * width)"),
     ("softmax_xentropy", "src/elementwise/rows/gradients.h", "known.gradient[k] = by_number<Bound, Tensors>(known, k);", "known.gradient[k] = k == 1 ? B(0) : by_number<Bound, Tensors>(known, k);"),
+    # The layer: a softmax lacks its maximum, and its gradient the share of the sum.
+    ("softmax", "src/elementwise/rows/row.h", "{ return exp(f(element...) - most); };", "{ return exp(f(element...) + 0 * (most == most)); };"),
+    ("softmax", "src/elementwise/rows/gradients.h", "{ return grad(result, j) + g; }", "{ return grad(result, j) + 0 * g; }"),
+    # The layer: the gradient of a broadcast row that is read twice is not added to that of the rows before.
+    ("rms_norm", "src/elementwise/rows/gradients.h", "{ return sums[j] + more[j]; }", "{ return more[j]; }"),
 ]  # fmt: skip
