@@ -47,10 +47,8 @@ class Port:
         for _ in range(4):  # each round finds lines that follow from those of the round before
             readers = []
             for source in sources:
-                reader = Reader(source, project, target, broken)
-                reader.limited = limited
-                reader.read()
-                readers.append(reader)
+                readers.append(Reader(source, project, target, broken, limited))
+                readers[-1].read()
             new = {name: at for reader in readers for name, at in reader.newly_broken.items()} | broken
             if new.keys() == broken.keys():
                 break
@@ -62,8 +60,8 @@ class Port:
         for reader in readers if sources else []:
             self.findings += reader.findings
             self.schemas |= {schema.split("(")[0]: schema for schema in reader.schemas}
-            if lines := reader.source.unparsed():
-                self.unparsed[str(reader.source.path)] = lines
+            if reader.source.unparsed:
+                self.unparsed[str(reader.source.path)] = reader.source.unparsed
             if reader.edits and (data := rewritten(reader.source, reader.edits)) != reader.source.data:
                 self.changed[reader.source.path] = data
         modules = {name for path in scripts if path.name == "setup.py" for name in _python.modules(path)}

@@ -6,7 +6,7 @@ import re
 
 from ._edits import Edit
 from ._findings import Findings
-from ._source import Node, part
+from ._source import Node, above, part
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
@@ -48,17 +48,11 @@ class Includes(Findings):
 
     def is_unconditional(self, node: Node) -> bool:
         """Tell whether an include is always compiled: it is in nothing but an include guard."""
-        parent = node.parent
-        while parent is not None and parent.type != "translation_unit":
-            if parent.type != "preproc_ifdef" or not self.is_guard(parent):
-                return False
-            parent = parent.parent
-        return True
+        return all(up.type == "translation_unit" or self.is_guard(up) for up in above(node))
 
     def is_guard(self, node: Node) -> bool:
         """Tell whether #ifndef X is followed by #define X."""
         name = part(node, "name")
         inner = [child for child in node.named_children if child != name and child.type != "comment"]
-        if node.children[0].type != "#ifndef" or name is None or not inner or inner[0].type != "preproc_def":
-            return False
-        return self.text(part(inner[0], "name") or inner[0]) == self.text(name)
+        is_define = node.children[0].type == "#ifndef" and bool(inner) and inner[0].type == "preproc_def"
+        return is_define and self.text(part(inner[0], "name")) == self.text(name)

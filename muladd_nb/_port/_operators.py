@@ -14,40 +14,40 @@ class Operators(Factories):
 
     def on_binary_expression(self, node: Node) -> None:
         """Find x + y, and what a stream cannot print."""
-        operator = part(node, "operator") or node
-        symbol, sides = self.text(operator), [self.type_of(part(node, side)) for side in ("left", "right")]
-        if symbol in OPERATORS:
-            if "Tensor" in sides or ("Tensor[]" in sides and symbol != "<<"):
-                self.tell(operator, f"x {symbol} y", "operator", "+")
-            elif symbol == "<<" and {"device", "sizes"} & set(sides):
-                self.tell(operator, f"<< {self.text(part(node, 'right') or node)}", "operator", "<<")
+        operator, right = part(node, "operator"), part(node, "right")
+        symbol, sides = self.text(operator), [self.type_of(part(node, "left")), self.type_of(right)]
+        if symbol in OPERATORS and ("Tensor" in sides or ("Tensor[]" in sides and symbol != "<<")):
+            self.tell(operator, f"x {symbol} y", "operator", "+")
+        elif symbol == "<<" and {"device", "sizes"} & set(sides):
+            self.tell(operator, f"<< {self.text(right)}", "operator", "<<")
         self.children(node)
 
     def on_unary_expression(self, node: Node) -> None:
         """Find -x."""
-        if self.type_of(part(node, "argument")) == "Tensor":
+        if self.type_of(node) == "Tensor":
             self.tell(node, self.text(node.children[0]) + "x", "operator", "+")
         self.children(node)
 
     def on_assignment_expression(self, node: Node) -> None:
         """Find x += y and x[i] = y, and options that change after their declaration."""
         operator, left = part(node, "operator"), part(node, "left")
-        if operator is not None and left is not None:
-            if self.type_of(left) == "Tensor" and self.text(operator) != "=":
-                self.tell(operator, f"x {self.text(operator)} y", "operator", "+")
-            if left.type == "identifier" and self.text(left) in self.options:
-                self.keep_options(self.text(left))
-            if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
-                self.tell(left, "x[i] = y", "operator", "[]=", whole=True)
-                self.tell(operator, "x[i] = y", "operator", "[]=")
-                self.done.add(left.id)
+        if self.type_of(left) == "Tensor" and self.text(operator) != "=":
+            self.tell(operator, f"x {self.text(operator)} y", "operator", "+")
+        if self.text(left) in self.options:
+            self.keep_options(self.text(left))
+        if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
+            self.tell(left, "x[i] = y", "operator", "[]=", whole=True)
+            self.tell(operator, "x[i] = y", "operator", "[]=")
+            self.done.add(left.id)
         self.children(node)
 
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
-        this, indices = part(node, "argument"), part(node, "indices")
-        if this is not None and indices is not None and self.type_of(this) == "Tensor":
-            row = table().rows["operator", "[]"][0]
-            if len(indices.named_children) == 1:
-                self.apply(row, node, "x[i]", "operator", self.fill(row.to, indices.named_children, [], this))
+        this, indices, row = (
+            part(node, "argument"),
+            part(node, "indices").named_children,
+            table().rows["operator", "[]"][0],
+        )
+        if self.type_of(this) == "Tensor" and len(indices) == 1:
+            self.apply(row, node, "x[i]", "operator", self.fill(row.to, indices, this=this))
         self.children(node)
