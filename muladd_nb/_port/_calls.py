@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from ._edits import span
+from ._findings import span
 from ._names import ROOTS, Path, Word
 from ._operators import Operators
 from ._registrations import Registrations

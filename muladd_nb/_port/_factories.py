@@ -14,7 +14,7 @@ import dataclasses
 import re
 from dataclasses import field
 
-from ._edits import Piece, span
+from ._findings import Piece, span
 from ._names import ROOTS
 from ._source import Node, above, part
 from ._table import table

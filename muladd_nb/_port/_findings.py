@@ -6,10 +6,20 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import field
+from typing import NamedTuple
 
-from ._edits import Edit, Piece, span
 from ._source import Node, Project, Source, above, is_misread
 from ._table import Row, number, table
+
+Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
+
+
+class Edit(NamedTuple):
+    """The replacement of a range of bytes."""
+
+    start: int
+    end: int
+    pieces: Sequence[Piece]
 
 
 @dataclasses.dataclass
@@ -145,3 +155,25 @@ class Findings:
     def unsolved(self, before: int) -> list[Finding]:
         """Return the findings after the first ``before`` that need a person."""
         return [x for x in self.findings[before:] if x.how != "mechanical"]
+
+
+def span(node: Node) -> tuple[int, int]:
+    """Return the range of a node."""
+    return node.start_byte, node.end_byte
+
+
+def rewritten(data: bytes, edits: list[Edit]) -> bytes:
+    """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
+    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end > edit.start, -edit.end))
+
+    def render(start: int, end: int, outer: Edit | None = None) -> bytes:
+        out, at = [], start
+        for edit in ordered:
+            is_inside = at <= edit.start and edit.end <= end and (edit.start < end or edit.end == edit.start)
+            if is_inside and not (outer and edit[:2] == outer[:2]):
+                out.append(data[at : edit.start])
+                out += [piece if isinstance(piece, bytes) else render(*piece, edit) for piece in edit.pieces]
+                at = edit.end
+        return b"".join([*out, data[at:end]])
+
+    return render(0, len(data))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ._edits import Edit
-from ._findings import Findings
+from ._findings import Edit, Findings
 from ._source import Node, above, part
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from dataclasses import field
 
-from ._edits import span
+from ._findings import span
 from ._source import Node, innermost, part
 from ._table import table
 from ._walk import Walk
