@@ -1,25 +1,26 @@
-"""Calls: of a method, of a macro, of a function of torch's."""
+"""Calls: of a method, of a macro, of a function of torch's; and operators of tensors."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
+from ._factories import Factories
 from ._findings import span
 from ._names import ROOTS, Path, Word
-from ._operators import Operators
 from ._registrations import Registrations
 from ._source import EMPTY, Node, innermost, part
 from ._table import table
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+OPERATORS = frozenset("+ - * / % == != < > <= >= & | ^ << >> += -= *= /= &= |= ^=".split())  # noqa: SIM905
 NAMES = ("qualified_identifier", "identifier", "template_function", "template_type")
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 
 
 @dataclasses.dataclass(eq=False)
-class Calls(Operators, Registrations):
-    """Deals with calls."""
+class Calls(Factories, Registrations):
+    """Deals with calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
         """Deal with a call."""
@@ -186,7 +187,7 @@ class Calls(Operators, Registrations):
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
         words, is_template = table().words, bool(self.word(part(function, "field")).template)
         known = name in table().aten or ("method", name) in table().rows or name in words["method"]
-        mine = (self.is_method(node, template=is_template) for _, node in self.project.functions.get(name, ()))
+        mine = (self.is_method(node, template=is_template) for _, node in self.project.named("function", name))
         return known and name not in words["common"] and not any(mine)
 
     def is_method(self, node: Node, *, template: bool) -> bool:
@@ -228,7 +229,7 @@ class Calls(Operators, Registrations):
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, "method", self.fill(to, inner, template, this), at=field)
-        elif row and (name != "options" or not self.is_rewritten(node)):
+        elif row:
             self.apply(row, node, what, "method", at=field)
 
     def const_pointer(self, node: Node, template: Node) -> str:
@@ -240,6 +241,48 @@ class Calls(Operators, Registrations):
         is_pointer = parent.type == "init_declarator" and part(parent, "declarator").type == "pointer_declarator"
         is_const = is_pointer and re.search(rb"\bconst\b", self.source.data[start : parent.start_byte])
         return "$self.const_data_ptr<$T>()" if is_const else ""
+
+    # Operators, such as x + y, which the stable ABI does not have
+
+    def on_binary_expression(self, node: Node) -> None:
+        """Find x + y, and what a stream cannot print."""
+        operator, right = part(node, "operator"), part(node, "right")
+        symbol, sides = self.text(operator), [self.type_of(part(node, "left")), self.type_of(right)]
+        if symbol in OPERATORS and ("Tensor" in sides or ("Tensor[]" in sides and symbol != "<<")):
+            self.tell(operator, f"x {symbol} y", "operator", "+")
+        elif symbol == "<<" and {"device", "sizes"} & set(sides):
+            self.tell(operator, f"<< {self.text(right)}", "operator", "<<")
+        self.children(node)
+
+    def on_unary_expression(self, node: Node) -> None:
+        """Find -x."""
+        if self.type_of(node) == "Tensor":
+            self.tell(node, self.text(node.children[0]) + "x", "operator", "+")
+        self.children(node)
+
+    def on_assignment_expression(self, node: Node) -> None:
+        """Find x += y and x[i] = y, and options that change after their declaration."""
+        operator, left = part(node, "operator"), part(node, "left")
+        if self.type_of(left) == "Tensor" and self.text(operator) != "=":
+            self.tell(operator, f"x {self.text(operator)} y", "operator", "+")
+        if self.text(left) in self.options:
+            self.keep_options(self.text(left))
+        if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
+            self.tell(left, "x[i] = y", "operator", "[]=", whole=True)
+            self.tell(operator, "x[i] = y", "operator", "[]=")
+            self.done.add(left.id)
+        self.children(node)
+
+    def on_subscript_expression(self, node: Node) -> None:
+        """Write x[i] of a tensor as a select."""
+        this, indices, row = (
+            part(node, "argument"),
+            part(node, "indices").named_children,
+            table().rows["operator", "[]"][0],
+        )
+        if self.type_of(this) == "Tensor" and len(indices) == 1:
+            self.apply(row, node, "x[i]", "operator", self.fill(row.to, indices, this=this))
+        self.children(node)
 
 
 def _without_comments(arguments: Node) -> list[Node]:

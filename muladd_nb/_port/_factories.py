@@ -16,7 +16,7 @@ from dataclasses import field
 
 from ._findings import Piece, span
 from ._names import ROOTS
-from ._source import Node, above, part
+from ._source import Node, part
 from ._table import table
 from ._walk import Walk
 
@@ -29,7 +29,6 @@ class Factories(Walk):
 
     options: dict[str, Node] = field(default_factory=dict)  # variables of TensorOptions, and their initial values
     unused: dict[str, Node] = field(default_factory=dict)  # the declarations of those whose uses are all rewritten
-    rewritten: set[int] = field(default_factory=set)  # the ids of the options that a call was rewritten with
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options are more than a tensor's, a dtype and a device."""
@@ -57,7 +56,6 @@ class Factories(Walk):
             self.walk(*options.values())
             self.done |= {word.id for word in options.values()}
         self.done |= {argument.id for argument in rest}
-        self.rewritten |= {argument.id for argument in rest}
 
     def device(self, options: Options) -> list[Piece]:
         """Return the device that options name."""
@@ -116,7 +114,3 @@ class Factories(Walk):
             self.options.pop(name, None)
             self.tell(declaration, name, "options", "unused")
             self.remove_line(declaration)
-
-    def is_rewritten(self, node: Node) -> bool:
-        """Tell whether a node is in the options of a call that was rewritten."""
-        return any(up.id in self.rewritten for up in (node, *above(node)))

@@ -83,7 +83,7 @@ class Registrations(Walk):
     def schema_of(self, name: str, function: Node) -> str:
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
         target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], ""
-        for source, node in self.project.functions.get(target, ()):
+        for source, node in self.project.named("function", target):
             other = Registrations(source, self.project, self.target, {})
             if schema := other.schema(name.split("::")[-1], node):
                 self.findings += other.findings

@@ -63,24 +63,22 @@ class Source:
                 self.using_names[path_[-1]] = path_
         self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["namespace"]}
         self.declared: set[tuple[str, ...]] = set()  # full names
-        self.functions: list[tuple[str, Node]] = []
-        self.fields: list[tuple[str, Node]] = []
-        self.types: list[tuple[str, Node]] = []  # aliases
+        self.names: list[tuple[str, str, Node]] = []  # functions, fields, and types that are aliases
         for node in found["declaration"]:
             for declarator in node.children_by_field_name("declarator"):
                 inner, function = innermost(declarator)
                 if function is not EMPTY:
-                    self.functions.append((self.text(inner), node))
+                    self.names.append(("function", self.text(inner), node))
                     if inner.type == "identifier":
                         self._declare(node, self.text(inner))
                 elif node.type == "field_declaration" and inner is not EMPTY:
-                    self.fields.append((self.text(inner), node))
+                    self.names.append(("field", self.text(inner), node))
         for node in found["type"]:
             is_typedef = node.type == "type_definition"
             if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
                 self._declare(node, name.split("<")[0])
                 if is_typedef or node.type == "alias_declaration":
-                    self.types.append((name, node))
+                    self.names.append(("type", name, node))
 
     def _macro(self, node: Node, masked: bytes) -> tuple[str, list[str], Node]:
         """Return the name of a macro, its parameters, and the tree of its body. There a##b is a name, and #x is x."""
@@ -118,23 +116,24 @@ class Project:
 
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
-        self.functions: dict[str, list[tuple[Source, Node]]] = {}
-        self.fields: dict[str, list[tuple[Source, Node]]] = {}
-        self.types: dict[str, list[tuple[Source, Node]]] = {}
         self.declared = {name for source in sources for name in source.declared}
         self.macros = {name for source in sources for name, _, _ in source.macros}
         self._visible: dict[Path, list[Source]] = {}
+        self._named: dict[tuple[str, str], list[tuple[Source, Node]]] = {}
         for source in sources:
-            for kind in ("functions", "fields", "types"):
-                for name, node in getattr(source, kind):
-                    getattr(self, kind).setdefault(name, []).append((source, node))
+            for kind, name, node in source.names:
+                self._named.setdefault((kind, name), []).append((source, node))
+
+    def named(self, kind: str, name: str) -> list[tuple[Source, Node]]:
+        """Return the declarations of the functions, the fields or the aliases of this name, with their files."""
+        return self._named.get((kind, name), [])
 
     @contextlib.contextmanager
     def alias(self, name: str) -> Iterator[tuple[Source, Node] | None]:
         """Yield the file and the node of an alias of a type. Inside, it has no alias, as in ``using A = b::A``."""
-        found = self.types.pop(name, [])
+        found = self._named.pop(("type", name), [])
         yield found[0] if found else None
-        self.types[name] = found
+        self._named["type", name] = found
 
     @functools.cached_property
     def includes_seen(self) -> dict[Path, set[str]]:

@@ -41,7 +41,7 @@ class Types(Names):
                 is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
                 return "Tensor" if is_tensor else "other"
             case "field_expression":
-                return self.agreed(self.project.fields.get(self.text(part(node, "field")), []))
+                return self.agreed(self.project.named("field", self.text(part(node, "field"))))
             case "call_expression" if function.type == "lambda_expression":  # what replaces a stream
                 return "stream" if "get_current_cuda_stream" in self.text(function) else ""
             case "call_expression" if function.type == "field_expression":
@@ -83,7 +83,7 @@ class Types(Names):
             return "" if not is_tensor else "Tensor" if returned != "other" else "other"
         if self.variable(name):
             return ""
-        if declarations := self.project.functions.get(name):
+        if declarations := self.project.named("function", name):
             return self.agreed(declarations)
         return "Tensor" if "Tensor" in inner and name in table().aten and name not in table().words["common"] else ""
 

@@ -42,7 +42,7 @@ class Walk(Types):
 
     def on_field_identifier(self, node: Node) -> None:
         """Find a field whose type the stable ABI lacks."""
-        if (name := self.text(node)) in self.project.fields:
+        if self.project.named("field", name := self.text(node)):
             self.follow(node, name, self.broken.get(name, ""))
 
     def on_preproc_def(self, node: Node) -> None:
