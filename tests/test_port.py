@@ -243,6 +243,12 @@ def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
     )
 
 
+def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
+    header = "struct cudaX { cudaStream_t s; };\n#define A_HIGH(x) \\\n  x\n"
+    port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
+    assert (tmp_path / "a.h").read_text() == "#include <cuda_runtime.h>\n" + header
+
+
 def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
     for name in "ab":
         (tmp_path / f"{name}.cpp").write_text("at::Tensor f();\n")

@@ -52,10 +52,9 @@ class Calls(Factories, Registrations):
         """Replace a macro, with its arguments if it has any."""
         text, inner, is_call = self.text(name), _without_comments(arguments), arguments is not EMPTY
         call = name.parent if is_call and name.parent else name
-        rows = table().rows.get(("macro", text), [None])
-        row = table().find("macro", text, len(inner) if is_call else None, 0, self.target) or (
-            None if is_call else rows[0]
-        )
+        row = table().find("macro", text, len(inner) if is_call else None, 0, self.target)
+        if row is None and not is_call:
+            row = next(iter(table().rows.get(("macro", text), ())), None)
         if text in table().names or text == "TORCH_EXTENSION_NAME":
             self.need(text)
         elif row is None:
@@ -275,11 +274,8 @@ class Calls(Factories, Registrations):
 
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
-        this, indices, row = (
-            part(node, "argument"),
-            part(node, "indices").named_children,
-            table().rows["operator", "[]"][0],
-        )
+        this, indices = part(node, "argument"), part(node, "indices").named_children
+        row = table().rows["operator", "[]"][0]
         if self.type_of(this) == "Tensor" and len(indices) == 1:
             self.apply(row, node, "x[i]", "operator", self.fill(row.to, indices, this=this))
         self.children(node)

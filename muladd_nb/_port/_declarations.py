@@ -177,11 +177,8 @@ class Declarations(Calls):
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         with self.scope():
             if name := self.text(innermost(declarator)[0]):
-                of, constant = (
-                    self.type_of_type(part(node, "type")),
-                    any(self.text(x) == "const" for x in node.children),
-                )
-                self.scopes[-1][name] = Variable(of or element, constant=constant)
+                constant = any(self.text(x) == "const" for x in node.children)
+                self.scopes[-1][name] = Variable(self.type_of_type(part(node, "type")) or element, constant=constant)
             for child in node.children:
                 if child == body and (bad := self.unsolved(before)):
                     for word in descend(declarator):

@@ -54,7 +54,7 @@ class Reader(Declarations):
         """Return the byte after the last include that is always compiled, after the include guard, or 0."""
         data = self.source.data
         places = [node.end_byte for node, _ in self.source.includes if self.is_unconditional(node)]
-        guard = re.search(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HPP|CUH|H_|HPP_)\w*)[^\n]*\n", data, re.MULTILINE)
+        guard = re.search(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", data, re.MULTILINE)
         at = max(places) if places else guard.end() if guard else 0
         return at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
 
