@@ -7,14 +7,13 @@ import re
 
 from ._factories import Factories
 from ._findings import span
-from ._names import ROOTS, Path, Word
+from ._names import ROOTS, Word
 from ._registrations import Registrations
 from ._source import EMPTY, Node, innermost, part
 from ._table import table
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 OPERATORS = frozenset("+ - * / % == != < > <= >= & | ^ << >> += -= *= /= &= |= ^=".split())  # noqa: SIM905
-NAMES = ("qualified_identifier", "identifier", "template_function", "template_type")
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 
 
@@ -48,7 +47,7 @@ class Calls(Factories, Registrations):
         """Tell whether a name is one of torch's macros."""
         return bool(MACRO.match(name) or ("macro", name) in table().rows) and name not in self.project.macros
 
-    def read_macro(self, name: Node, arguments: Node = EMPTY) -> None:
+    def read_macro(self, name: Node, arguments: Node = EMPTY, at: Node | None = None) -> None:
         """Replace a macro, with its arguments if it has any."""
         text, inner, is_call = self.text(name), _without_comments(arguments), arguments is not EMPTY
         call = name.parent if is_call and name.parent else name
@@ -66,11 +65,7 @@ class Calls(Factories, Registrations):
         elif is_call and ("$" in row.to or row.to.endswith("()")):
             self.apply(row, call, text, "macro", self.fill(row.to, inner))
         else:
-            whole = call if row.how != "mechanical" else name
-            if text.startswith("PYBIND11_MODULE") and name.parent:
-                outer = name.parent.parent
-                whole = outer if outer and outer.type == "function_definition" else name.parent
-            self.apply(row, name, text, "macro", at=whole)
+            self.apply(row, name, text, "macro", at=at or (call if row.how != "mechanical" else name))
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
         """Find a macro without arguments, or one that was not parsed as a call."""
@@ -89,38 +84,32 @@ class Calls(Factories, Registrations):
     # Functions
 
     def read_function(self, node: Node, function: Node, arguments: Node) -> None:
-        """Deal with a call of a function that may be torch's."""
+        """Replace a function of torch's, with its arguments if the table's code has a place for them."""
         words, inner = self.words(function), _without_comments(arguments)
         full = self.resolve(words, called=True)
         by_types = full is None and len(words) == 1 and self.is_of_tensors(words[0].text, inner)
-        full = ("at", words[0].text) if by_types else full
-        is_torchs = full is not None and full[0] in ROOTS and len(full) > 1
-        if full and is_torchs and ("factory", "::".join(full[1:])) in table().rows:
-            self.read_factory(node, function, "::".join(full[1:]), inner)
-        elif full and is_torchs:
-            self.replace_function(node, function, arguments, full, by_types=by_types)
-        elif function.id not in self.done:
-            self.on_qualified_identifier(function) if function.type in NAMES else self.walk(function)
+        full = ("at", words[0].text) if by_types else full or ("",)
+        key, is_torchs = "::".join(full[1:]), full[0] in ROOTS and len(full) > 1
+        row = table().find("name", key, len(inner), 0, self.target)
+        if not is_torchs:
+            self.walk(function)
+        elif ("factory", key) in table().rows:
+            self.read_factory(node, function, key, inner)
+        elif row is not None and ("$" in row.to or row.args):
+            self.apply(row, node, "::".join(full), "name", self.fill(row.to, inner))
+        elif by_types and (alike := row or table().same(key)) is not None:
+            self.apply(alike, function, key, "name")
+        elif row is None and (by_types or key in table().aten):
+            self.tell(function, "::".join(full), "name", self.without(full))
+        else:
+            self.read_name(function, called=arguments)
+            if ("guard", key) in table().rows:
+                self.read_guard(arguments)
         for argument in (x for word in words for x in word.template):
             if is_torchs:
                 self.walk(argument)
             self.done.add(argument.id)
         self.walk(arguments)
-
-    def replace_function(self, node: Node, function: Node, arguments: Node, full: Path, *, by_types: bool) -> None:
-        """Replace a function of torch's, with its arguments if the table's code has a place for them."""
-        key, name, inner = "::".join(full[1:]), "::".join(full), _without_comments(arguments)
-        row = table().find("name", key, len(inner), 0, self.target)
-        if row is not None and ("$" in row.to or row.args):
-            self.apply(row, node, name, "name", self.fill(row.to, inner))
-        elif by_types and (alike := row or table().same(key)) is not None:
-            self.apply(alike, function, key, "name")
-        elif row is None and (by_types or key in table().aten):
-            self.tell(function, name, "name", self.without(full))
-        else:
-            self.read_name(function, called=arguments)
-            if ("guard", key) in table().rows:
-                self.read_guard(arguments)
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
@@ -163,7 +152,9 @@ class Calls(Factories, Registrations):
             self.walk(this)
             self.read_library(node, name, inner) if root == "library" else self.read_binding(node, name, inner)
             return
-        if name in ("is_cuda", "is_cpu") and (tensor := self.tensor_of_type(this)) is not EMPTY:
+        tensor, inner_field = (part(part(this, "function"), x) for x in ("argument", "field"))
+        is_type = self.text(inner_field) == "type" and self.type_of(tensor) in ("", "Tensor")
+        if is_type and ("type", name) in table().rows:  # x.type().is_cuda()
             self.tell(field, f"type().{name}()", "type", name)
             self.replace(this, span(tensor))
             self.done.add(this.id)
@@ -203,13 +194,6 @@ class Calls(Factories, Registrations):
         while node.type in ("call_expression", "field_expression", "pointer_expression"):
             node = part(node, "function" if node.type == "call_expression" else "argument")
         return node
-
-    def tensor_of_type(self, node: Node) -> Node:
-        """Return the tensor x if an expression is x.type(), or EMPTY."""
-        function = part(node, "function")
-        this = part(function, "argument")
-        is_type = self.text(part(function, "field")) == "type" and self.type_of(this) in ("", "Tensor")
-        return this if is_type else EMPTY
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
         """Deal with a method of a tensor."""

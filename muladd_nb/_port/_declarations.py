@@ -107,7 +107,7 @@ class Declarations(Calls):
             self.scopes[-1][variable] = Variable("pybind" if macro.startswith("PYBIND") else "library")
         elif not self.is_macro(macro) or macro in table().names:
             return False
-        self.read_macro(name)
+        self.read_macro(name, at=node if macro.startswith("PYBIND11_MODULE") else None)
         self.walk(part(node, "body"))
         return True
 

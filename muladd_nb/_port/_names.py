@@ -47,8 +47,7 @@ class Names(Findings):
         visible = self.project.visible(self.source)
         usings = {path for file in visible for path in file.usings}
         self.opened = {path for path in usings if path[0] not in ROOTS}
-        self.usings = usings - self.opened
-        self.std = ("std",) in usings
+        self.usings, self.std = usings - self.opened, ("std",) in usings
         self.using_names = {k: v for file in visible for k, v in file.using_names.items()}
         self.aliases = {"py": ("pybind11",)} | {k: v for file in visible for k, v in file.aliases.items()}
 
@@ -104,24 +103,23 @@ class Names(Findings):
         names = self.using_names.get(names[0], names[:1]) + names[1:]
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        if self.is_declared(names[0]):
-            return None
-        usings = sorted(self.usings | self.inside)
-        found = (path for path in usings if self.is_known(path[1:] + names, path[0], called=called))
-        return next(((*path, *names) for path in found), None)
+        for path in [] if self.is_declared(names[0]) else sorted(self.usings | self.inside):
+            if self.is_known(path + names, called=called):
+                return path + names
+        return None
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
         around = [self.here[:i] for i in range(len(self.here) + 1)]
         return any((*path, name) in self.project.declared for path in (*around, *self.opened))
 
-    def is_known(self, names: Path, root: str, *, called: bool) -> bool:
+    def is_known(self, full: Path, *, called: bool) -> bool:
         """Tell whether torch has something of this name, as far as the tables know."""
-        key = "::".join(names)
-        for head in ("::".join(names[:i]) for i in range(1, len(names) + 1)):
-            if any((kind, head) in table().rows for kind in ("name", "guard", "factory")) or table().same(head):
-                return True
-        return f"{root}::{key}" in table().names or (called and key in table().aten)
+        heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
+        if any((kind, head) in table().rows for kind in ("name", "guard", "factory") for head in heads):
+            return True
+        is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
+        return is_torchs or any(map(table().same, heads))
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
         """Find a use of what another line declares with a type that the stable ABI lacks."""
@@ -129,19 +127,16 @@ class Names(Findings):
         if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, "name", name.partition("_")[0])
             return
-        if len(words) == 1 and variable:
-            origin = variable.bad or variable.guessed
-        else:
-            origin = self.broken.get(name, "")
-            for word in words[:-1]:
-                outer = self.variable(word.text)
-                origin = origin or (outer.bad if outer else "") or self.broken.get(word.text, "")
-        if origin:
-            self.follow(node, name, origin)
-        elif not (len(words) == 1 and variable) and not self.is_declared(name):
-            if self.std and len(words) == 1:
-                self.need_header("std", name)
-            self.need_header("c", name)
+        is_variable = len(words) == 1 and variable is not None
+        origins = [variable.bad or variable.guessed] if variable and is_variable else [self.broken.get(name, "")]
+        for word in words[:-1]:
+            outer = self.variable(word.text)
+            origins += [outer.bad if outer else "", self.broken.get(word.text, "")]
+        if any(origins):
+            self.follow(node, name, next(filter(None, origins)))
+        elif not is_variable and not self.is_declared(name):
+            for kind in ("std", "c") if self.std and len(words) == 1 else ("c",):
+                self.need_header(kind, name)
 
     def follow(self, node: Node, what: str, origin: str, kind: str = "name", *, whole: bool = False) -> None:
         """Record that a line is right when another is."""

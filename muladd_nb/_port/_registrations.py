@@ -23,30 +23,27 @@ class Registrations(Walk):
 
     def read_library(self, node: Node, name: str, inner: list[Node]) -> None:
         """Read m.def(...) and m.impl(...) of a library."""
-        literal = self.string(inner[0]) if inner else ""
-        has_schema, done = "(" in literal, 0
+        literal, count = self.string(inner[0]) if inner else "", len(inner)
+        has_schema = "(" in literal
+        is_tagged = count == 2 and has_schema and inner[1].type == "initializer_list"
         if name == "def" and has_schema:
             self.schemas.append(literal)
-        match name, len(inner):
-            case "impl", 2:
-                self.read_impl(inner[1])
-                done = 1
-            case "def", 2 if has_schema and inner[1].type == "initializer_list":
-                if self.is_newer("2.12"):
-                    self.tell(node, "m.def(schema, tags)", "library", "def tags")
-            case "def", 2:
-                schema = literal if has_schema else self.schema_of(literal, inner[1])
-                to = table().rows["library", "def"][0].to.replace("$schema", str(schema or None))
-                to = to.replace("$name", literal.split("(")[0])
-                self.tell(node, "m.def(name, f)", "library", "def", to=to, whole=True)
-            case "set_python_module", _:
-                if self.is_newer("2.13"):
-                    self.tell(node, "m.set_python_module()", "library", name)
-            case "impl", _:
-                self.tell(node, "m.impl(name, key, f)", "library", "impl key", whole=True)
-            case _ if name != "def":
-                self.tell(node, f"m.{name}()", "library", "*", whole=True)
-        self.walk(*inner[: len(inner) - done])
+        if name == "impl" and count == 2:
+            self.read_impl(inner.pop())
+        elif name == "impl":
+            self.tell(node, "m.impl(name, key, f)", "library", "impl key", whole=True)
+        elif name == "def" and count == 2 and not is_tagged:
+            schema = literal if has_schema else self.schema_of(literal, inner[1]) or "None"
+            to = table().rows["library", "def"][0].to.replace("$schema", schema)
+            self.tell(
+                node, "m.def(name, f)", "library", "def", to=to.replace("$name", literal.split("(")[0]), whole=True
+            )
+        elif name == "def" and is_tagged and self.is_newer("2.12"):
+            self.tell(node, "m.def(schema, tags)", "library", "def tags")
+        elif name not in ("def", "set_python_module") or (name == "set_python_module" and self.is_newer("2.13")):
+            key = name if ("library", name) in table().rows else "*"
+            self.tell(node, f"m.{name}()", "library", key, whole=key == "*")
+        self.walk(*inner)
 
     def read_binding(self, node: Node, name: str, inner: list[Node]) -> None:
         """Read m.def(...) of a pybind11 module."""

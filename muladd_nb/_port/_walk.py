@@ -28,7 +28,7 @@ class Walk(Types):
     def scoped(self, node: Node) -> None:
         """Walk the children in a scope."""
         with self.scope():
-            self.children(node)
+            self.walk(*node.children)
 
     on_for_statement = on_compound_statement = on_if_statement = on_while_statement = scoped
 
