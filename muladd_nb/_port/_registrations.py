@@ -56,15 +56,13 @@ class Registrations(Walk):
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
         text, row = self.text(function), table().rows["library", "impl"][0]
-        if text.startswith("TORCH_BOX"):
-            return
         if function.type in ("pointer_expression", "identifier", "qualified_identifier", "template_function"):
             begin = b"TORCH_BOX(" if text.startswith("&") else b"TORCH_BOX(&"
             self.apply(row, function, "m.impl()", "library", [begin, span(function), b")"])
             if function.type != "pointer_expression":
                 self.read_broken(function, self.words(function))
             function = part(function, "argument")
-        elif not text.startswith("TORCH_FN"):
+        elif not text.startswith(("TORCH_FN", "TORCH_BOX")):
             self.tell(function, "m.impl()", "library", "impl lambda", whole=True)
         self.walk(function)
 

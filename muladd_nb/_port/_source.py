@@ -19,11 +19,12 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 _LEX = re.compile(
     rb"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
-    |(?P<open><<<)|(?P<close>>>>)
+    |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){}]|;[ \t]*$)
+    |^[ \t]*(?P<condition>\#[ \t]*(?:if|el|endif)(?:[^\\\n]|\\[\s\S])*)
     |(?P<blank>__(?:global|device|host|forceinline|shared|constant|noinline|restrict)__|__restrict\b
       |__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\))
     |\b(?P<head>class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{])""",
-    re.VERBOSE,
+    re.VERBOSE | re.MULTILINE,
 )
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
@@ -198,8 +199,12 @@ def innermost(node: Node) -> tuple[Node, Node]:
 
 
 def _masked(data: bytes) -> bytes:
-    """Return the bytes with CUDA's syntax replaced by C++ of the same length. A launch becomes a call of a call."""
-    depth = 0
+    """Return the bytes with what the grammar does not know replaced by C++ of the same length.
+
+    A launch becomes a call of a call. A condition in parentheses is left out, so that all its branches are parsed.
+    """
+    depth, blocks = 0, [0]  # how many launches are open, and parentheses in each block
+    conditions = [False]  # whether each open #if is left out
 
     def replace(match: re.Match[bytes]) -> bytes:
         nonlocal depth
@@ -209,7 +214,15 @@ def _masked(data: bytes) -> bytes:
         if match["close"] and depth:
             depth -= 1
             return b")  "
-        hidden = match["blank"] or match["export"]
+        bracket, condition = match["bracket"] or b"", match["condition"] or b""
+        if bracket in (b"{", b"}"):
+            blocks[:] = [*blocks, 0] if bracket == b"{" else blocks[:-1] or [0]
+        elif bracket:
+            blocks[-1] = max(blocks[-1] + {b"(": 1, b")": -1}.get(bracket, -blocks[-1]), 0)
+        conditions.extend([blocks[-1] > 0] * bool(re.match(rb"#\s*if", condition)))
+        hidden = match["blank"] or match["export"] or condition * conditions[-1]
+        if b"endif" in condition and len(conditions) > 1:
+            conditions.pop()
         return match[0].replace(hidden, re.sub(rb"[^\r\n]", b" ", hidden)) if hidden else match[0]
 
     return _LEX.sub(replace, data)

@@ -42,8 +42,9 @@ class Types(Names):
                 return "Tensor" if is_tensor else "other"
             case "field_expression":
                 return self.agreed(self.project.named("field", self.text(part(node, "field"))))
-            case "call_expression" if function.type == "lambda_expression":  # what replaces a stream
-                return "stream" if "get_current_cuda_stream" in self.text(function) else ""
+            case "call_expression" if function.type == "lambda_expression":  # what --write writes
+                words = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}
+                return next((words[word] for word in words if word in self.text(function)), "")
             case "call_expression" if function.type == "field_expression":
                 return self.type_of_method(function)
             case "call_expression":
