@@ -3,7 +3,7 @@
 :mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` find; :mod:`._table` knows the replacements;
 :mod:`._report` writes the report. The reader is a class in layers, each a file and an idea, from the bottom up:
 :mod:`._findings`, :mod:`._names`, :mod:`._types`, :mod:`._walk`; on these :mod:`._factories`,
-:mod:`._registrations`, :mod:`._calls`, :mod:`._declarations`, :mod:`._includes`.
+:mod:`._registrations`, :mod:`._calls`, :mod:`._declarations`; on top :mod:`._reader`.
 """
 
 from __future__ import annotations
