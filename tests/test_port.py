@@ -107,6 +107,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::shared_ptr<at::Tensor> x) { x->cumsum(0); }", "x.cumsum()", "none"),
         ("int g();\nvoid f(at::Tensor (*g)(int)) { auto x = g(1); x.cumsum(0); }", "x.cumsum()", "none"),
         ('PYBIND11_MODULE(a, m) { m.def("f", &f); }\nvoid f(float x) {}', "float x", "decision"),
+        ('void f(at::Scalar s) {}\nTORCH_LIBRARY(a, m) {\nm.impl("f", TORCH_BOX(&f)); }', "f", "follows"),
     ],
 )
 def test_it_names(code, what, how, tmp_path, capsys):
@@ -157,6 +158,10 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "[&](torch::stable::Tensor self_) { return torch::stable::copy_(self_, y); }"
             "(torch::stable::select(x, 0, 0)); torch::stable::copy_(y, x);",
         ),
+        (
+            "x.narrow(0, 0, 1);",
+            "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x);",
+        ),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
@@ -174,6 +179,13 @@ def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
     findings, report = found(tmp_path, capsys, a_DOT_cu=code)
     assert report["unparsed"] == {}
     assert {(3, "x.data_ptr()", "mechanical"), (5, "x.cumsum()", "none")} <= findings
+
+
+def test_a_condition_of_the_preprocessor_in_a_call_is_parsed(tmp_path, capsys):
+    code = "void f(at::Tensor x) {\n  g(1,\n#ifdef A\n    2,\n#endif\n    x.data_ptr<float>());\n}\n"
+    findings, report = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert report["unparsed"] == {}
+    assert (6, "x.data_ptr()", "mechanical") in findings
 
 
 def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):
@@ -241,6 +253,12 @@ def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
     assert (tmp_path / "a.h").read_text() == header.replace(
         "once\n", "once\n#include <cmath>\n#include <cuda_fp16.h>\n"
     )
+
+
+def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
+    header = "struct cudaX { cudaStream_t s; };\n#define A_HIGH(x) \\\n  x\n"
+    port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
+    assert (tmp_path / "a.h").read_text() == "#include <cuda_runtime.h>\n" + header
 
 
 def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):

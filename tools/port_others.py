@@ -11,6 +11,7 @@ import argparse
 import csv
 import importlib
 import itertools
+import os
 import platform
 import re
 import shutil
@@ -59,6 +60,7 @@ def main() -> int:
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--keep", type=Path, help="keep the copies in this folder")
     parser.add_argument("--include", action="append", default=[], help="a folder of headers of other libraries")
+    parser.add_argument("--headers", type=Path, help="the folder torch/include of another torch than the installed one")
     parser.add_argument("--jobs", type=int, default=1, help="how many files to compile at once")
     arguments = parser.parse_args()
     EXTRA.extend(f"-isystem{folder}" for folder in arguments.include)
@@ -66,11 +68,12 @@ def main() -> int:
     rows = {row["extension"]: row for row in csv.DictReader(TABLE.read_text().splitlines())} if TABLE.exists() else {}
     failed = False
     with tempfile.TemporaryDirectory() as temporary:
+        headers = stable_headers(Path(temporary), arguments.headers)
         for name, _, folder in (word.partition("=") for word in arguments.extensions):
             copy = (arguments.keep or Path(temporary)) / name
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
-            row, unnamed = measure(port, name, copy, stable_headers(Path(temporary)), arguments.target, arguments.jobs)
+            row, unnamed = measure(port, name, copy, headers, arguments.target, arguments.jobs)
             row["commit"] = subprocess.check_output(
                 ["git", "-C", folder, "rev-parse", "--short=10", "HEAD"], text=True
             ).strip()
@@ -149,7 +152,12 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
         "-fopenmp",
         "-DUSE_CUDA",
     ]
-    command += EXTRA + [f"-I{headers}", f"-I{sysconfig.get_path('include')}", *(f"-I{folder}" for folder in folders)]
+    command += EXTRA + [
+        f"-I{headers}",
+        f"-idirafter{headers}/stubs",
+        f"-I{sysconfig.get_path('include')}",
+        *(f"-I{folder}" for folder in folders),
+    ]
     command += [f"-I{folder}" for folder in ("/usr/local/cuda/include",) if Path(folder).is_dir()]
     output = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False).stderr
     found, required, pending = [], None, None
@@ -157,7 +165,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
         match = re.match(r"(/[^:]+):(\d+):(?:\d+:)?\s*(.*)", line)
         if not match:
             continue
-        where, number, text = match[1], int(match[2]), match[3]
+        where, number, text = os.path.normpath(match[1]), int(match[2]), match[3]
         inside = root in Path(where).parents
         if "required" in text and inside:
             required = required or (where, number)  # the innermost comes first
@@ -184,19 +192,21 @@ def _is_for_cpu(path: Path, root: Path) -> bool:
     return "cuda" not in path.stem.lower() and re.search(rb"torch|ATen|c10", path.read_bytes()) is not None
 
 
-def stable_headers(folder: Path) -> Path:
+def stable_headers(folder: Path, include: Path | None = None) -> Path:
     """Return a folder with the headers of the stable ABI, and no others of torch's."""
-    import torch
+    stable = folder / "stable"
+    if include is None:
+        import torch
 
-    include, stable = Path(torch.__file__).parent / "include", folder / "stable"
+        include = Path(torch.__file__).parent / "include"
     for name in ("stable", "inductor/aoti_torch/c", "inductor/aoti_torch/generated", "../headeronly"):
         name = f"torch/csrc/{name}".replace("csrc/../", "")
         (stable / name).parent.mkdir(parents=True, exist_ok=True)
         if not (stable / name).exists():
-            (stable / name).symlink_to(include / name)
+            (stable / name).symlink_to(include.resolve() / name)
     for name, text in STUBS.items():
-        (stable / name).parent.mkdir(exist_ok=True)
-        (stable / name).write_text(text)
+        (stable / "stubs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (stable / "stubs" / name).write_text(text)
     return stable
 
 

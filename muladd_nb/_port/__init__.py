@@ -2,20 +2,19 @@
 
 :mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` find; :mod:`._table` knows the replacements;
 :mod:`._report` writes the report. The reader is a class in layers, each a file and an idea, from the bottom up:
-:mod:`._findings` and :mod:`._edits`, :mod:`._names`, :mod:`._types`, :mod:`._walk`; on these :mod:`._factories`,
-:mod:`._operators`, :mod:`._registrations`, :mod:`._calls`, :mod:`._declarations`, :mod:`._includes`.
+:mod:`._findings`, :mod:`._names`, :mod:`._types`, :mod:`._walk`; on these :mod:`._factories`,
+:mod:`._registrations`, :mod:`._calls`, :mod:`._declarations`; on top :mod:`._reader`.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import _python
-from ._edits import rewritten
-from ._findings import Finding
+from ._findings import Finding, rewritten
 from ._reader import Reader
 from ._source import Project, Source
 from ._table import FIRST, number
@@ -36,48 +35,33 @@ class Port:
             raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}")
         if not re.fullmatch(r"2\.\d\d", target) or number(target) < number(FIRST):
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
-        self.paths, self.target = list(paths), target
-        sources = [Source(path) for path in files if path.suffix.lower() in SUFFIXES]
-        scripts = [path for path in files if path.suffix == ".py"]
-        limited = any(
-            "Py_LIMITED_API" in path.read_text("utf-8", "replace") for path in scripts if path.name == "setup.py"
-        )
-        project = Project(sources)
+        self.paths, self.target, self.files = list(paths), target, len(files)
+        scripts = [_python.Script(path) for path in files if path.suffix == ".py"]
+        limited = any("Py_LIMITED_API" in script.text for script in scripts if script.is_setup)
+        project = Project([Source(path) for path in files if path.suffix.lower() in SUFFIXES])
         broken: dict[str, str] = {}
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            readers = []
-            for source in sources:
-                reader = Reader(source, project, target, broken)
-                reader.limited = limited
+            readers = [Reader(source, project, target, broken, limited) for source in project.sources]
+            before = len(broken)
+            for reader in readers:
                 reader.read()
-                readers.append(reader)
-            new = {name: at for reader in readers for name, at in reader.newly_broken.items()} | broken
-            if new.keys() == broken.keys():
+            broken = {name: at for reader in readers for name, at in reader.newly_broken.items()} | broken
+            if len(broken) == before:
                 break
-            broken = new
-        self.findings: list[Finding] = []
-        self.changed: dict[Path, bytes] = {}
-        self.unparsed: dict[str, list[int]] = {}
-        self.schemas: dict[str, str] = {}
-        for reader in readers if sources else []:
-            self.findings += reader.findings
-            self.schemas |= {schema.split("(")[0]: schema for schema in reader.schemas}
-            if lines := reader.source.unparsed():
-                self.unparsed[str(reader.source.path)] = lines
-            if reader.edits and (data := rewritten(reader.source, reader.edits)) != reader.source.data:
-                self.changed[reader.source.path] = data
-        modules = {name for path in scripts if path.name == "setup.py" for name in _python.modules(path)}
-        for path in scripts:
-            self.findings += _python.read(path, target, modules)
-        self.files = len(sources) + len(scripts)
-        unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in self.findings}
-        self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
+        modules = {name for script in scripts if script.is_setup for name in script.modules()}
+        found = [finding for reader in readers for finding in reader.findings]
+        found += [finding for script in scripts for finding in script.findings(target, modules)]
+        unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
+        self.findings: list[Finding] = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
+        new = {reader.source.path: rewritten(reader.source.data, reader.edits) for reader in readers}
+        self.changed = {file.path: new[file.path] for file in project.sources if new[file.path] != file.data}
+        self.unparsed = {str(file.path): file.unparsed for file in project.sources if file.unparsed}
+        self.schemas = {schema.split("(")[0]: schema for reader in readers for schema in reader.schemas}
 
     def write(self, *, force: bool) -> list[Path]:
         """Make the mechanical changes, all or none; raise ``ValueError`` if that cannot be undone by git."""
-        if not force:
-            for path in self.paths:
-                _check_is_clean(path, self.changed)
+        for path in [] if force else self.paths:
+            self._check_is_clean(path)
         before = {path: path.read_bytes() for path in self.changed}
         try:
             for path, data in self.changed.items():
@@ -91,35 +75,34 @@ class Port:
             raise ValueError(f"{error.filename}: {error.strerror}; nothing was changed") from None
         return list(self.changed)
 
+    def _check_is_clean(self, path: Path) -> None:
+        here, changed = path.resolve(), [file.resolve() for file in self.changed]
+        inside = [str(file) for file in changed if here in (file, *file.parents)]
+
+        def git(*words: str) -> subprocess.CompletedProcess[str]:
+            folder = str(here if here.is_dir() else here.parent)
+            return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
+
+        try:
+            status, known = git("status", "--porcelain"), git("ls-files", "-z", "--", *inside)
+        except FileNotFoundError:
+            raise ValueError("git is not here to undo the changes with: use --force") from None
+        if status.returncode:
+            raise ValueError(f"{path} is in no git repository, so the changes could not be undone: use --force")
+        if status.stdout.strip():
+            raise ValueError(f"{path} has changes that are not committed: commit them, or use --force")
+        if inside and known.stdout.count("\0") < len(inside):
+            raise ValueError(f"{path} has files that git ignores, so the changes could not be undone: use --force")
+
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder")
-    known = {*SUFFIXES, ".py"}
-    if path.is_file():
-        return [path] if path.suffix.lower() in known else []
     return [
         file
-        for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in known
+        for file in ([path] if path.is_file() else sorted(path.rglob("*")))
+        if file.suffix.lower() in {*SUFFIXES, ".py"}
         and file.is_file()
-        and not file.is_symlink()  # its target is here, too, or is not the extension's
+        and (file == path or not file.is_symlink())  # its target is here, too, or is not the extension's
         and not any(part.startswith(".") or part in SKIPPED for part in file.relative_to(path).parts[:-1])
     ]
-
-
-def _check_is_clean(path: Path, changed: Iterable[Path]) -> None:
-    here = path.resolve()
-    git = ["git", "-C", str(here if here.is_dir() else here.parent)]
-    inside = [str(file.resolve()) for file in changed if here in (file.resolve(), *file.resolve().parents)]
-    try:
-        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
-        known = subprocess.run([*git, "ls-files", "-z", "--", *inside], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise ValueError("git is not here to undo the changes with: use --force") from None
-    if status.returncode:
-        raise ValueError(f"{path} is in no git repository, so the changes could not be undone: use --force")
-    if status.stdout.strip():
-        raise ValueError(f"{path} has changes that are not committed: commit them, or use --force")
-    if inside and known.stdout.count("\0") < len(inside):
-        raise ValueError(f"{path} has files that git ignores, so the changes could not be undone: use --force")

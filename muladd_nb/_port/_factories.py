@@ -10,73 +10,52 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from dataclasses import field
 
-from ._edits import Piece, span
+from ._findings import Piece, span
 from ._names import ROOTS
-from ._source import Node, Project, Source, part
+from ._source import Node, part
 from ._table import table
 from ._walk import Walk
 
 Options = dict[str, Node]  # like (a tensor), dtype, device, index (of the device)
-ARGUMENTS = {
-    "new_empty": "like, size, dtype",
-    "new_zeros": "like, size, dtype",
-    "empty": "size, dtype, layout, device",
-    "full": "size, value, dtype, layout, device",
-}
-VALUES = {"zeros": "0", "ones": "1"}
 
 
+@dataclasses.dataclass(eq=False)
 class Factories(Walk):
     """Rewrites empty, zeros, ones and full."""
 
-    def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
-        super().__init__(source, project, target, broken)
-        self.options: dict[str, Node] = {}  # variables of type TensorOptions, and what they are initialised from
-        self.unused: dict[str, Node] = {}  # the declarations of those whose uses are all rewritten
-        self.rewritten: set[int] = set()  # the ids of the options that a call was rewritten with
+    options: dict[str, Node] = field(default_factory=dict)  # variables of TensorOptions, and their initial values
+    unused: dict[str, Node] = field(default_factory=dict)  # the declarations of those whose uses are all rewritten
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options are more than a tensor's, a dtype and a device."""
         count = 2 if name == "full" else 1
-        rest = inner[count:]
-        options = {} if not rest else self.read_options(rest[0]) if len(rest) == 1 else None
-        row = table().rows["factory", name][0]
+        rest, advice = inner[count:], table().rows["factory", name][0]
+        options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
         if options is None or len(inner) < count:
-            self.apply(row, function, f"torch::{name}", "factory")
+            self.apply(advice, function, f"torch::{name}", "factory")
             for argument in rest:
-                if argument.type == "identifier" and self.text(argument) in self.options:
+                if self.text(argument) in self.options:
                     self.keep_options(self.text(argument))
-                    self.add(argument, self.text(argument), "name", "decision", row.to, row.source)
+                    self.tell(argument, self.text(argument), "name", advice)
             return
-        like = options.get("like")
-        new = f"new_{name}" if like and name in ("empty", "zeros") else "empty" if name == "empty" else "full"
-        pieces: list[Piece] = [f"torch::stable::{new}(".encode()]
-        if like and new != "full":
-            pieces += [span(like), b", "]
-        pieces.append(span(inner[0]))
+        like, device = options.get("like"), self.device(options)
         dtype: list[Piece] = [span(options["dtype"])] if "dtype" in options else []
-        device = self.device(options)
-        if new == "full":
-            pieces += [b", ", VALUES[name].encode() if name in VALUES else span(inner[1])]
-            if like:
-                dtype = dtype or [span(like), b".scalar_type()"]
-                device = device or [span(like), b".device()"]
-        if dtype or device:
-            pieces += [b", ", *(dtype or [b"std::nullopt"])]
-        if device:
-            pieces += [b", std::nullopt, ", *device]
-        to = f"torch::stable::{new}({ARGUMENTS[new].replace('value', VALUES.get(name, 'value'))})"
-        row = table().row(name, "", "mechanical", to, row.source)
-        self.apply(row, node, f"torch::{name}", "factory", [*pieces, b")"])
+        row = (table().rows.get(("make like", name)) if like else None) or table().rows["make", name]
+        if like and "$self" not in row[0].to:
+            dtype = dtype or [span(like), b".scalar_type()"]
+            device = device or [span(like), b".device()"]
+        more = [b", ", *(dtype or [b"std::nullopt"])] if dtype or device else []
+        more += [b", std::nullopt, ", *device] if device else []
+        self.apply(row[0], node, f"torch::{name}", "factory", self.fill(row[0].to, inner, [], like, more))
         self.need("torch::stable::Device std::nullopt")
         if rest and (rest[0].type != "identifier" or self.text(rest[0]) in self.options):
-            for word in options.values():
-                self.walk(word)
-                self.done.add(word.id)
+            self.walk(*options.values())
+            self.done |= {word.id for word in options.values()}
         self.done |= {argument.id for argument in rest}
-        self.rewritten |= {argument.id for argument in rest}
 
     def device(self, options: Options) -> list[Piece]:
         """Return the device that options name."""
@@ -84,62 +63,45 @@ class Factories(Walk):
             return []
         if index := options.get("index"):
             return [b"torch::stable::Device(", span(device), b", ", span(index), b")"]
-        if device.type == "qualified_identifier":
-            return [b"torch::stable::Device(", span(device), b")"]
-        return [span(device)]
+        is_type = device.type == "qualified_identifier"
+        return [b"torch::stable::Device(", span(device), b")"] if is_type else [span(device)]
 
     def read_options(self, node: Node) -> Options | None:
         """Return the parts of a TensorOptions, or None if it has other parts or its value is unknown."""
+        function, inner = part(node, "function"), part(node, "arguments").named_children
+        this, name = part(function, "argument"), self.text(part(function, "field"))
         if node.type == "identifier":
-            value = self.options.get(self.text(node))
-            if value is not None:
+            if value := self.options.get(self.text(node)):
                 return self.read_options(value)
             return {"dtype": node} if self.type_of(node) == "dtype" else None
-        if node.type == "qualified_identifier":
-            name = self.text(self.parts(node)[-1])
-            full = self.resolve(self.parts(node), called=False)
-            if not full or full[0] not in ROOTS or not (re.match(r"k[A-Z]", name) or "ScalarType" in full):
-                return None
-            return {"device" if name in ("kCPU", "kCUDA") else "dtype": node}
-        if node.type in ("argument_list", "initializer_list") and len(node.named_children) == 1:
-            return self.read_options(node.named_children[0])
-        function, arguments = part(node, "function"), part(node, "arguments")
-        if node.type != "call_expression" or function is None or arguments is None:
-            return None
-        inner = arguments.named_children
+        if node.type in ("argument_list", "initializer_list"):
+            return self.read_options(node.named_children[0]) if len(node.named_children) == 1 else None
         if function.type == "field_expression":
-            return self.read_option(node, function, inner)
-        full = self.resolve(self.parts(function), called=True)
-        if full and full[0] in ROOTS:
-            if full[-1] == "TensorOptions":
-                return {} if not inner else self.read_options(inner[0]) if len(inner) == 1 else None
-            if full[-1] in ("dtype", "device"):
-                return self.with_option({}, full[-1], inner)
-        return None
-
-    def read_option(self, node: Node, function: Node, inner: list[Node]) -> Options | None:
-        """Return the parts that x.options(), x.dtype() and options.dtype(d) have."""
-        this, field = part(function, "argument"), part(function, "field")
-        if this is None or field is None:
+            if name == "options" and not inner and self.type_of(this) in ("Tensor", ""):
+                return {"like": this}
+            if name in ("dtype", "scalar_type", "type") and not inner and self.type_of(this) == "Tensor":
+                return {"dtype": node}
+            return self.with_option(self.read_options(this), name, inner)
+        is_call = node.type == "call_expression"
+        full = self.resolve(self.words(function if is_call else node), called=is_call) or ("",)
+        if full[0] not in ROOTS:
             return None
-        name = self.text(field)
-        if name == "options" and not inner and self.type_of(this) in ("Tensor", ""):
-            return {"like": this}
-        if name in ("dtype", "scalar_type", "type") and not inner and self.type_of(this) == "Tensor":
-            return {"dtype": node}
-        before = self.read_options(this)
-        return None if before is None else self.with_option(before, name, inner)
+        if not is_call:
+            is_dtype = re.match(r"k[A-Z]", full[-1]) or "ScalarType" in full
+            return {"device" if full[-1] in ("kCPU", "kCUDA") else "dtype": node} if is_dtype else None
+        if full[-1] == "TensorOptions":
+            return {} if not inner else self.read_options(inner[0]) if len(inner) == 1 else None
+        return self.with_option({}, full[-1], inner) if full[-1] in ("dtype", "device") else None
 
-    def with_option(self, options: Options, name: str, inner: list[Node]) -> Options | None:
-        """Return options and one more."""
-        if name == "dtype" and len(inner) == 1:
+    def with_option(self, options: Options | None, name: str, inner: list[Node]) -> Options | None:
+        """Return options and one more, or None."""
+        if options is not None and name == "dtype" and len(inner) == 1:
             return options | {"dtype": inner[0]}
-        if name == "device" and len(inner) in (1, 2):
+        if options is not None and name == "device" and len(inner) in (1, 2):
             options.pop("index", None)
             return options | dict(zip(("device", "index"), inner, strict=False))
-        if name == "requires_grad" and inner and self.text(inner[0]) == "false":
-            return options
-        return options if name == "layout" and self.text(inner[0]).endswith("kStrided") else None
+        default = {"requires_grad": "false", "layout": "kStrided"}.get(name)
+        return options if default and inner and self.text(inner[0]).endswith(default) else None
 
     def keep_options(self, name: str) -> None:
         """Keep a variable, because a use of it is not rewritten."""
@@ -152,11 +114,3 @@ class Factories(Walk):
             self.options.pop(name, None)
             self.tell(declaration, name, "options", "unused")
             self.remove_line(declaration)
-
-    def is_rewritten(self, node: Node | None) -> bool:
-        """Tell whether a node is in the options of a call that was rewritten."""
-        while node is not None and node.type not in ("compound_statement", "translation_unit"):
-            if node.id in self.rewritten:
-                return True
-            node = node.parent
-        return False

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
+from dataclasses import field
+from typing import NamedTuple
 
-from ._edits import Edit, Piece, span
-from ._source import Node, Project, Source, is_misread
+from ._source import Node, Project, Source, above, is_misread
 from ._table import Row, number, table
+
+Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
+
+
+class Edit(NamedTuple):
+    """The replacement of a range of bytes."""
+
+    start: int
+    end: int
+    pieces: Sequence[Piece]
 
 
 @dataclasses.dataclass
@@ -31,48 +43,38 @@ class Finding:
         return f"{self.path}:{self.line}"
 
 
+@dataclasses.dataclass(eq=False)
 class Findings:
     """The findings and the edits of one file. ``broken`` says which names have a type that the stable ABI lacks."""
 
-    limited = False  # setup.py defines Py_LIMITED_API
+    source: Source
+    project: Project
+    target: str
+    broken: dict[str, str]
+    limited: bool = False  # setup.py defines Py_LIMITED_API
+    newly_broken: dict[str, str] = field(default_factory=dict)  # those that this file declares
+    findings: list[Finding] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+    headers: set[str] = field(default_factory=set)  # what the file includes after the edits
 
-    def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
-        self.source, self.project, self.target, self.broken = source, project, target, broken
-        self.text = source.text
-        self.newly_broken: dict[str, str] = {}  # those that this file declares
-        self.findings: list[Finding] = []
-        self.edits: list[Edit] = []
-        self.headers: set[str] = set()  # what the file includes after the edits
+    def text(self, node: Node) -> str:
+        """Return the text of a node."""
+        return self.source.text(node)
 
-    def add(
-        self,
-        node: Node,
-        what: str,
-        kind: str,
-        how: str,
-        to: str,
-        source: str,
-        row: Row | None = None,
-        *,
-        whole: bool = False,
-    ) -> None:
-        """Record a finding at the first line of a node and the methods called on its value, or at all of its lines."""
-        line = self.source.line(node.start_byte)
+    def tell(self, node: Node, what: str, kind: str, row: Row | str, *, to: str = "", whole: bool = False) -> None:
+        """Record what a row of the table says of the first line of a node and the methods called on it, or of all."""
+        row = table().rows[kind, row][0] if isinstance(row, str) else row
+        how, to, line = row.how, to or row.to, self.source.line(node.start_byte)
         end = self.source.line(max(node.end_byte - 1, node.start_byte)) if whole else line
-        up = node.parent if how in ("decision", "none") else None
-        while up is not None and up.start_byte == node.start_byte and up.type.endswith(("_expression", "identifier")):
+        for up in above(node) if how in ("decision", "none") else ():
+            if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
+                break
             if up.type == "field_expression":
                 end = max(end, self.source.line(up.end_byte - 1))
-            up = up.parent
-        since, builds = (row.runs, row.builds) if row else ("", "")
-        if row and how == "mechanical" and self.is_newer(row.runs):
+        if how == "mechanical" and self.is_newer(row.runs):
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
-        self.findings.append(Finding(str(self.source.path), line, end, what, kind, how, to, since, source, builds))
-
-    def tell(self, node: Node, what: str, kind: str, name: str, *, whole: bool = False, to: str = "") -> None:
-        """Record the advice of the table, for a line that ``--write`` does not change."""
-        row = table().rows[kind, name][0]
-        self.add(node, what, kind, row.how, to or row.to, row.source, row, whole=whole)
+        path = str(self.source.path)
+        self.findings.append(Finding(path, line, end, what, kind, how, to, row.runs, row.source, row.builds))
 
     def apply(
         self,
@@ -80,22 +82,21 @@ class Findings:
         node: Node,
         what: str,
         kind: str,
-        pieces: list[Piece] | None = None,
+        pieces: Sequence[Piece] = (),
         at: Node | None = None,
-        end: int | None = None,
+        end: int = 0,
     ) -> None:
         """Record what the table says about a node, and the edit if it is mechanical."""
-        shown = row.to
+        shown, whole = row.to, row.how != "mechanical" and kind == "macro"
         if pieces and "$" in row.to:
-            shown = "".join(p.decode() if isinstance(p, bytes) else self.brief(p) for p in pieces)
+            shown = "".join(piece.decode() if isinstance(piece, bytes) else self.brief(piece) for piece in pieces)
         if row.how == "mechanical" and pieces and is_misread(node):
-            self.add(at or node, what, kind, "decision", f"{shown}: by hand, because this could not be parsed", "", row)
-            return
-        whole = row.how != "mechanical" and kind == "macro"
-        self.add(at or node, what, kind, row.how, shown, row.source, row, whole=whole)
-        if row.how == "mechanical" and not self.is_newer(row.runs):
+            row = dataclasses.replace(row, how="decision", source="")
+            shown += ": by hand, because this could not be parsed"
+        elif row.how == "mechanical" and not self.is_newer(row.runs):
             self.edits.append(Edit(node.start_byte, end or node.end_byte, tuple(pieces or [row.to.encode()])))
             self.need(row.to)
+        self.tell(at or node, what, kind, row, to=shown, whole=whole)
 
     def replace(self, node: Node, *pieces: Piece) -> None:
         """Replace a node."""
@@ -125,24 +126,22 @@ class Findings:
         """Include the standard header of a name of C or C++."""
         self.headers.update(row.to for row in table().rows.get((kind, name), ()))
 
-    def fill(self, to: str, arguments: list[Node], template: list[Node], this: Node | None) -> list[Piece]:
+    def fill(
+        self,
+        to: str,
+        inner: Sequence[Node],
+        template: Sequence[Node] = (),
+        this: Node | None = None,
+        options: Sequence[Piece] = (),
+    ) -> list[Piece]:
         """Return the pieces of the table's code, with the arguments of a call inserted."""
-        every = [(arguments[0].start_byte, arguments[-1].end_byte)] if arguments else []
-        pieces: list[Piece] = []
-        for word in re.split(r"(\$self|\$,\*|\$\*|\$T\d?|\$\d)", to):
-            if word == "$self" and this is not None:
-                pieces.append(span(this))
-            elif word == "$,*":
-                pieces += [b", ", *every] if every else []
-            elif word == "$*":
-                pieces += every
-            elif word.startswith("$T"):
-                pieces.append(span(template[int(word[2:] or 1) - 1]))
-            elif word.startswith("$") and word[1:].isdigit():
-                pieces.append(span(arguments[int(word[1:]) - 1]))
-            else:
-                pieces.append(word.encode())
-        return pieces
+        every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []
+        values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": list(options)}
+        values |= {"$self": [span(this)]} if this else {}
+        values |= {f"${i}": [span(argument)] for i, argument in enumerate(inner, 1)}
+        values |= {f"$T{i or ''}": [span(template[max(i, 1) - 1])] for i in range(len(template) + 1) if template}
+        words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d?|\$\d)", to)
+        return [piece for word in words for piece in values.get(word, [word.encode()])]
 
     def brief(self, part: tuple[int, int]) -> str:
         """Return the text of a range if it is short."""
@@ -156,3 +155,25 @@ class Findings:
     def unsolved(self, before: int) -> list[Finding]:
         """Return the findings after the first ``before`` that need a person."""
         return [x for x in self.findings[before:] if x.how != "mechanical"]
+
+
+def span(node: Node) -> tuple[int, int]:
+    """Return the range of a node."""
+    return node.start_byte, node.end_byte
+
+
+def rewritten(data: bytes, edits: list[Edit]) -> bytes:
+    """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
+    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end > edit.start, -edit.end))
+
+    def render(start: int, end: int, outer: Edit | None = None) -> bytes:
+        out, at = [], start
+        for edit in ordered:
+            is_inside = at <= edit.start and edit.end <= end and (edit.start < end or edit.end == edit.start)
+            if is_inside and not (outer and edit[:2] == outer[:2]):
+                out.append(data[at : edit.start])
+                out += [piece if isinstance(piece, bytes) else render(*piece, edit) for piece in edit.pieces]
+                at = edit.end
+        return b"".join([*out, data[at:end]])
+
+    return render(0, len(data))

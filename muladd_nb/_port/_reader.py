@@ -1,13 +1,22 @@
-"""Reads one C++ or CUDA file: its findings, and the edits that are mechanical."""
+"""Reads one C++ or CUDA file: its findings, and the edits that are mechanical.
+
+After the walk, torch's includes are removed, and the headers that the file needs after the edits are added.
+"""
 
 from __future__ import annotations
 
+import re
+
 from ._declarations import Declarations
-from ._includes import Includes
+from ._findings import Edit
+from ._source import Node, above, part
+
+HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
+STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 
 
-class Reader(Declarations, Includes):
-    """Combines the classes of the other files."""
+class Reader(Declarations):
+    """Reads a file."""
 
     def read(self) -> None:
         """Walk the file, then the bodies of its macros. The includes come last: they depend on all other edits."""
@@ -17,3 +26,45 @@ class Reader(Declarations, Includes):
                 self.walk(body)
         self.drop_options()
         self.read_includes()
+
+    def read_includes(self) -> None:
+        """Put what is needed in the place of the first of torch's headers, and remove the others."""
+        mine = {name for _, name in self.source.includes}
+        torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
+        had_torch = any(map(HEADER.match, self.project.includes_seen[self.source.path]))
+        needed = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
+        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
+        block = self.source.newline.join(b"#include " + header.encode() for header in needed)
+        for node, name in torch:
+            if name == "Python.h" or name.startswith("numpy/"):
+                if not self.limited:
+                    self.tell(node, name, "name", "Python.h")
+            elif node == first and needed:
+                self.tell(node, name, "header", "*", to=", ".join(needed))
+                end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
+                self.edits.append(Edit(node.start_byte, end, (block,)))
+            else:
+                self.tell(node, name, "header", "*")
+                self.remove_line(node)
+        if needed and first is None:
+            at = self.place()
+            self.edits.append(Edit(at, at, (block + self.source.newline,)))
+
+    def place(self) -> int:
+        """Return the byte after the last include that is always compiled, after the include guard, or 0."""
+        data = self.source.data
+        places = [node.end_byte for node, _ in self.source.includes if self.is_unconditional(node)]
+        guard = re.search(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", data, re.MULTILINE)
+        at = max(places) if places else guard.end() if guard else 0
+        return at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
+
+    def is_unconditional(self, node: Node) -> bool:
+        """Tell whether an include is always compiled: it is in nothing but an include guard."""
+        return all(up.type == "translation_unit" or self.is_guard(up) for up in above(node))
+
+    def is_guard(self, node: Node) -> bool:
+        """Tell whether #ifndef X is followed by #define X."""
+        name = part(node, "name")
+        inner = [child for child in node.named_children if child != name and child.type != "comment"]
+        is_define = node.children[0].type == "#ifndef" and bool(inner) and inner[0].type == "preproc_def"
+        return is_define and self.text(part(inner[0], "name")) == self.text(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,40 @@ HOW = {
 }
 
 
-def lines(port: Port) -> list[str]:
-    """Return the report, a line for each finding, and a summary."""
-    told = [_line(finding) for finding in port.findings if finding.how != "follows"]
-    told += _following(port.findings)
-    for path, where in port.unparsed.items():
-        told.append(f"{path}:{where[0]}: could not be parsed here; names in it are still found ({len(where)} places)")
-    return [*told, *([""] if told else []), *_summary(port)]
-
-
 def data(port: Port) -> dict[str, Any]:
     """Return the report for --json."""
-    counts = counted(port.findings)
     return {
         "target": port.target,
         "files": port.files,
         "findings": [dataclasses.asdict(finding) for finding in port.findings],
         "unparsed": port.unparsed,
-        "lines": counts,
-        "lowest_torch": lowest(port.findings),
-        "new_takes": taken(port),
+        "lines": {how: len({(f.path, f.line) for f in port.findings if f.how == how}) for how in HOW},
+        "lowest_torch": max((f.since for f in port.findings if f.since), key=number, default=FIRST),
+        "new_takes": _taken(port),
         "schemas": port.schemas,
     }
 
 
-def counted(findings: list[Finding]) -> dict[str, int]:
-    """Return how many lines are of each kind."""
-    return {how: len({(f.path, f.line) for f in findings if f.how == how}) for how in HOW}
+def lines(port: Port) -> list[str]:
+    """Return the report, a line for each finding, and a summary."""
+    told, follow = [], defaultdict[tuple[str, str], list[str]](list)
+    for finding in port.findings:
+        if finding.how == "follows":
+            follow[finding.path, finding.to.removeprefix("follows ")].append(_lines(finding))
+        else:
+            told.append(_line(finding))
+    told += [f"{path}:{','.join(dict.fromkeys(where))}: follows: {to}" for (path, to), where in follow.items()]
+    for path, errors in port.unparsed.items():
+        told.append(f"{path}:{errors[0]}: could not be parsed here; names in it are still found ({len(errors)} places)")
+    return [*told, *[""] * bool(told), *_summary(port)]
 
 
-def lowest(findings: list[Finding]) -> str:
-    """Return the oldest torch that has everything that the replacements use."""
-    return max((f.since for f in findings if f.since), key=number, default=FIRST)
+def written(paths: list[Path]) -> str:
+    """Say what --write did."""
+    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. This report is about the rest:"
 
 
-def taken(port: Port) -> list[str]:
+def _taken(port: Port) -> list[str]:
     """Return the schemas that ``muladd-nb new`` accepts unchanged, for an element-wise or row-wise operator."""
     from .._new import _schema
 
@@ -67,60 +66,35 @@ def taken(port: Port) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    where = f"{finding.path}:{_lines(finding)}"
-    since = (
-        f" (torch {finding.since}" + (f", built with {finding.builds})" if finding.builds > finding.since else ")")
-        if finding.since
-        else ""
-    )
-    source = f" [{_link(finding.source)}]" if finding.how in ("decision", "none") and finding.source else ""
-    return f"{where}: {finding.how}: {finding.what} -> {finding.to}{since}{source}"
+    since = finding.since and f" (torch {finding.since}"
+    since += f", built with {finding.builds}" if finding.builds > finding.since else ""
+    link = f"{finding.source.replace('docs:', 'docs/')}.md" if finding.source[:5] == "docs:" else finding.source
+    source = f" [{link}]" if finding.how in ("decision", "none") and link else ""
+    what = f"{finding.how}: {finding.what} -> {finding.to}"
+    return f"{finding.path}:{_lines(finding)}: {what}{since + ')' if since else ''}{source}"
 
 
 def _lines(finding: Finding) -> str:
     return f"{finding.line}-{finding.end_line}" if finding.end_line > finding.line else str(finding.line)
 
 
-def _link(source: str) -> str:
-    return source.replace("docs:", "docs/") + ".md" if source.startswith("docs:") else source
-
-
-def _following(findings: list[Finding]) -> list[str]:
-    origins: dict[tuple[str, str], dict[str, None]] = {}
-    for finding in findings:
-        if finding.how == "follows":
-            origins.setdefault((finding.path, finding.to), {})[_lines(finding)] = None
-    return [
-        f"{path}:{','.join(where)}: follows: {to.removeprefix('follows ')}" for (path, to), where in origins.items()
-    ]
-
-
 def _summary(port: Port) -> list[str]:
+    report = data(port)
     if not port.findings:
         return [f"Nothing in {_files(port.files)} ties them to one torch or one CPython."]
-    counts = counted(port.findings)
     told = [f"{_files(port.files)}, target torch {port.target}. Lines:"]
-    told += [f"  {counts[how]:5} {how:11} {what}" for how, what in HOW.items()]
-    needs = Counter(f.what for f in port.findings if f.how == "none")
-    if needs:
-        told.append(
-            "Most often without a replacement: " + ", ".join(f"{what} ({n})" for what, n in needs.most_common(5)) + "."
-        )
-    told.append(f"The lowest torch that the port could target: {lowest(port.findings)}.")
-    schemas = taken(port)
-    if schemas:
+    told += [f"  {report['lines'][how]:5} {how:11} {what}" for how, what in HOW.items()]
+    if needs := Counter(f.what for f in port.findings if f.how == "none").most_common(5):
+        told.append(f"Most often without a replacement: {', '.join(f'{what} ({n})' for what, n in needs)}.")
+    told.append(f"The lowest torch that the port could target: {report['lowest_torch']}.")
+    if report["new_takes"]:
         told.append("'muladd-nb new' takes these whole if they are element-wise or work on rows:")
-        told += [f"  {schema}" for schema in schemas]
+        told += [f"  {schema}" for schema in report["new_takes"]]
     elif port.schemas:
         told.append(
             f"'muladd-nb new' takes none of the {len(port.schemas)} operators whole; --kernel takes their schemas."
         )
     return told
-
-
-def written(paths: list[Path]) -> str:
-    """Say what --write did."""
-    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. This report is about the rest:"
 
 
 def _files(count: int) -> str:

@@ -6,125 +6,110 @@ import bisect
 import contextlib
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import tree_sitter
 import tree_sitter_cpp
 
-_PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+Node = tree_sitter.Node
+_LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 # Comments and strings come first, so that the other patterns match only in code.
 _LEX = re.compile(
     rb"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
-    |(?P<open><<<)|(?P<close>>>>)
+    |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){}]|;[ \t]*$)
+    |^[ \t]*(?P<condition>\#[ \t]*(?:if|el|endif)(?:[^\\\n]|\\[\s\S])*)
     |(?P<blank>__(?:global|device|host|forceinline|shared|constant|noinline|restrict)__|__restrict\b
       |__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\))
     |\b(?P<head>class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{])""",
-    re.VERBOSE,
+    re.VERBOSE | re.MULTILINE,
 )
-Node = tree_sitter.Node
+_DECLARES = tree_sitter.Query(
+    _LANGUAGE,
+    """(ERROR) @error (MISSING) @error (preproc_include path: (_)) @include
+    (preproc_def name: (_) value: (_)) @macro (preproc_function_def name: (_) value: (_)) @macro
+    (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
+    [(function_definition) (declaration) (field_declaration)] @declaration
+    [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
+     (enum_specifier name: (_) body: (_)) (alias_declaration name: (_)) (type_definition)] @type""",
+)
+EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part that a node does not have
 
 
 class Source:
-    """One file: its bytes, its tree, and the trees of the bodies of its macros."""
+    """One file: its bytes, its tree, the trees of the bodies of its macros, and the names that it declares."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.data = path.read_bytes()
         self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
-        masked = _masked(self.data)
-        self.root = _PARSER.parse(masked).root_node
         self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
-        self.macros: list[tuple[str, list[str], Node]] = []
-        self.includes: list[tuple[Node, str]] = []
+        masked = _masked(self.data)
+        self.root = tree_sitter.Parser(_LANGUAGE).parse(masked).root_node
+        found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
+        for nodes in found.values():
+            nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
+        self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
+        self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
+        self.macros = [self._macro(node, masked) for node in found["macro"]]
         self.usings: set[tuple[str, ...]] = set()
         self.using_names: dict[str, tuple[str, ...]] = {}
-        self.aliases: dict[str, tuple[str, ...]] = {}
+        for node in found["using"]:
+            path_ = self.path_of(node.named_children[-1])
+            if any(child.type == "namespace" for child in node.children):
+                self.usings.add(path_)
+            else:
+                self.using_names[path_[-1]] = path_
+        self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["namespace"]}
         self.declared: set[tuple[str, ...]] = set()  # full names
-        self.functions: list[tuple[str, Node]] = []
-        self.fields: list[tuple[str, Node]] = []
-        self.types: list[tuple[str, Node]] = []  # aliases
-        self._errors: set[int] = set()
-        for node in descend(self.root):
-            if node.is_error or node.is_missing:
-                self._errors.add(self.line(node.start_byte))
-            elif node.type in ("preproc_def", "preproc_function_def"):
-                self._read_macro(node, masked)
-            elif node.type == "preproc_include" and (path_node := node.child_by_field_name("path")):
-                self.includes.append((node, self.text(path_node).strip('<>"')))
-            elif node.type == "using_declaration":
-                self._read_using(node)
-            elif node.type == "namespace_alias_definition" and (name := node.child_by_field_name("name")):
-                self.aliases[self.text(name)] = tuple(self.text(node.named_children[-1]).replace(" ", "").split("::"))
-            elif node.type in ("function_definition", "declaration", "field_declaration"):
-                self._read_declaration(node)
-            elif node.type in ("class_specifier", "struct_specifier", "enum_specifier", "alias_declaration"):
-                name = node.child_by_field_name("name")
-                if name is not None and (node.child_by_field_name("body") or node.type == "alias_declaration"):
-                    self._declare(node, self.text(name).split("<")[0])
-                if name is not None and node.type == "alias_declaration":
-                    self.types.append((self.text(name), node))
-            elif node.type == "type_definition":
-                name, _ = innermost(node.child_by_field_name("declarator"))
-                if name is not None:
-                    self._declare(node, self.text(name))
-                    self.types.append((self.text(name), node))
+        self.names: list[tuple[str, str, Node]] = []  # functions, fields, and types that are aliases
+        for node in found["declaration"]:
+            for declarator in node.children_by_field_name("declarator"):
+                inner, function = innermost(declarator)
+                if function is not EMPTY:
+                    self.names.append(("function", self.text(inner), node))
+                    if inner.type == "identifier":
+                        self._declare(node, self.text(inner))
+                elif node.type == "field_declaration" and inner is not EMPTY:
+                    self.names.append(("field", self.text(inner), node))
+        for node in found["type"]:
+            is_typedef = node.type == "type_definition"
+            if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
+                self._declare(node, name.split("<")[0])
+                if is_typedef or node.type == "alias_declaration":
+                    self.names.append(("type", name, node))
 
-    def _read_macro(self, node: Node, masked: bytes) -> None:
-        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        parameters = node.child_by_field_name("parameters")
-        names = [self.text(x) for x in parameters.named_children] if parameters else []
-        if name is None or value is None:
-            return
-        parser = tree_sitter.Parser(_PARSER.language)
-        parser.included_ranges = [
-            tree_sitter.Range(value.start_point, value.end_point, value.start_byte, value.end_byte)
-        ]
-        body = masked[value.start_byte : value.end_byte]  # a##b is a name, and #x is parsed as x
+    def _macro(self, node: Node, masked: bytes) -> tuple[str, list[str], Node]:
+        """Return the name of a macro, its parameters, and the tree of its body. There a##b is a name, and #x is x."""
+        value = part(node, "value")
+        body = masked[value.start_byte : value.end_byte]
         body = re.sub(rb"\s*##\s*|#", lambda found: (b"_" if b"##" in found[0] else b" ") * len(found[0]), body)
         masked = masked[: value.start_byte] + body + masked[value.end_byte :]
-        self.macros.append((self.text(name), names, parser.parse(masked).root_node))
-
-    def _read_using(self, node: Node) -> None:
-        parts = tuple(self.text(node.named_children[-1]).replace(" ", "").strip(":").split("::"))
-        if any(child.type == "namespace" for child in node.children):
-            self.usings.add(parts)
-        else:
-            self.using_names[parts[-1]] = parts
-
-    def _read_declaration(self, node: Node) -> None:
-        for declarator in node.children_by_field_name("declarator"):
-            inner, function = innermost(declarator)
-            if inner is None:
-                continue
-            if function is not None:
-                self.functions.append((self.text(inner), node))
-                if inner.type == "identifier":
-                    self._declare(node, self.text(inner))
-            elif node.type == "field_declaration":
-                self.fields.append((self.text(inner), node))
+        where = tree_sitter.Range(value.start_point, value.end_point, value.start_byte, value.end_byte)
+        tree = tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(masked)
+        names = [self.text(x) for x in part(node, "parameters").named_children]
+        return self.text(part(node, "name")), names, tree.root_node
 
     def _declare(self, node: Node, name: str) -> None:
         path: tuple[str, ...] = (name,)
-        up = node.parent
-        while up is not None:
-            if up.type == "namespace_definition" and (around := up.child_by_field_name("name")):
-                path = (*self.text(around).replace(" ", "").split("::"), *path)
-            up = up.parent
+        for up in above(node):
+            if up.type == "namespace_definition":
+                path = (*filter(None, self.path_of(part(up, "name"))), *path)
         self.declared.add(path)
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
+    def path_of(self, node: Node) -> tuple[str, ...]:
+        """Return the words of a name like a::b."""
+        return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
+
     def line(self, byte: int) -> int:
         """Return the number of the line that a byte is in."""
         return bisect.bisect_right(self._starts, byte)
-
-    def unparsed(self) -> list[int]:
-        """Return the lines at which the grammar gave up."""
-        return sorted(self._errors)
 
 
 class Project:
@@ -132,49 +117,55 @@ class Project:
 
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
-        self.functions: dict[str, list[tuple[Source, Node]]] = {}
-        self.fields: dict[str, list[tuple[Source, Node]]] = {}
-        self.types: dict[str, list[tuple[Source, Node]]] = {}
         self.declared = {name for source in sources for name in source.declared}
         self.macros = {name for source in sources for name, _, _ in source.macros}
         self._visible: dict[Path, list[Source]] = {}
+        self._named: dict[tuple[str, str], list[tuple[Source, Node]]] = {}
         for source in sources:
-            for kind in ("functions", "fields", "types"):
-                for name, node in getattr(source, kind):
-                    getattr(self, kind).setdefault(name, []).append((source, node))
+            for kind, name, node in source.names:
+                self._named.setdefault((kind, name), []).append((source, node))
+
+    def named(self, kind: str, name: str) -> list[tuple[Source, Node]]:
+        """Return the declarations of the functions, the fields or the aliases of this name, with their files."""
+        return self._named.get((kind, name), [])
 
     @contextlib.contextmanager
     def alias(self, name: str) -> Iterator[tuple[Source, Node] | None]:
         """Yield the file and the node of an alias of a type. Inside, it has no alias, as in ``using A = b::A``."""
-        found = self.types.pop(name, [])
+        found = self._named.pop(("type", name), [])
         yield found[0] if found else None
-        self.types[name] = found
+        self._named["type", name] = found
 
     @functools.cached_property
     def includes_seen(self) -> dict[Path, set[str]]:
         """Return what a file includes, together with the files that it includes and those that include it."""
-        seen: dict[Path, set[str]] = {}
-        for source in self.sources:
-            visible = self.visible(source)
-            names = {name for file in visible for _, name in file.includes}
-            for file in visible:
-                seen.setdefault(file.path, set()).update(names)
+        seen: dict[Path, set[str]] = defaultdict(set)
+        for visible in map(self.visible, self.sources):
+            for source in visible:
+                seen[source.path] |= {name for file in visible for _, name in file.includes}
         return seen
 
     def visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
         if source.path not in self._visible:
-            found = {source.path: source}
-            rest = [source]
-            while rest:
-                for _, name in rest.pop().includes:
+            found = [source]
+            for file in found:  # it grows
+                for _, name in file.includes:
                     tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
-                    for other in self.sources:
-                        if other.path not in found and ("/" + other.path.as_posix()).endswith(tail):
-                            found[other.path] = other
-                            rest.append(other)
-            self._visible[source.path] = list(found.values())
+                    found += [x for x in self.sources if x not in found and f"/{x.path.as_posix()}".endswith(tail)]
+            self._visible[source.path] = found
         return self._visible[source.path]
+
+
+def part(node: Node, field: str) -> Node:
+    """Return the child with this name in the grammar, or EMPTY."""
+    return node.child_by_field_name(field) or EMPTY
+
+
+def above(node: Node) -> Iterator[Node]:
+    """Yield the nodes around one, from the inside."""
+    while node.parent is not None:
+        yield (node := node.parent)
 
 
 def descend(node: Node) -> Iterator[Node]:
@@ -191,32 +182,29 @@ def is_misread(node: Node) -> bool:
     return node.is_error or node.is_missing or any(map(is_misread, inner))
 
 
-def part(node: Node | None, field: str) -> Node | None:
-    """Return the child with this name in the grammar."""
-    return node.child_by_field_name(field) if node is not None else None
-
-
-def innermost(node: Node | None) -> tuple[Node | None, Node | None]:
-    """Return the identifier that a declarator declares, and its function declarator if it has one."""
-    function = None
-    while node is not None:
+def innermost(node: Node) -> tuple[Node, Node]:
+    """Return the identifier that a declarator declares, and its function declarator; or EMPTY for each."""
+    function = EMPTY
+    while node is not EMPTY:
         if node.type == "function_declarator":
-            inner = node.child_by_field_name("declarator")  # int (*f)() declares a variable
-            function = function if inner is not None and inner.type == "parenthesized_declarator" else node
+            is_pointer = part(node, "declarator").type == "parenthesized_declarator"  # int (*f)() declares a variable
+            function = function if is_pointer else node
         if node.type in ("identifier", "field_identifier", "type_identifier", "operator_name", "destructor_name"):
             return node, function
-        if node.type == "qualified_identifier":
-            node = node.child_by_field_name("name")
-        elif node.type in ("reference_declarator", "parenthesized_declarator", "variadic_declarator"):
-            node = node.named_children[-1] if node.named_children else None
+        if node.type in ("reference_declarator", "parenthesized_declarator", "variadic_declarator"):
+            node = node.named_children[-1] if node.named_children else EMPTY
         else:
-            node = node.child_by_field_name("declarator")
-    return None, function
+            node = part(node, "name" if node.type == "qualified_identifier" else "declarator")
+    return EMPTY, EMPTY
 
 
 def _masked(data: bytes) -> bytes:
-    """Return the bytes with CUDA's syntax replaced by C++ of the same length. A launch becomes a call of a call."""
-    depth = 0
+    """Return the bytes with what the grammar does not know replaced by C++ of the same length.
+
+    A launch becomes a call of a call. A condition in parentheses is left out, so that all its branches are parsed.
+    """
+    depth, blocks = 0, [0]  # how many launches are open, and parentheses in each block
+    conditions = [False]  # whether each open #if is left out
 
     def replace(match: re.Match[bytes]) -> bytes:
         nonlocal depth
@@ -226,7 +214,15 @@ def _masked(data: bytes) -> bytes:
         if match["close"] and depth:
             depth -= 1
             return b")  "
-        hidden = match["blank"] or match["export"]
+        bracket, condition = match["bracket"] or b"", match["condition"] or b""
+        if bracket in (b"{", b"}"):
+            blocks[:] = [*blocks, 0] if bracket == b"{" else blocks[:-1] or [0]
+        elif bracket:
+            blocks[-1] = max(blocks[-1] + {b"(": 1, b")": -1}.get(bracket, -blocks[-1]), 0)
+        conditions.extend([blocks[-1] > 0] * bool(re.match(rb"#\s*if", condition)))
+        hidden = match["blank"] or match["export"] or condition * conditions[-1]
+        if b"endif" in condition and len(conditions) > 1:
+            conditions.pop()
         return match[0].replace(hidden, re.sub(rb"[^\r\n]", b" ", hidden)) if hidden else match[0]
 
     return _LEX.sub(replace, data)

@@ -1,6 +1,6 @@
-"""The two tables: since which torch the stable ABI has a name, and what replaces a name that it does not have.
+"""The tables: since which torch the stable ABI has a name, what replaces one that it lacks, and what types there are.
 
-``names.csv`` is read from torch's headers by ``tools/stable_names.py``; ``replacements.csv`` is written by hand.
+``names.csv`` is read from torch's headers by ``tools/stable_names.py``; the others are written by hand.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import re
 
 FIRST = "2.10"  # the oldest torch that a port may target
 
-Version = tuple[int, ...]
 
-
-def number(version: str) -> Version:
+def number(version: str) -> tuple[int, ...]:
     """Return a version as a tuple of numbers, which can be compared."""
     return tuple(map(int, version.split(".")))
 
@@ -33,41 +31,34 @@ class Row:
     args: str  # how many arguments it is for: "2", "0-1", "1-"; with ":T" or ":3", template arguments too
     how: str
     to: str
-    source: str
-    runs: str  # the oldest torch that runs it
-    builds: str  # the oldest torch whose headers have it
+    source: str = ""
+    runs: str = ""  # the oldest torch that runs it
+    builds: str = ""  # the oldest torch whose headers have it
 
     def fits(self, count: int | None, template: int) -> bool:
         """Tell whether it is for a call with these numbers of arguments and template arguments."""
         arity, _, wanted = self.args.partition(":")
         if wanted and (template == 0 if wanted == "T" else template != int(wanted)):
             return False
-        if not arity:
-            return True
         low, dash, high = arity.partition("-")
-        return count is not None and int(low) <= count <= (int(high) if high else 99 if dash else int(low))
+        return not arity or (count is not None and int(low) <= count <= int(high or (99 if dash else low)))
 
 
 class Table:
-    """Both tables, by name."""
+    """All tables, by name."""
 
     def __init__(self) -> None:
-        self.names: dict[str, dict[str, str]] = {}
-        self.aten: set[str] = set()
-        for name in _rows("names.csv"):
-            if name["kind"] == "aten":
-                self.aten.add(name["name"])
-            else:
-                self.names[name["name"]] = name
-        self.methods = {
-            name.rpartition("::")[2]: row
-            for name, row in self.names.items()
-            if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name)
-        }
+        names = _read("names.csv")
+        self.aten = {name["name"] for name in names if name["kind"] == "aten"}
+        self.names = {name["name"]: name for name in names if name["kind"] != "aten"}
+        methods = (name for name in self.names if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name))
+        self.methods = {name.rpartition("::")[2]: self.names[name] for name in methods}
+        self.words: dict[str, dict[str, str]] = {}  # by kind: the type of a C++ type, or of what a method returns
+        for row in _read("words.csv"):
+            self.words.setdefault(row["kind"], {})[row["name"]] = row["word"]
         self.rows: dict[tuple[str, str], list[Row]] = {}
-        for row in _rows("replacements.csv"):
-            key = (row.pop("kind"), row["what"])
-            self.rows.setdefault(key, []).append(self.row(**row))
+        for row in _read("replacements.csv"):
+            self.rows.setdefault((row.pop("kind"), row["what"]), []).append(self.row(**row))
 
     def row(self, what: str, args: str, how: str, to: str, source: str) -> Row:
         """Return a line of the table, with the oldest torch that has everything that it uses."""
@@ -84,14 +75,13 @@ class Table:
 
     def same(self, name: str) -> Row | None:
         """Return a row for a type or a constant that has the same name in the stable ABI."""
-        for namespace in ("torch::headeronly", "torch::stable"):
-            full = f"{namespace}::{name}"
+        for full in (f"torch::headeronly::{name}", f"torch::stable::{name}"):
             if full in self.names and not self.names[full]["header"].endswith("stable/ops.h"):
                 return self.row(name, "", "mechanical", full, self.names[full]["header"])
         return None
 
 
-def _rows(file: str) -> list[dict[str, str]]:
+def _read(file: str) -> list[dict[str, str]]:
     text = (importlib.resources.files(__package__) / file).read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
 

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from ._source import Node, Project, Source, descend
+import dataclasses
+from dataclasses import field
+
+from ._source import Node, descend
 from ._types import Types
 
 
+@dataclasses.dataclass(eq=False)
 class Walk(Types):
     """Walks a file, and skips nodes that a node around them has dealt with."""
 
-    def __init__(self, source: Source, project: Project, target: str, broken: dict[str, str]) -> None:
-        super().__init__(source, project, target, broken)
-        self.done: set[int] = set()  # the ids of the nodes to skip
+    done: set[int] = field(default_factory=set)  # the ids of the nodes to skip
 
-    def walk(self, node: Node) -> None:
-        """Deal with a node and all nodes below it."""
-        if node.id not in self.done:
-            getattr(self, f"on_{node.type}", self.children)(node)
+    def walk(self, *nodes: Node) -> None:
+        """Deal with some nodes and all nodes below them."""
+        for node in nodes:
+            if node.id not in self.done:
+                getattr(self, f"on_{node.type}", self.children)(node)
 
     def children(self, node: Node) -> None:
         """Walk the children."""
-        for child in node.children:
-            self.walk(child)
+        self.walk(*node.children)
 
     def scoped(self, node: Node) -> None:
         """Walk the children in a scope."""
         with self.scope():
-            self.children(node)
+            self.walk(*node.children)
 
     on_for_statement = on_compound_statement = on_if_statement = on_while_statement = scoped
 
     def on_qualified_identifier(self, node: Node) -> None:
         """Deal with a name, and with its template arguments."""
         self.read_name(node)
-        for component in self.parts(node):
-            for argument in self.template(component):
-                self.walk(argument)
+        for word in self.words(node):
+            self.walk(*word.template)
 
     on_type_identifier = on_identifier = on_template_type = on_template_function = on_qualified_identifier
 
     def on_field_identifier(self, node: Node) -> None:
         """Find a field whose type the stable ABI lacks."""
-        if self.text(node) in self.project.fields:
-            self.follow(node, self.text(node), self.broken.get(self.text(node)))
+        if self.project.named("field", name := self.text(node)):
+            self.follow(node, name, self.broken.get(name, ""))
 
     def on_preproc_def(self, node: Node) -> None:
         """Skip it: the bodies of macros are walked last."""
@@ -60,7 +61,7 @@ class Walk(Types):
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
-    def guess(self, node: Node | None) -> str | None:
+    def guess(self, node: Node) -> str:
         """Return the unsolved line on which the value of an expression depends."""
-        names = (self.text(x) for x in (descend(node) if node is not None else ()) if x.type == "identifier")
-        return next((self.guessed[name] for name in names if name in self.guessed), None)
+        variables = (self.variable(self.text(x)) for x in descend(node) if x.type == "identifier")
+        return next((x.guessed for x in variables if x and x.guessed), "")
