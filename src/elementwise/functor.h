@@ -130,9 +130,11 @@ struct Results<Last> {
 // The element of a tensor that may be absent. (The functions of std::optional cannot be called on a GPU.)
 template <class T>
 struct Optional {
+  T value; // first: behind a bool, clang would move two floats as one number of 64 bits, which it cannot vectorise
   bool is_given;
-  T value;
 
+  Optional() = default;
+  ELEMENTWISE_INLINE constexpr Optional(bool is_given, T value) : value(value), is_given(is_given) {}
   ELEMENTWISE_INLINE explicit operator bool() const {
     return is_given;
   }

@@ -94,7 +94,16 @@ inline float16 narrow_by_bits(float x) {
 
 #if defined(__F16C__)
 
+// Hides from clang that x was a float16. Otherwise clang computes comparisons and minima in float16, one element at a
+// time, because F16C only converts. `in` is the kind of register that x is in.
+#if defined(__clang__)
+#define ELEMENTWISE_HIDE(x, in) asm("" : "+" in(x))
+#else
+#define ELEMENTWISE_HIDE(x, in)
+#endif
+
 inline float widen(float16 x) {
+  ELEMENTWISE_HIDE(x.bits, "r");
   return _cvtsh_ss(x.bits);
 }
 
@@ -138,7 +147,9 @@ inline Lanes<float> load_float16(const void* from) {
 #if defined(ELEMENTWISE_WIDE)
   _mm512_store_ps(to.lane, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(from))));
 #else
-  _mm256_store_ps(to.lane, _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+  __m256 numbers = _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+  ELEMENTWISE_HIDE(numbers, "x");
+  _mm256_store_ps(to.lane, numbers);
 #endif
   return to;
 }

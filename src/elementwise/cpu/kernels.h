@@ -27,21 +27,22 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Writes the result of a functor, or its several results.
+// Writes the result of a functor, or its several results. These are inlined early: of a call, clang forgets that what
+// it writes is independent of the other steps of the loop.
 template <class T, class C>
-void set(Element<T>& to, C value) {
+ELEMENTWISE_INLINE void set(Element<T>& to, C value) {
   to.value = narrow(value, To<T>{});
 }
 template <class T, class C>
-void set(T& to, C value) {
+ELEMENTWISE_INLINE void set(T& to, C value) {
   to = value;
 }
 template <class C, class T>
-void store(const C& result, T& to) {
+ELEMENTWISE_INLINE void store(const C& result, T& to) {
   set(to, result);
 }
 template <class... C, class T, class... Rest>
-void store(const Results<C...>& results, T& to, Rest&... rest) {
+ELEMENTWISE_INLINE void store(const Results<C...>& results, T& to, Rest&... rest) {
   set(to, results.first);
   if constexpr (sizeof...(Rest) > 0) store(results.rest, rest...);
 }
@@ -56,7 +57,7 @@ Lanes<compute_t<T>, n> load(const Element<T>* from) {
     return load_float16(from + second * n);
   } else if constexpr (std::is_same_v<T, bfloat16>) {
     Lanes<float, n> to;
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(n, 1)
     for (int k = 0; k < n; k++) {
       uint32_t two;
       std::memcpy(&two, from + 2 * k, sizeof(two));
@@ -82,7 +83,7 @@ void unload(const Lanes<compute_t<T>, n>& from, Element<T>* to) {
 template <class T, int n>
 void unload_two(const Lanes<compute_t<T>, n>& first, const Lanes<compute_t<T>, n>& second, Element<T>* to) {
   if constexpr (std::is_same_v<T, bfloat16>) {
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(n, 1)
     for (int k = 0; k < n; k++) {
       const uint32_t two =
           rounded_to_bfloat16(first.lane[k]) >> 16 | (rounded_to_bfloat16(second.lane[k]) & 0xffff0000);
@@ -116,7 +117,7 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   }
 
   static void row(int64_t n, void* const* data, const Number* numbers) {
-    compute(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
+    compute<vector, 2>(n, F(numbers), at<R>(data, J)..., at<X>(data, kResults + K)...);
   }
 
   template <bool kOverlap>
@@ -127,7 +128,9 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   }
 
  private:
-  // A result may be an input itself: then an element is read and written in the same step.
+  // A result may be an input itself: then an element is read and written in the same step. A vector has kWidth
+  // elements.
+  template <int64_t kWidth, int kCount>
   [[gnu::always_inline]] static inline void compute(int64_t n, F f, Element<R>*... out, const Element<X>*... in) {
     int64_t i = 0;
 #if defined(__F16C__)
@@ -143,8 +146,7 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
       }
     }
 #endif
-    ELEMENTWISE_INDEPENDENT
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(kWidth, kCount)
     for (; i < n; i++) store(f(widen(in[i].value)...), out[i]...);
   }
 
@@ -154,7 +156,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
 
   // The steps of a long functor wait for each other, and the processor looks little further ahead than one vector. If
   // the compiler interleaves the steps of two vectors, they take up to a quarter less time. A sum would take more.
-#if defined(ELEMENTWISE_LONG_FUNCTORS)
+  // clang does so in the plain loop, and there better.
+#if defined(ELEMENTWISE_LONG_FUNCTORS) && !defined(__clang__)
   static constexpr bool kLong = kAll<float> || kAll<double>;
 #else
   static constexpr bool kLong = false;
@@ -167,16 +170,16 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
 
   [[gnu::always_inline]] static inline void compute_one(
       F f, Element<R>*... out, Vector<R>... result, const Vector<X>&... x) {
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(kStep, 1)
     for (int k = 0; k < kStep; k++) store(f(x.lane[k]...), result.lane[k]...);
     (unload(result, out), ...);
   }
 
   [[gnu::always_inline]] static inline void compute_two(
       F f, Element<R>*... out, Vector<R>... first, Vector<R>... second, const Vector<X>&... x, const Vector<X>&... y) {
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(kStep, 1)
     for (int k = 0; k < kStep; k++) store(f(x.lane[k]...), first.lane[k]...);
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(kStep, 1)
     for (int k = 0; k < kStep; k++) store(f(y.lane[k]...), second.lane[k]...);
     (unload_two(first, second, out), ...);
   }
@@ -194,7 +197,7 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
       const auto all_rows = [&](Element<R>*... to, const Element<X>*... from) {
         for (int64_t j = 0; j < count; j++, ((to += out_pitch), ...), ((from += in_pitch), ...))
           for (int64_t k = i, next; k < end; k = next) {
-            compute(kWidth, f, to + k..., from + k...);
+            compute<kWidth, 1>(kWidth, f, to + k..., from + k...);
             next = k + kWidth;
             if (kOverlap && next < end) next = std::min(next, end - kWidth);
           }

@@ -45,7 +45,7 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
 
 template <int half, class Lanes, class Join>
 ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
-  ELEMENTWISE_AS_A_LOOP
+  ELEMENTWISE_VECTORS(half, 1)
   for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
   if constexpr (half > 1) halve<half / 2>(lanes, join);
 }
@@ -152,7 +152,7 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
     Numbers<C, n> some;
     vector.store(some);
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(n, 1)
     for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
     vector.load(some);
     j += n;
@@ -193,21 +193,24 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
 }
 
 // to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
+// clang makes them of the plain loop.
 template <class To, class F>
 ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kVector / sizeof(math::primal_t<T>);
   int64_t j = 0;
+#if !defined(__clang__)
   for (; j + 2 * kSize <= n; j += 2 * kSize) {
     Numbers<T, kSize> first, second;
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(kSize, 1)
     for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
-    ELEMENTWISE_AS_A_LOOP
+    ELEMENTWISE_VECTORS(kSize, 1)
     for (int k = 0; k < kSize; k++) second.set(k, f(j + kSize + k));
     first.copy_to(to + j);
     second.copy_to(to + j + kSize);
   }
-  ELEMENTWISE_INDEPENDENT
+#endif
+  ELEMENTWISE_VECTORS(kSize, 2)
   for (; j < n; j++) set(to + j, f(j));
 }
 

@@ -13,12 +13,17 @@
 #define ELEMENTWISE_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// Before a loop that computes the elements of a vector: GCC would unroll one so short before it makes vectors of loops,
-// but copies a vector with an instruction.
-#if defined(__GNUC__) && !defined(__clang__)
-#define ELEMENTWISE_AS_A_LOOP _Pragma("GCC unroll 1")
+// Before such a loop too, if its steps should be computed in `count` vectors of n elements at a time. A compiler would
+// unroll a short loop before it makes vectors, and clang chooses shorter vectors if a functor uses double. (It
+// vectorises two steps only if they are unrolled.)
+#if defined(__clang__)
+#define ELEMENTWISE_PRAGMA(...) _Pragma(#__VA_ARGS__)
+#define ELEMENTWISE_VECTORS(n, count)                                                \
+  ELEMENTWISE_PRAGMA(                                                                \
+      clang loop vectorize(assume_safety) vectorize_width(n) interleave_count(count) \
+          unroll_count((n) == 2 && (count) == 1 ? 2 : 1))
 #else
-#define ELEMENTWISE_AS_A_LOOP
+#define ELEMENTWISE_VECTORS(n, count) ELEMENTWISE_INDEPENDENT _Pragma("GCC unroll 1")
 #endif
 
 namespace elementwise::cpu {
