@@ -42,13 +42,13 @@ class RowsRun {
       count = together();
       for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums[k]) : fetch(k, count);
       computer_.rows(rows(data, count));
-      for (int k = 0; k < task_.results; k++)
-        if (places_[k].is_direct)
-          continue;
-        else if (task_.summed >> k & 1)
+      for (int k = 0; k < task_.results; k++) {
+        if (places_[k].is_direct) continue;
+        if (task_.summed >> k & 1)
           add(k, count, sums[k]);
         else
           put(k, count);
+      }
     }
   }
 

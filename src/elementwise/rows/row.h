@@ -146,7 +146,8 @@ ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
   return x.reads(tensor);
 }
 
-// What row.softmax returns: powers, and the inverse of their sum. It is a result of the functor if that returns it.
+// row.softmax returns this. It has a row of powers and the inverse of their sum, and an element of the softmax is the
+// product of the two. If the functor returns it, it becomes a result.
 template <class Row, class Powers, class C>
 struct Softmax {
   Row* row;
