@@ -13,9 +13,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
-from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
-
-_SAVED = object()  # stands for a tensor that autograd keeps
+from .recording import Rule, apart, checked_arguments, joined, no_gradient, refuse_gradients, register
 
 
 class _Kept(NamedTuple):
@@ -30,8 +28,7 @@ class _Kept(NamedTuple):
 
     def joined(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what ``save`` returned, and the arguments that the formula reads."""
-        each = iter(tensors)
-        both = tuple(next(each) if x is _SAVED else x for x in self.others)
+        both = joined(tensors, self.others)
         end = len(both) - self.read
         return both[:end], both[end:]
 
@@ -134,8 +131,8 @@ def derivative(
         floats = [(y.is_floating_point() or y.is_complex()) and i not in constants for i, y in enumerate(results)]
         of_tangents = [(y.shape, y.dtype) if is_float else None for y, is_float in zip(results, floats, strict=True)]
         kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
-        others = [_SAVED if isinstance(x, Tensor) else x for x in kept]
-        return [x for x in kept if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents, len(reads))
+        tensors, others = apart(kept)
+        return tensors, _Kept(others, needs, of_gradients, of_tangents, len(reads))
 
     def by_formula(function: Any, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
         """Return whether the formula gives a derivative, because ``function`` does not."""

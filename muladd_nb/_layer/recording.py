@@ -172,6 +172,20 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     return private.skip_in_dynamo(apply)
 
 
+_SAVED = object()  # stands for a tensor that autograd keeps
+
+
+def apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
+    """Return the tensors of what a node saves, which autograd keeps, and the rest, in which they are marked."""
+    return [x for x in saved if isinstance(x, Tensor)], [_SAVED if isinstance(x, Tensor) else x for x in saved]
+
+
+def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what ``apart`` was given."""
+    each = iter(tensors)
+    return tuple(next(each) if x is _SAVED else x for x in others)
+
+
 def _of_one_class(grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the gradients of results. Zeros that torch made for unused ones get the class of the others (DTensor)."""
     like = next((x for x in grads if isinstance(x, Tensor) and type(x) is not Tensor), None)

@@ -15,10 +15,8 @@ from . import derivative, recording
 from ._library import implement
 from .fast_path import caller
 from .operator import Form
-from .recording import Rule
+from .recording import Rule, apart, joined
 from .rows import as_tuple
-
-_SAVED = object()  # stands for a tensor that autograd keeps
 
 
 def register(form: Form) -> None:
@@ -40,13 +38,8 @@ def register(form: Form) -> None:
     softmaxes = _softmaxes(form) if not by else ()
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        args = [*inputs[:count], *(results[i] for i in softmaxes)]
-        others = [_SAVED if isinstance(x, Tensor) else x for x in args]
-        return [x for x in args if isinstance(x, Tensor)], (needs, others)
-
-    def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> list[Any]:
-        each = iter(tensors)
-        return [next(each) if x is _SAVED else x for x in others]
+        tensors, others = apart((*inputs[:count], *(results[i] for i in softmaxes)))
+        return tensors, (needs, others)
 
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         needs, others = kept
