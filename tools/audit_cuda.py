@@ -81,8 +81,8 @@ class Kernel:
 
     @property
     def loads(self) -> int:
-        """Return the number of 128-bit loads."""
-        return self._count(r"LDG\..*\b128\b")
+        """Return the number of 128-bit loads, also of those that copy to shared memory."""
+        return self._count(r"LDG(STS)?\..*\b128\b")
 
     @property
     def stores(self) -> int:

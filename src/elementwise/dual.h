@@ -110,6 +110,15 @@ struct DualRow {
     return {values + j, derivatives + j};
   }
 };
+template <class T>
+ELEMENTWISE_INLINE void set(T* to, const T& x) {
+  *to = x;
+}
+template <class C>
+ELEMENTWISE_INLINE void set(const DualRow<C>& to, const Dual<C>& x) {
+  *to.values = x.value;
+  *to.derivatives = x.derivative;
+}
 
 namespace math {
 

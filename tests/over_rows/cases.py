@@ -143,7 +143,7 @@ def with_gradients(op, args, device):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_cuda_has_the_bits_of_the_cpu(name, dtype):
     for n in [*LENGTHS, 70_000]:  # such a row does not fit in shared memory
-        if n > 100 and name == "causal_softmax":
+        if (n > 100 and name == "causal_softmax") or (n == 0 and name == "cross_entropy"):  # no place for a label
             continue
         op, _, args = made(name, n, dtype)
         for of_cpu, of_cuda in zip(*(with_gradients(op, args, of) for of in ("cpu", "cuda")), strict=True):

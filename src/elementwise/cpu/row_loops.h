@@ -24,8 +24,6 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-constexpr bool kKeepsRows = true; // row.keep writes to memory
-
 // A bool of a row. It is not a single byte, because GCC would then compute all numbers of the loop in vectors of 8
 // bytes.
 using RowBool = int32_t;
@@ -55,16 +53,6 @@ constexpr int kVector = 32; // bytes; with AVX-512 too, because meson.build asks
 #else
 constexpr int kVector = 16;
 #endif
-
-template <class T>
-ELEMENTWISE_INLINE void set(T* to, const T& x) {
-  *to = x;
-}
-template <class C>
-ELEMENTWISE_INLINE void set(const DualRow<C>& to, const Dual<C>& x) {
-  *to.values = x.value;
-  *to.derivatives = x.derivative;
-}
 
 // n numbers in memory. The values and the derivatives of dual numbers are separate arrays.
 template <class C, int n>

@@ -14,8 +14,6 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-constexpr bool kKeepsRows = false; // row.keep does not write to memory; elements are computed again
-
 using RowBool = bool; // a bool of a row, as it lies in memory
 
 ELEMENTWISE_INLINE int threads() {
@@ -57,24 +55,35 @@ ELEMENTWISE_INLINE T of_warps(const T& x) {
   return other;
 }
 
-// Calls take(j, f(j)) for j = begin, begin + step, ... below `end`. It computes four values before it takes the first,
-// so that the GPU computes one while it waits for another. Past the end it computes the first of the four again.
-template <class F, class Take>
-ELEMENTWISE_INLINE void in_fours(int64_t begin, int64_t end, int64_t step, const F& f, const Take& take) {
-  for (int64_t j = begin; j < end; j += 4 * step) {
-    const auto at = [&](int64_t k) { return f(k < end ? k : j); };
-    const auto a = f(j), b = at(j + step), c = at(j + 2 * step), d = at(j + 3 * step);
-    take(j, a);
-    if (j + step < end) take(j + step, b);
-    if (j + 2 * step < end) take(j + 2 * step, c);
-    if (j + 3 * step < end) take(j + 3 * step, d);
+// Calls take(j, f(j)) for four j below `end` that are kStep apart, from `begin` on, and again every `stride`. It
+// computes all four before it takes the first, so that the GPU computes one while it waits for another.
+template <int kStep, class F, class Take>
+ELEMENTWISE_INLINE void in_fours(int64_t begin, int64_t end, int64_t stride, const F& f, const Take& take) {
+#pragma unroll 1
+  for (int64_t j = begin; j < end; j += stride) {
+    if (j + 3 * kStep < end) {
+      const auto a = f(j), b = f(j + kStep), c = f(j + 2 * kStep), d = f(j + 3 * kStep);
+      take(j, a);
+      take(j + kStep, b);
+      take(j + 2 * kStep, c);
+      take(j + 3 * kStep, d);
+    } else {
+#pragma unroll 1
+      for (int64_t k = j; k < end; k += kStep) take(k, f(k));
+    }
   }
 }
 
-// to[j] = f(j) for all j.
-template <class T, class F>
-ELEMENTWISE_INLINE void write_row(T* to, int64_t n, const F& f) {
-  in_fours(rank(), n, threads(), f, [=](int64_t j, const T& x) { to[j] = x; });
+// The same for all j below n. The threads of the team share them: a warp takes 128 neighbours, and a thread every 32nd.
+template <class F, class Take>
+ELEMENTWISE_INLINE void share(int64_t n, const F& f, const Take& take) {
+  in_fours<32>(rank() / 32 * 128 + rank() % 32, n, 4 * threads(), f, take);
+}
+
+// to[j] = f(j) for all j. `to` is a T* or a DualRow.
+template <class To, class F>
+ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
+  share(n, f, [=](int64_t j, const auto& x) { set(to + j, x); });
   sync();
 }
 
@@ -89,7 +98,7 @@ ELEMENTWISE_INLINE void once(const F& f) {
 template <int kLanes, class C, class Join, class F>
 ELEMENTWISE_INLINE C joined_in_lanes(int64_t begin, int64_t end, C identity, const Join& join, const F& f) {
   C x = identity;
-  in_fours(begin + rank() % kLanes, end, kLanes, f, [&](int64_t, const auto& y) { x = join(x, y); });
+  in_fours<kLanes>(begin + rank() % kLanes, end, 4 * kLanes, f, [&](int64_t, const auto& y) { x = join(x, y); });
   for (int half = kLanes / 2; half > 0; half /= 2) x = join(x, of_lane(x, rank() + half));
   return x;
 }

@@ -143,19 +143,14 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
   template <class F, class Reads>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
-    if constexpr (!kKeepsRows)
-      return x.element(j);
-    else if constexpr (kBy == By::number)
+    if constexpr (kBy == By::number)
       return {x.value[j], x.element(j).derivative};
     else
       return {x.value[j], B(0)};
   }
   template <class F, class Reads, int i>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
-    if constexpr (!kKeepsRows)
-      return x.element(at);
-    else
-      return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
+    return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
   }
   // The value of a tensor that has one for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
@@ -167,11 +162,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     const auto element = this->terms(f, x...);
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
     KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, nullptr, {}};
-    if constexpr (kKeepsRows) {
-      row.value = buffer();
-      for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
-    }
-    if constexpr (kKeepsRows && kBy == By::nothing) {
+    row.value = buffer();
+    for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
+    if constexpr (kBy == By::nothing) {
       bool is_found = false;
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!reads_one(tensor<i>())) return;

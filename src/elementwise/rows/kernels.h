@@ -12,30 +12,31 @@ template <class F, class C, Kind... kKind>
 struct RowLoop {
   using Bound = passes::Bound<F, kKind...>;
   using Returned = typename Bound::Returned;
+  using Kept = C; // the type of a row that is kept
   static constexpr int kResults = std::size(parameters::Each<Returned>::own);
-  static constexpr bool kUpdates = false; // each element of a result is written once
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const passes::Source source{row.size, row.index, row.data + kResults, nullptr, row.numbers};
     passes::Values<C, Returned> values(source, row);
     values.finish(Bound::template call<C>(values));
   }
-  ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) {
+  ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
     passes::Checked<C, Returned> checked({row.size, row.index, row.data + kResults, nullptr, row.numbers});
     Bound::template call<C>(checked);
-    return checked.is_inside;
+    if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) checked.kept_rows--, checked.updated = 1;
+    return checked;
   }
 };
 
 template <class Parts, rows::Role role, class C, Kind... kKind>
 struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
+  using Kept = std::conditional_t<role == rows::Role::gradients, C, Dual<C>>;
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
   static passes::Bound<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
   using Bound = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = Bound::kInputs;
-  static constexpr bool kUpdates = role != rows::Role::tangent; // what is written is read again, and added to
 
   // Some of the tensors that have a derivative: their places among these, and among all tensors of the functor.
   struct Chosen {
@@ -100,11 +101,17 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     }
   }
   // Reads only the tensors of the functor, which come first.
-  ELEMENTWISE_FLATTEN static bool is_inside(const cpu::OneRow& row) {
-    passes::Checked<C, typename Bound::Returned> checked(
+  ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
+    constexpr bool has_softmax = role == rows::Role::gradients && Parts::kSoftmaxes;
+    passes::Checked<C, typename Bound::Returned, role != rows::Role::tangent, has_softmax> checked(
         {row.size, row.index, row.data + kResults, nullptr, row.numbers});
     Bound::template call<C>(checked);
-    return checked.is_inside;
+    if constexpr (role != rows::Role::tangent) { // gradients, which have a share of each loop that reads the tensor
+      constexpr Chosen of = those<true, false>;
+      for (int i = 0; i < of.count; i++) checked.updated |= (checked.read_again >> of.place[i] & 1) << of.tensor[i];
+      checked.kept_rows *= 1 + of.count; // the derivatives of a row are kept, too
+    }
+    return checked;
   }
 };
 
@@ -152,7 +159,9 @@ Computer row_computer(int32_t dtype) {
         return true;
       });
     };
-    chosen.are_inside = [](const SeveralRows& rows) { return for_rows<kOperands>(rows, Loop::is_inside); };
+    chosen.are_inside = [](const SeveralRows& rows) {
+      return for_rows<kOperands>(rows, [](const OneRow& row) { return Loop::checked(row).is_inside; });
+    };
   });
   return chosen;
 }

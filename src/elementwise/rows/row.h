@@ -41,8 +41,8 @@
 // elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
 // const auto e = row.keep(f, x...) computes a row once that is read several times; pass e like a tensor. This pays off
-// if f calls a function such as exp. The gradient keeps the derivatives of e, too. On CUDA an element of e is computed
-// each time it is read.
+// if f calls a function such as exp. The gradient keeps the derivatives of e, too. Keep the same number of rows
+// whatever the tensors hold, because a GPU's memory for them is allocated before.
 //
 // const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
 // infinity, p is 0.
@@ -122,13 +122,6 @@ struct Source {
 // What row.columns() returns: reading it yields the place of the element.
 struct Columns {};
 
-// What row.keep returns where rows are not kept: an element is computed again each time it is read.
-template <class F, class Reads>
-struct Made {
-  F element;
-  Reads reads;
-};
-
 // Whether reading x reads the elements of this tensor.
 template <class T>
 ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
@@ -140,10 +133,6 @@ ELEMENTWISE_INLINE bool reads(Columns, int) {
 template <class T>
 ELEMENTWISE_INLINE bool reads(Optional<T> x, int tensor) {
   return x && reads(*x, tensor);
-}
-template <class F, class Reads>
-ELEMENTWISE_INLINE bool reads(const Made<F, Reads>& x, int tensor) {
-  return x.reads(tensor);
 }
 
 // row.softmax returns this. It has a row of powers and the inverse of their sum, and an element of the softmax is the
@@ -309,15 +298,9 @@ class Row {
 
   template <class F, class... X>
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
-    if constexpr (Self::buffers) {
-      C* const to = self().buffer();
-      write_row(to, self().source.size, terms(f, x...));
-      return Elements<C>{to, -1};
-    } else {
-      const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
-      const auto one = [this, f, x...](int64_t j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
-      return Made<decltype(one), decltype(reads_one)>{one, reads_one};
-    }
+    C* const to = self().buffer();
+    write_row(to, self().source.size, terms(f, x...));
+    return Elements<C>{to, -1};
   }
 
   // Element j of a tensor. If its type is C, the pass says which number that is.
@@ -336,10 +319,6 @@ class Row {
   }
   ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
     return j;
-  }
-  template <class F, class Reads>
-  ELEMENTWISE_INLINE C load(const Made<F, Reads>& x, int64_t j) const {
-    return x.element(j);
   }
   template <class Powers, class J>
   ELEMENTWISE_INLINE C load(const Softmax<Self, Powers, C>& x, J j) const {
@@ -448,7 +427,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
 
-  static constexpr bool buffers = kKeepsRows, derives = false;
+  static constexpr bool derives = false;
 
   Source source;
   void* const* results;
@@ -462,15 +441,14 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
   }
 
-  // Memory for a row that is kept. If the functor has a single result, the first such row lies in the memory of that
-  // result: row.each overwrites it element by element, after all reductions. So the cache has to hold one row less.
+  // If the functor has a single result, the first row that is kept lies in the memory of that result: row.each
+  // overwrites it element by element, after all reductions. So the cache has to hold one row less.
+  static constexpr bool keeps_in_result =
+      !kIsDual<B> && sizeof...(R) == 1 &&
+      ((!parameters::is_of_row<R> && std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>) && ...);
   ELEMENTWISE_INLINE B* buffer() {
-    constexpr bool is_only_result =
-        sizeof...(R) == 1 &&
-        ((!parameters::is_of_row<R> && std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>) &&
-         ...);
     const int k = kept_rows++;
-    if (is_only_result && !kIsDual<B> && k == 0) return static_cast<B*>(results[0]);
+    if (keeps_in_result && k == 0) return static_cast<B*>(results[0]);
     return static_cast<B*>(row->scratch(row->run, k, source.size * sizeof(B)));
   }
   template <class F, class... X>
@@ -547,36 +525,49 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
 };
 
-// ---- The row of a pass that only checks whether each place that row.at reads lies in the row.
-template <class B, class Returned>
+// ---- The row of a pass that computes nothing. It checks whether each place that row.at reads lies in the row, and
+// sees how many rows are kept, and which tensors are read.
+template <class B, class Returned, bool kDerives = false, bool kHasSoftmax = false>
 struct Checked;
-template <class B, class... R>
-struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
+template <class B, class... R, bool kDerives, bool kHasSoftmax>
+struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>, kDerives, kHasSoftmax>, B> {
   template <class T>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
-  static constexpr bool buffers = false, derives = false;
+  static constexpr bool derives = kDerives, has_softmax = kHasSoftmax;
   Source source;
   bool is_inside = true;
+  int kept_rows = 0;
+  uint32_t read = 0, read_again = 0; // bit k: a loop reads the tensor at place k; a second loop does
+  uint32_t updated = 0;              // bit k: the k-th result is read after it was written, and written again
 
   ELEMENTWISE_INLINE explicit Checked(const Source& source) : source(source) {}
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
   template <class F, class... X>
-  ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
-    return 0;
+  ELEMENTWISE_INLINE Elements<B> keep(const F&, X...) {
+    kept_rows++;
+    return {nullptr, -1};
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE auto read_softmax(const F&, X...) {
+    return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, 0};
+  }
+  template <class F, class... X>
+  ELEMENTWISE_INLINE B sum_terms(const F&, X... x) {
+    return loop_over(x...);
   }
   template <class Join, class F>
   ELEMENTWISE_INLINE B join_terms(B identity, const Join&, const F&) {
     return identity;
   }
   template <class F, class... X>
-  ELEMENTWISE_INLINE B max_terms(const F&, X...) {
-    return 0;
+  ELEMENTWISE_INLINE B max_terms(const F&, X... x) {
+    return loop_over(x...);
   }
-  ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
+  ELEMENTWISE_INLINE B at(Elements<B> x, int64_t place) {
     is_inside &= place >= 0 && place < source.size;
-    return 0;
+    return loop_over(x);
   }
   template <class F>
   ELEMENTWISE_INLINE B range_of(const F&) {
@@ -587,7 +578,20 @@ struct Checked<B, List<R...>> : Row<Checked<B, List<R...>>, B> {
     return 0;
   }
   template <class To, class F, class... X>
-  ELEMENTWISE_INLINE void write(const F&, X...) {}
+  ELEMENTWISE_INLINE void write(const F&, X... x) {
+    loop_over(x...);
+  }
+
+ private:
+  template <class... X>
+  ELEMENTWISE_INLINE B loop_over([[maybe_unused]] X... x) {
+    for (int place = 0; place < 32; place++) {
+      const uint32_t bit = uint32_t{(reads(x, place) || ...)} << place;
+      read_again |= read & bit;
+      read |= bit;
+    }
+    return 0;
+  }
 };
 
 } // namespace passes
