@@ -140,18 +140,19 @@ __device__ void for_type(int32_t dtype, int bytes, const Move& move) {
     move(uint8_t{});
 }
 
-// The addresses of each operand: in the tensor, and in the memory that the functor uses. It is in shared memory, so
-// that loops over operands need not be unrolled.
-template <int kOperands>
-struct RowAt {
-  std::byte* at[kOperands];
-  void* data[kOperands];
-};
-
 // The rows that the functor keeps.
 struct KeptRows {
   std::byte* memory;
   int64_t count, bytes;
+};
+
+// The addresses of each operand: in the tensor, and in the memory that the functor uses. It is in shared memory, so
+// that loops over operands need not be unrolled, and the functor can have a pointer to it.
+template <int kOperands>
+struct RowAt {
+  std::byte* at[kOperands];
+  void* data[kOperands];
+  KeptRows kept;
 };
 
 template <class Loop, class C, int kResults, int kOperands, int kNumbers>
@@ -163,6 +164,7 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
   std::byte* const memory =
       task.memory ? task.memory + team * task.of_team : shared_memory() + threadIdx.y * task.of_team;
   const auto elements = [&](int k) { return task.of_row >> k & 1 ? 1 : task.size; };
+  if (passes::rank() == 0) row_at.kept = {memory, task.kept_rows, task.of_kept};
 #pragma unroll 1
   for (int64_t row = task.begin + team; row < task.end; row += step) {
     if (const int k = passes::rank(); k < kOperands) {
@@ -192,8 +194,7 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
       if (k >= rows.count) passes::stop("a functor must keep the same number of rows whatever the tensors hold");
       return rows.memory + k * rows.bytes;
     };
-    KeptRows kept_rows{memory, task.kept_rows, task.of_kept};
-    Loop::compute({task.size, index, row_at.data, task.numbers, kept, &kept_rows});
+    Loop::compute({task.size, index, row_at.data, task.numbers, kept, &row_at.kept});
     passes::sync();
 #pragma unroll 1
     for (int k = 0; k < kResults; k++) {
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(kThreads) add_rows(const __grid_constant__ Sum
       };
       const int64_t place = (from - task.begin) * result.columns + column, pitch = inner_pitch * result.columns;
       const int64_t stop = until(end);
-#pragma unroll 16 // so that a thread waits for memory once for several rows
+#pragma unroll 8 // so that a thread waits for memory once for several rows
       for (int64_t m = until(begin); m < stop; m++) sum += result.rows[place + m * pitch];
     }
     result.sums[part * result.numel + at] = sum;
