@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from . import contract
 from . import torch_private as private
 from ._library import implement
 from .operator import Form, by_position
@@ -28,30 +26,34 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
     tensors, dtypes = [*form.inputs.values()], value_and_tangent.dtypes
     places = [place for x, place in form.inputs.items() if (x,) in form.family]
     redispatch = private.redispatch(value_and_tangent.op)
+    count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
-        if torch.is_inference_mode_enabled():  # there are no tangents, and unpack_dual fails on a transform's tensors
+        # In inference mode there are no tangents, and unpack_dual fails on a transform's tensors.
+        if torch.is_inference_mode_enabled() or private.is_recorded(args) or (private.traces() and not compiled):
             return None
         inputs = [args[place] for place in tensors]
         if any(x is None or x.layout is not torch.strided or x.is_inference() for x in inputs):
             return None
-        if args[places[0]].dtype not in dtypes or private.is_recorded(args) or (private.traces() and not compiled):
+        if args[places[0]].dtype not in dtypes:
             return None
-        pairs = {place: forward_ad.unpack_dual(args[place], level=0) for place in tensors}
-        given = {place for place, pair in pairs.items() if pair.tangent is not None}
-        if not given or not given <= {*places}:
+        primals, given = [*args[:count]], {}
+        for place in tensors:
+            primals[place], tangent = private.unpack_dual(args[place], level=0)
+            if tangent is not None:
+                given[place] = tangent
+        if not given or not given.keys() <= {*places}:
             return None
-        tangents: list[Any] = [
-            pairs[place].tangent if place in given else pairs[place].primal.new_zeros(()).expand(args[place].shape)
-            for place in places
-        ]
-        if private.is_recorded(tuple(tangents)) or not private.dispatch_alike((pairs[places[0]].primal, *tangents)):
+        zero = [(place, primals[place]) for place in places if place not in given]
+        given |= {place: x.new_zeros(()).expand(x.shape) for place, x in zero}
+        tangents = tuple([given[place] for place in places])
+        if private.is_recorded(tangents) or not private.dispatch_alike((primals[places[0]], *tangents)):
             return None
-        contract.check(form, args)  # so that errors name this operator, and not the one with tangents
-        # `is_number` only distinguishes two overloads; kernels do not take it.
-        primals = [pairs[place].primal if place in pairs else args[place] for place in range(len(form.kinds))]
-        made = redispatch(private.below_autograd(keyset), *primals, *tangents)
-        result: Tensor = forward_ad.make_dual(*made, level=0)
+        try:
+            made = redispatch(private.below_autograd(keyset), *primals, *tangents)
+        except RuntimeError:
+            return None  # the call goes on without this kernel, so that the error names this operator
+        result: Tensor = private.make_dual(*made, level=0)
         return result
 
     return dual

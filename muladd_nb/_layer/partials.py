@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -61,41 +62,37 @@ def _layout(x: Tensor) -> Layout:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """Names the arguments to save and the gradients to compute if certain arguments require grad."""
+    """Names what to save and what to compute. It is made once for each set of arguments that require grad."""
 
-    tensors: Sequence[str]  # saved, as are the numbers and the layouts
-    numbers: Sequence[str]
-    layouts: Sequence[str]
+    tensors: Sequence[str]  # saved by autograd
+    numbers: Sequence[str]  # kept by the node, as are absent tensors, which are None, and the layouts
+    layouts: Sequence[str]  # of tensors that are not saved
     by_kernel: Sequence[str]
     by_formula: Sequence[str]
     # When one kernel computes all gradients. "for sums": if one of them is summed to a smaller shape.
     one_pass: Literal["never", "for sums", "always"]
     hands_on: bool  # whether a gradient is the result's gradient times a constant
     in_c: Callable[..., Any] | None  # the fast path of the kernel that computes all wanted gradients, if there is one
+    # These take a tuple and return another one. They take all arguments; the same; the gradients of the results, the
+    # saved tensors and the numbers; and None with the wanted gradients.
+    to_tensors: Callable[[Any], Any]
+    to_numbers: Callable[[Any], Any]
+    to_arguments: Callable[[Any], Any]
+    to_gradients: Callable[[Any], Any]
 
 
-class Saved(NamedTuple):
-    """The numbers, shapes and layouts that a node stores. Autograd itself saves only tensors."""
-
-    plan: _Plan
-    tensors: Sequence[str]  # the names of the tensors that autograd saves
-    numbers: Mapping[str, Any]  # and absent tensors, which are None
-    layouts: Mapping[str, Layout]  # of tensors that are not saved
-    shape: Sequence[int]  # if the results are sums: the shape to which their gradients are expanded
-
-    def values(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """Return the saved arguments by their names."""
-        values = dict(zip(self.tensors, tensors, strict=True))
-        if self.numbers:
-            values.update(self.numbers)
-        return values
-
-    def shape_of(self, x: str, values: Mapping[str, Any]) -> Any:
-        """Return the shape of a tensor argument."""
-        return self.layouts[x][0] if x in self.layouts else values[x].shape
-
+# What a node stores, in a plain tuple: the plan and its numbers; the layouts, by the names of their tensors; and if the
+# results are sums, the shape to which their gradients are expanded.
+Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], Sequence[int]]
 
 _NOTHING: Mapping[str, Any] = {}
+
+
+def _picker(places: Sequence[int]) -> Callable[[Any], Any]:
+    """Return a function that returns the values at these indices of a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 class _Cache(dict[Any, Any]):
@@ -105,7 +102,7 @@ class _Cache(dict[Any, Any]):
         self.make = make
 
     def __missing__(self, key: Any) -> Any:
-        made = self[key] = self.make(key)
+        made = self[key] = self.make(*key)
         return made
 
 
@@ -173,7 +170,8 @@ class Derivative:
         self.arguments = checked_arguments(op)
         self.n = len(private.results(op))
         self.partials = partials or {}
-        self.one_pass, self.in_c, self.compiles_formula = one_pass, in_c or {}, compiles_formula or (lambda: False)
+        self.all_gradients: Any = one_pass
+        self.in_c, self.compiles_formula = in_c or {}, compiles_formula or (lambda: False)
         types = {argument.name: str(argument.type) for argument in private.arguments(op)}
         self.tensors = [x for x, type_ in types.items() if type_ in TENSOR]
         self.has_optional = any(types[x] != "Tensor" for x in self.tensors)
@@ -186,6 +184,7 @@ class Derivative:
         has_derivative = {*self.partials, *self.formula_reads}.difference(without)
         self.without = [x for x in self.tensors if x not in has_derivative]
         self.read_by_partials = {y for one in self.partials.values() for y in one.reads}
+        self.places = {x: place for place, x in enumerate(self.arguments)}
         self.order = self.arguments  # the order in which autograd's function takes them
         self.saved_order = self.tensors
         if aten is not None:
@@ -195,7 +194,7 @@ class Derivative:
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
         # The shape and dtype of a tangent may differ from those of the arguments, so those of the results are saved.
         self.typed = mixed or self.n > 1 or broadcasts
-        self.plans = {in_formula: _Cache(partial(self.plan, in_formula)) for in_formula in (False, True)}
+        self.plans = _Cache(self.plan)
 
     def register(
         self,
@@ -205,18 +204,9 @@ class Derivative:
         instead: str | None = None,
         form: Form | None = None,
     ) -> None:
-        """Register the derivative for the operator.
+        """Register the derivative for the operator: see ``Rule`` for ``in_forward_mode``, ``node`` and ``instead``.
 
-        Parameters
-        ----------
-        in_forward_mode
-            Computes value and tangent with one kernel: see ``forward_mode.py``.
-        node
-            The name of ``grad_fn``, without ``Backward``; by default the operator's name in camel case.
-        instead
-            The advice at the end of the error message for a gradient that does not exist.
-        form
-            The operator's form. If it is given, calls that record a gradient can take the fast path.
+        If the operator's ``form`` is given, calls that record a gradient can take the fast path.
         """
         rule = Rule(
             self.save,
@@ -232,8 +222,9 @@ class Derivative:
         )
         register(self.op, rule, form)
 
-    def plan(self, in_formula: bool, needs: tuple[bool, ...]) -> _Plan:
+    def plan(self, in_formula: bool, needs: Sequence[bool], is_absent: Sequence[bool] = ()) -> _Plan:
         wanted = {x for x, need in zip(self.order, needs, strict=True) if need}
+        absent = {x for x, is_none in zip(self.arguments, is_absent, strict=False) if is_none}
         by_formula = [
             x
             for x in self.formula_reads
@@ -243,123 +234,133 @@ class Derivative:
         read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
         varying = {x for x, one in self.partials.items() if one.times and one.constant is None}
         one_pass: Literal["never", "for sums", "always"] = "never"
-        if self.one_pass is not None and not varying.isdisjoint(by_kernel):
+        if self.all_gradients and not varying.isdisjoint(by_kernel):
             all_vary = len(varying) > 1 and varying.issubset(by_kernel)
             one_pass = "always" if all_vary else "for sums" if self.broadcasts else "never"
-        sums = one_pass != "never" and self.broadcasts
+        may_sum = one_pass != "never" and self.broadcasts
+        unread = [x for x in self.tensors if x not in read and x not in absent]
+        tensors = [x for x in self.saved_order if x in read and x not in absent]
+        numbers = [x for x in self.arguments if x in read and x not in tensors]
+        given = [*range(self.n), *tensors, *numbers]
         return _Plan(
-            tensors=[x for x in self.saved_order if x in read],
-            numbers=[x for x in self.arguments if x in read and x not in self.tensors],
-            layouts=[x for x in self.tensors if x not in read and (x in by_kernel or (sums and x in self.partials))],
+            tensors,
+            numbers,
+            layouts=[x for x in unread if x in by_kernel or (may_sum and x in self.partials)],
             by_kernel=by_kernel,
             by_formula=by_formula,
             one_pass=one_pass,
             hands_on=any(self.partials[x].constant is not None for x in by_kernel),
             in_c=None if by_formula or varying.isdisjoint(by_kernel) else self.in_c.get(tuple(by_kernel)),
+            to_tensors=_picker([self.arguments.index(x) for x in tensors]),
+            to_numbers=_picker([self.arguments.index(x) for x in numbers]),
+            to_arguments=_picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
+            to_gradients=_picker([0, *(1 + by_kernel.index(x) if x in by_kernel else 0 for x in self.order)]),
         )
 
     def save(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
-    ) -> tuple[Sequence[Tensor], Saved]:
+    ) -> tuple[Sequence[Tensor], Kept]:
         # torch.func differentiates the formula, and does not support jagged tensors.
         in_formula = self.compiles_formula() and not any(map(_is_jagged, inputs))
-        plan: _Plan = self.plans[in_formula][needs]
-        given = dict(zip(self.arguments, inputs, strict=True))
-        tensors, numbers = plan.tensors, plan.numbers
-        if self.has_optional:
-            tensors = [x for x in plan.tensors if given[x] is not None]
-            numbers = [*plan.numbers, *(x for x in plan.tensors if given[x] is None)]
-        saved = Saved(
-            plan,
-            tensors,
-            {x: given[x] for x in numbers} if numbers else _NOTHING,
-            {x: _layout(given[x]) for x in plan.layouts if given[x] is not None} if plan.layouts else _NOTHING,
-            torch.broadcast_shapes(*(given[x].shape for x in self.tensors)) if self.sums else (),
-        )
-        return [given[x] for x in tensors], saved
+        is_absent = tuple([x is None for x in inputs]) if self.has_optional else ()
+        plan: _Plan = self.plans[in_formula, needs, is_absent]
+        layouts = {x: _layout(inputs[self.places[x]]) for x in plan.layouts} if plan.layouts else _NOTHING
+        shape: Sequence[int] = ()
+        if self.sums:
+            given = (inputs[self.places[x]] for x in self.tensors)
+            shape = torch.broadcast_shapes(*(x.shape for x in given if x is not None))
+        return plan.to_tensors(inputs), (plan, plan.to_numbers(inputs), layouts, shape)
 
     def save_for_jvp(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
     ) -> tuple[Sequence[Tensor], Any]:
-        tensors, saved = self.save(needs, inputs, results)
-        return tensors, (saved, [(y.shape, y.dtype) for y in results])
+        tensors, kept = self.save(needs, inputs, results)
+        return tensors, (kept, [(y.shape, y.dtype) for y in results])
 
     def vjp_by_fast_path(
-        self, tensors: Sequence[Tensor], saved: Saved, grads: tuple[Any, ...]
+        self, tensors: Sequence[Tensor], kept: Kept, grads: tuple[Any, ...]
     ) -> tuple[Tensor | None, ...] | None:
-        plan, grad = saved.plan, grads[0]
+        (plan, numbers, layouts, _), grad = kept, grads[0]
         if plan.in_c is None or grad is None:
             return None
-        values = saved.values(tensors)
-        sums = self.broadcasts and self.has_sums(saved, values, grad)
-        if plan.one_pass != "never" and self.is_one_pass(saved, values, grad, sums=sums) != (len(plan.by_kernel) > 1):
+        given = plan.to_arguments((*grads, *tensors, *numbers))
+        sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
+        if plan.one_pass != "never" and self.is_one_pass(plan, given, layouts, grad, sums) != (len(plan.by_kernel) > 1):
             return None
-        made = plan.in_c(*self.given_to_kernel(saved, values, grad), *grads)
+        made = plan.in_c(*(self.with_stand_ins(given, layouts, grad) if layouts else given), *grads)
         if made is None:
             return None
-        gradients = dict(zip(plan.by_kernel, made if type(made) is tuple else (made,), strict=True))
-        if sums or saved.layouts:
-            self.lay_out(saved, values, gradients, gradients if sums else saved.layouts)
-        return (None, *map(gradients.get, self.order))
+        made = made if type(made) is tuple else (made,)
+        if sums or layouts:
+            gradients = dict(zip(plan.by_kernel, made, strict=True))
+            self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
+            made = gradients.values()
+        in_order: tuple[Tensor | None, ...] = plan.to_gradients((None, *made))
+        return in_order
 
-    def vjp(self, tensors: Sequence[Tensor], saved: Saved, *grads: Tensor | None) -> list[Tensor | None]:
+    def vjp(self, tensors: Sequence[Tensor], kept: Kept, *grads: Tensor | None) -> list[Tensor | None]:
         gradients: dict[str, Tensor] = {}
         some = next((grad for grad in grads if grad is not None), None)
         if some is not None:
-            plan, values = saved.plan, saved.values(tensors)
+            plan, numbers, layouts, shape = kept
+            values = _values(plan, tensors, numbers)
             if self.sums:
-                grads = tuple(grad if grad is None else grad.expand(saved.shape) for grad in grads)
-            sums = self.broadcasts and self.has_sums(saved, values, some)
-            if plan.one_pass != "never" and self.is_one_pass(saved, values, some, sums=sums):
-                one_pass: Any = self.one_pass
-                made = one_pass.call(grads, *self.given_to_kernel(saved, values, some))
-                of_all = dict(zip(one_pass.by, made, strict=True))
+                grads = tuple(grad if grad is None else grad.expand(shape) for grad in grads)
+            given = plan.to_arguments((*[some] * self.n, *tensors, *numbers))
+            sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, some)
+            if self.is_one_pass(plan, given, layouts, some, sums):
+                made = self.all_gradients.call(grads, *self.with_stand_ins(given, layouts, some))
+                of_all = dict(zip(self.all_gradients.by, made, strict=True))
                 gradients = {x: of_all[x] for x in plan.by_kernel}
             else:
                 for x in plan.by_kernel:
                     of_x = self.partials[x]
                     read = {y: values[y] for y in of_x.reads if y in values}
                     gradient = self.through(of_x.times, grads, read) if of_x.times else None
-                    # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
-                    gradients[x] = _zeros(some, saved.shape_of(x, values)) if gradient is None else gradient
-            self.lay_out(saved, values, gradients, gradients if sums else saved.layouts)
+                    if gradient is None:
+                        # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
+                        gradient = _zeros(some, layouts[x][0] if x in layouts else values[x].shape)
+                    gradients[x] = gradient
+            self.lay_out(gradients, layouts, values, sums=sums)
             if plan.by_formula:
                 gradients.update(self.pulled(plan, values, grads))
         return [gradients.get(x) for x in self.arguments]
 
-    def has_sums(self, saved: Saved, values: Mapping[str, Any], grad: Tensor, by: Sequence[str] | None = None) -> bool:
-        """Return whether a wanted gradient, or one of those in ``by``, is a sum, because its tensor was broadcast."""
+    def has_sums(self, by: Sequence[str], given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor) -> bool:
+        """Return whether the gradient of one of these tensors is a sum, because the tensor was broadcast."""
         shape = grad.shape
-        for x in saved.plan.by_kernel if by is None else by:  # noqa: SIM110 (a generator takes longer than this loop)
-            if saved.shape_of(x, values) != shape:
+        for x in by:  # noqa: SIM110 (a generator takes longer than this loop)
+            if (layouts[x][0] if x in layouts else given[self.places[x]].shape) != shape:
                 return True
         return False
 
-    def is_one_pass(self, saved: Saved, values: Mapping[str, Any], grad: Tensor, *, sums: bool) -> bool:
+    def is_one_pass(
+        self, plan: _Plan, given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor, sums: bool
+    ) -> bool:
         """Return whether one kernel should compute all gradients: whether it can, and is faster."""
-        plan, is_on_cpu = saved.plan, grad.device.type == "cpu"
         if sums:
-            return is_on_cpu and grad.layout is torch.strided
-        one_pass: Any = self.one_pass  # it sums the gradients that nobody wants, too
-        if not is_on_cpu and self.broadcasts and self.has_sums(saved, values, grad, one_pass.by):
+            return plan.one_pass != "never" and grad.is_cpu and grad.layout is torch.strided
+        if plan.one_pass != "always" or (plan.hands_on and grad.numel() > _FEW) or grad.layout not in _DENSE:
             return False
-        return plan.one_pass == "always" and not (plan.hands_on and grad.numel() > _FEW) and grad.layout in _DENSE
+        # It sums the gradients that nobody wants, too.
+        return grad.is_cpu or not self.broadcasts or not self.has_sums(self.all_gradients.by, given, layouts, grad)
 
-    def given_to_kernel(self, saved: Saved, values: Mapping[str, Any], grad: Tensor) -> list[Any]:
-        """Return all arguments of the operator. Other tensors stand in for those whose elements are not read."""
-        return [
-            values[x] if x in values else _stand_in(grad, saved.layouts[x], values) if x in saved.layouts else grad
-            for x in self.of_kernel
-        ]
+    def with_stand_ins(self, given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor) -> list[Any]:
+        """Return the arguments of the kernel, with other tensors in place of those whose elements are not read."""
+        arguments = [*given]
+        for x, layout in layouts.items():
+            arguments[self.places[x]] = _stand_in(grad, layout, given)
+        return arguments
 
     def lay_out(
-        self, saved: Saved, values: Mapping[str, Any], gradients: dict[str, Tensor], some: Iterable[str]
+        self, gradients: dict[str, Tensor], layouts: Mapping[str, Layout], values: Mapping[str, Any], *, sums: bool
     ) -> None:
         """Give some gradients the shapes and layouts of their tensors, which were broadcast or not saved."""
         if private.transforms_active() or private.traces():
             return
+        some = gradients if sums else layouts
         for x in [x for x in some if x in gradients and gradients[x].layout is torch.strided]:
-            shape, strides = saved.layouts[x] if x in saved.layouts else _layout(values[x])
+            shape, strides = layouts[x] if x in layouts else _layout(values[x])
             summed = gradients[x] if gradients[x].shape == shape else gradients[x].sum_to_size(shape)
             # A gradient that was passed on from the result may be expanded, and stays as it is.
             gradients[x] = _laid_out(summed, strides) if any(summed.stride()) else summed
@@ -386,13 +387,13 @@ class Derivative:
         return pull(self.compute, {x: values[x] for x in self.formula_reads}, plan.by_formula, grads)
 
     def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
-        saved, likes = saved_for_jvp
+        (saved, numbers, _, shape), likes = saved_for_jvp
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
-        plan: _Plan = self.plans[self.compiles_formula()][tuple(x in tangents for x in self.order)]
-        values = saved.values(tensors)
+        plan: _Plan = self.plans[self.compiles_formula(), tuple(x in tangents for x in self.order)]
+        values = _values(saved, tensors, numbers)
         # Everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
-        shape = saved.shape or likes[0][0]
+        shape = shape or likes[0][0]
         products: list[list[Tensor]] = [[] for _ in range(self.n)]
         for x in plan.by_kernel:
             times = self.partials[x].in_forward_mode or self.partials[x].times
@@ -421,6 +422,11 @@ class Derivative:
         return typed if self.n > 1 else typed[0]
 
 
+def _values(plan: _Plan, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> dict[str, Any]:
+    """Return the saved arguments by their names."""
+    return dict(zip((*plan.tensors, *plan.numbers), (*tensors, *numbers), strict=True))
+
+
 def _is_jagged(x: Any) -> bool:
     return isinstance(x, Tensor) and x.layout is torch.jagged
 
@@ -431,12 +437,13 @@ def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.zeros((), dtype=like.dtype, device=like.device).expand(shape)
 
 
-def _stand_in(grad: Tensor, layout: Layout, values: Mapping[str, Any]) -> Tensor:
+def _stand_in(grad: Tensor, layout: Layout, given: Sequence[Any]) -> Tensor:
     """Return a tensor in place of one whose elements are not read, if possible one with the same layout."""
     shape, strides = layout
     if grad.shape == shape and grad.layout is torch.strided and grad.stride() == strides:
         return grad
-    same = [x for x in (*values.values(), grad) if isinstance(x, Tensor) and x.shape == shape and x.dtype == grad.dtype]
+    given = [*(x for x in given if isinstance(x, Tensor) and x is not grad), grad]
+    same = [x for x in given if x.shape == shape and x.dtype == grad.dtype]
     alike = (x for x in same if x.layout is torch.strided and x.stride() == strides)
     return next(alike, same[0] if same else grad.new_empty(()).expand(shape))
 

@@ -209,7 +209,7 @@ class _Caller:
             x = args[place]
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
                 raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {x!r}")
-            if not (is_compiling() or isinstance(x, (*_NUMBERS, Tensor)) or _stands_for_a_number(x)):
+            if not (isinstance(x, (*_NUMBERS, Tensor)) or is_compiling() or _stands_for_a_number(x)):
                 raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {_said(x)}")
             is_exact = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
             if is_exact and not -_INFINITE < x < _INFINITE:
@@ -220,7 +220,7 @@ class _Caller:
             if not is_compiling():
                 self._check_integer(argument, args[place])
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
-            if not (x is None or is_compiling() or isinstance(x, Tensor) or _stands_for_a_tensor(x)):
+            if not (isinstance(x, Tensor) or x is None or is_compiling() or _stands_for_a_tensor(x)):
                 expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"
                 cure = "; make one with torch.full_like" if isinstance(x, _NUMBERS) else ""
                 raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}{cure}")

@@ -70,9 +70,9 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     redispatch = by_position(private.redispatch(op), op, leading=1)
 
     def kernel(keyset: Any, *args: Any) -> Any:
-        if not private.needs_recording(args):
-            return redispatch(private.below_autograd(keyset), *args)
         dual = private.may_be_dual()
+        if not dual and not private.is_recorded(args):
+            return redispatch(private.below_autograd(keyset), *args)
         if refuse_tangents and dual and any(map(has_tangent, args)):
             refuse_tangents()
         if dual and in_forward_mode and (made := in_forward_mode(keyset, args)) is not None:

@@ -145,6 +145,9 @@ from_object, to_object = map(_C.address, ("torch_tensor_from_pyobject", "torch_t
 redispatch = _getter("torch:ops.aten.mul.Tensor", "_handle.redispatch_boxed", CALLS, otherwise=attrgetter("redispatch"))
 # The public function for a schema takes 60 us, and drops defaults of arguments that stand before one without a default.
 _schema = _getter("torch:ops.aten.mul.Tensor", "_schema", CALLS, otherwise=lambda op: _schema_of_fx(op))
+# The public functions look for a mode of torch.export before they call these, which takes four times as long.
+make_dual = _find("torch:_make_dual", CALLS, otherwise=forward_ad.make_dual)
+unpack_dual = _find("torch:_unpack_dual", CALLS, otherwise=forward_ad.unpack_dual)
 
 # The version counter of a tensor. Without it, a write may be counted once more, which is harmless.
 WRITES = Capability("a write", "may be counted twice")
@@ -358,7 +361,7 @@ def is_recorded(args: tuple[Any, ...]) -> bool:
 def primal(tensor: Tensor) -> Tensor:
     """Return ``tensor`` without its tangent of this level of forward-mode AD."""
     # See has_tangent.
-    value: Tensor = tensor if tensor.is_inference() else forward_ad.unpack_dual(tensor, level=0).primal
+    value: Tensor = tensor if tensor.is_inference() else unpack_dual(tensor, level=0)[0]
     return value
 
 
@@ -368,7 +371,7 @@ def has_tangent(tensor: Tensor) -> bool:
     # outside of inference mode unpack_dual raises an error for it under a dispatch mode or torch.func.linearize.
     if tensor.layout is torch.jagged or tensor.is_inference():
         return False
-    return forward_ad.unpack_dual(tensor, level=0).tangent is not None
+    return unpack_dual(tensor, level=0)[1] is not None
 
 
 def dispatch_alike(tensors: Iterable[Tensor]) -> bool:
