@@ -10,7 +10,7 @@ import pytest
 import torch
 from calls import OPERATORS
 from exported import Both, built, ops, pte, python, with_executorch
-from generated import install, run
+from generated import QUICKLY, install, run
 
 import muladd_nb
 import muladd_nb.executorch
@@ -125,7 +125,7 @@ for path in ("one.pte", "both.pte"):
 """
     build = tmp_path / "build"
     target = "src/elementwise/executorch/libmuladd_nb_executorch.so"
-    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true"]
+    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true", "-Doptimization=1"]  # for a short build
     for selection, registered, one, missing in (
         ("-Dexecutorch_operators=muladd_nb::mymuladd.out", "mymuladd.out", "Failed to load method", "mymul.out"),
         (f"-Dexecutorch_model={tmp_path / 'one.pte'}", "mymul.out", "loads", "mymuladd.out"),
@@ -187,7 +187,7 @@ def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schemas = ["scale(Tensor x, float by) -> Tensor", "gated(Tensor? weight, Tensor x, Tensor gate) -> Tensor"]
     assert main(["new", "my_ops", *schemas]) == 0
-    install(tmp_path / "my_ops", tmp_path / "site", "--config-settings=setup-args=-Dexecutorch=enabled")
+    install(tmp_path / "my_ops", tmp_path / "site", QUICKLY, "--config-settings=setup-args=-Dexecutorch=enabled")
     printed = run(sys.executable, "-c", OF_A_PROJECT, cwd="/", PYTHONPATH=str(tmp_path / "site"))
     assert printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::scale.out']"
 
