@@ -147,6 +147,7 @@ def docs(session: nox.Session) -> None:
 EXTRAS = {
     "examples": ["python", "docs/examples/plot_exponential.py"],
     "onnx": ["python", "-c", "import muladd_nb.onnx"],
+    "port": ["muladd-nb", "port", "src/operators.cpp"],
     "test": ["pytest", "-q", "tests/test_docs.py", "tests/test_out.py"],
     "docs": ["sphinx-build", "-W", "-q", "-b", "html", "docs", "build/docs"],
     "fuzz": ["python", "tests/fuzz", "--rounds", "1", "--seed", "1"],

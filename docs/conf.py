@@ -20,8 +20,8 @@ import muladd_nb
 
 HERE = Path(__file__).parent
 
-# The plots and tables of the page Performance, from the committed records. Drawing them takes half a minute, so they are
-# drawn again only if a record or a script is newer.
+# The plots and tables of the page Performance, from the committed records. Drawing them takes half a minute, so we draw
+# them again only if a record or a script is newer.
 GENERATED = HERE / "_generated"
 BENCHMARKS = HERE.parent / "benchmarks"
 sources = [*BENCHMARKS.glob("*.py"), *BENCHMARKS.glob("results/*.json")]
