@@ -125,7 +125,7 @@ for path in ("one.pte", "both.pte"):
 """
     build = tmp_path / "build"
     target = "src/elementwise/executorch/libmuladd_nb_executorch.so"
-    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true", "-Doptimization=1"]  # for a short build
+    common = ["-Dexecutorch=enabled", "-Dcuda=disabled", "-Dwerror=true"]
     for selection, registered, one, missing in (
         ("-Dexecutorch_operators=muladd_nb::mymuladd.out", "mymuladd.out", "Failed to load method", "mymul.out"),
         (f"-Dexecutorch_model={tmp_path / 'one.pte'}", "mymul.out", "loads", "mymuladd.out"),

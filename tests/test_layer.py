@@ -305,7 +305,8 @@ def test_an_operator_is_a_functor_a_row_and_an_entry(tmp_path):
     )
     tests = sorted((HERE / "layer").glob("*.py"))
     paths = os.pathsep.join([str(package), str(HERE)])
-    run(sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", *tests, PYTHONPATH=paths, cwd=tmp_path)
+    # -n0: the processes of pytest-xdist would find an editable install.
+    run(sys.executable, "-c", PYTEST, "-q", "-n0", "-p", "no:cacheprovider", *tests, PYTHONPATH=paths, cwd=tmp_path)
 
 
 def run(*command, cwd=None, **environment):
