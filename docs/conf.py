@@ -20,10 +20,14 @@ import muladd_nb
 
 HERE = Path(__file__).parent
 
-# The plots and tables of the page Performance, from the committed records.
+# The plots and tables of the page Performance, from the committed records. Drawing them takes half a minute, so we draw
+# them again only if a record or a script is newer.
 GENERATED = HERE / "_generated"
 BENCHMARKS = HERE.parent / "benchmarks"
-subprocess.run([sys.executable, BENCHMARKS / "report.py", "--output", GENERATED], check=True)
+sources = [*BENCHMARKS.glob("*.py"), *BENCHMARKS.glob("results/*.json")]
+written = [path.stat().st_mtime for path in GENERATED.glob("report.md")]
+if not written or max(path.stat().st_mtime for path in sources) > written[0]:
+    subprocess.run([sys.executable, BENCHMARKS / "report.py", "--output", GENERATED], check=True)
 fill = runpy.run_path(str(BENCHMARKS / "records.py"))["fill"]
 
 # The diagrams of the page Why.

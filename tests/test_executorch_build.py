@@ -10,7 +10,7 @@ import pytest
 import torch
 from calls import OPERATORS
 from exported import Both, built, ops, pte, python, with_executorch
-from generated import install, run
+from generated import QUICKLY, install, run
 
 import muladd_nb
 import muladd_nb.executorch
@@ -187,7 +187,7 @@ def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schemas = ["scale(Tensor x, float by) -> Tensor", "gated(Tensor? weight, Tensor x, Tensor gate) -> Tensor"]
     assert main(["new", "my_ops", *schemas]) == 0
-    install(tmp_path / "my_ops", tmp_path / "site", "--config-settings=setup-args=-Dexecutorch=enabled")
+    install(tmp_path / "my_ops", tmp_path / "site", QUICKLY, "--config-settings=setup-args=-Dexecutorch=enabled")
     printed = run(sys.executable, "-c", OF_A_PROJECT, cwd="/", PYTHONPATH=str(tmp_path / "site"))
     assert printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::scale.out']"
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from generated import QUICKLY
 from test_codebase import ROOT, sources
 
 HERE = Path(__file__).parent
@@ -298,13 +299,14 @@ def test_an_operator_is_a_functor_a_row_and_an_entry(tmp_path):
         text = (tree / path).read_text()
         assert before in text
         (tree / path).write_text(text.replace(before, added + before, 1))
-    options = ["--config-settings=setup-args=-Dcuda=disabled", "--config-settings=setup-args=-Dwerror=true"]
+    options = [QUICKLY, "--config-settings=setup-args=-Dcuda=disabled", "--config-settings=setup-args=-Dwerror=true"]
     run(
         sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", *options, "--target", package, tree
     )
     tests = sorted((HERE / "layer").glob("*.py"))
     paths = os.pathsep.join([str(package), str(HERE)])
-    run(sys.executable, "-c", PYTEST, "-q", "-p", "no:cacheprovider", *tests, PYTHONPATH=paths, cwd=tmp_path)
+    # -n0: the processes of pytest-xdist would find an editable install.
+    run(sys.executable, "-c", PYTEST, "-q", "-n0", "-p", "no:cacheprovider", *tests, PYTHONPATH=paths, cwd=tmp_path)
 
 
 def run(*command, cwd=None, **environment):

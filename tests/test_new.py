@@ -1,5 +1,6 @@
 """``muladd-nb new`` and ``add``: a generated project passes its own tests, unchanged and edited."""
 
+import functools
 import itertools
 import os
 import re
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import MODULE, needs
-from generated import install, its_tests, run
+from generated import QUICKLY, install, its_tests, run
 from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit
 
-from muladd_nb import _C
+from muladd_nb import _C, _new
 from muladd_nb.__main__ import main
 from muladd_nb._new import _write
 from muladd_nb._new._copies import RECORD
@@ -186,15 +187,28 @@ def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included
     assert "for elementwise::" in error and f'{header}"' in error.replace("\\", "")
 
 
-def printed(folder, right, wrong, target, *options, asked=(SOFTCLIP,)):
+@pytest.fixture(scope="module")
+def set_up(tmp_path_factory):
+    """Return a function that writes a project of one operator and sets up its build, once for all mistakes."""
+
+    @functools.cache
+    def project(schema, *options, rows=False):
+        project = _new.create("my_ops", [schema], tmp_path_factory.mktemp("broken"), rows=rows)
+        run("meson", "setup", "build", *options, cwd=project)
+        return project
+
+    return project
+
+
+def printed(project, right, wrong, *target):
     """Compile the functor with a mistake; return the output, and the errors in it."""
-    assert main(["new", "my_ops", *asked]) == 0
-    functors = folder / "my_ops/src/functors.h"
-    assert right in functors.read_text()
-    functors.write_text(functors.read_text().replace(right, wrong))
-    run("meson", "setup", "build", *options, cwd=folder / "my_ops")
+    functors = project / "src/functors.h"
+    text = functors.read_text()
+    assert right in text
+    functors.write_text(text.replace(right, wrong))
     command = ["ninja", "-C", "build", *target]
-    done = subprocess.run(command, cwd=folder / "my_ops", capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    functors.write_text(text)
     lines = done.stdout.partition("FAILED: ")[2].splitlines()
     return lines, [line for line in lines if "error: " in line]
 
@@ -212,9 +226,9 @@ def printed(folder, right, wrong, target, *options, asked=(SOFTCLIP,)):
         ("C limit", "C limit, C more", "the functor must take what its declaration says"),
     ],
 )
-def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sentence):
+def test_a_functor_that_does_not_compile_is_one_error(set_up, right, wrong, sentence):
     """The output is short, however many operators there are."""
-    lines, (error,) = printed(folder, right, wrong, [], "-Dcuda=disabled")
+    lines, (error,) = printed(set_up(SOFTCLIP, "-Dcuda=disabled"), right, wrong)
     assert re.search(sentence, error)
     assert len(lines) <= 20
     assert not any("by_x" in line or len(line) > 700 for line in lines)
@@ -249,19 +263,20 @@ def test_a_functor_that_does_not_compile_is_one_error(folder, right, wrong, sent
         ),
     ],
 )
-def test_a_functor_over_rows_that_does_not_compile_is_one_error(folder, right, wrong, sentence):
-    asked = ["--rows", "norm(Tensor x, Tensor? weight, float eps) -> Tensor"]
-    lines, (error,) = printed(folder, right, wrong, [], "-Dcuda=disabled", asked=asked)
+def test_a_functor_over_rows_that_does_not_compile_is_one_error(set_up, right, wrong, sentence):
+    project = set_up("norm(Tensor x, Tensor? weight, float eps) -> Tensor", "-Dcuda=disabled", rows=True)
+    lines, (error,) = printed(project, right, wrong)
     assert re.search(sentence, error)
     assert len(lines) <= 20
 
 
 @pytest.mark.slow
 @needs("meson", "ninja", "nvcc")
-def test_a_functor_that_is_for_the_host_alone_is_one_error_of_nvcc(folder):
+def test_a_functor_that_is_for_the_host_alone_is_one_error_of_nvcc(set_up):
     """By default nvcc only warns, which pip does not show, and leaves out the kernel."""
-    target = ["src/elementwise/cuda/libcuda_kernels.a"]
-    lines, (error,) = printed(folder, "x * limit", "std::max(x, limit)", target, "-Dcuda=enabled", "-Dgpu_archs=90")
+    project = set_up(SOFTCLIP, "-Dcuda=enabled", "-Dgpu_archs=90")
+    target = "src/elementwise/cuda/libcuda_kernels.a"
+    lines, (error,) = printed(project, "x * limit", "std::max(x, limit)", target)
     assert "functors.h(16): error: " in error and "max" in error
     assert len(lines) <= 20
 
@@ -334,7 +349,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     monkeypatch.chdir(project)
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     assert main(["add", "--rows", *ROWS]) == 0
-    install(project, folder / "site")
+    install(project, folder / "site", QUICKLY)
     its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # its texts are old
 
 
@@ -373,7 +388,7 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
         arguments = [f"{('Tensor', 'float')[place % 2]} {name}" for place, name in enumerate(names)]
         schemas.append(f"of_{begin}({', '.join(arguments)}) -> Tensor")
     assert main(["new", "my_ops", "--kernel", *schemas]) == 0
-    install(folder / "my_ops", folder / "site")
+    install(folder / "my_ops", folder / "site", QUICKLY)
     run(sys.executable, "-c", PRODUCTS, cwd="/", PYTHONPATH=str(folder / "site"))
 
 

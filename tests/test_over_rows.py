@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from generated import install, its_tests
+from generated import QUICKLY, install, its_tests
 
 sys.path.insert(0, str(Path(__file__).parent / "over_rows"))
 
@@ -24,6 +24,5 @@ def test_each_operator_that_people_ship_is_there_or_the_reason():
 @pytest.mark.slow  # compiling the project takes minutes
 def test_operators_over_rows(tmp_path):
     project = write_project(tmp_path)
-    # Compiling them without loop optimisation takes a third of the time.
-    install(project, tmp_path / "site", "--config-settings=setup-args=-Doptimization=1")
+    install(project, tmp_path / "site", QUICKLY)
     its_tests(project, tmp_path / "site", "-k", "not nested")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Open every page of the built documentation in Chromium: wide and narrow, light and dark.
+"""Open every page of the built documentation in Chromium: wide and light, narrow and dark.
 
 usage: check_site.py SITE [SCREENSHOTS]
 
@@ -244,29 +244,29 @@ def main(site: Path, screenshots: Path | None) -> int:
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
         )
-        for device, width in WIDTHS.items():
-            for scheme in SCHEMES:
-                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-                page = context.new_page()
-                page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-                page.on("pageerror", lambda error: said.append(str(error)))
-                page.on("request", lambda request: note_request(request.url))
-                for name in names:
-                    said.clear()
-                    page.goto(root + name)
-                    anchors[name] = set(page.eval_on_selector_all("[id]", "all => all.map(element => element.id)"))
-                    for link in page.eval_on_selector_all("a[href]", "all => all.map(element => element.href)"):
-                        if link.startswith(root):
-                            links.setdefault(link.removeprefix(root), set()).add(name)
-                    if screenshots:
-                        file = screenshots / f"{name.removesuffix('.html').replace('/', '-')}-{device}-{scheme}.png"
-                        page.screenshot(path=file, full_page=True)
-                    problems += [
-                        f"{name}, {device}, {scheme}: {text}" for text in [*said, *check_looks(page, device, scheme)]
-                    ]
-                    if name not in NO_SOURCE and not page.query_selector(".view-this-page a"):
-                        problems.append(f"{name}: no link to its source")
-                context.close()
+        # Widths do not depend on colours, so one pass for each is enough.
+        for (device, width), scheme in zip(WIDTHS.items(), SCHEMES, strict=True):
+            context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page = context.new_page()
+            page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("request", lambda request: note_request(request.url))
+            for name in names:
+                said.clear()
+                page.goto(root + name)
+                anchors[name] = set(page.eval_on_selector_all("[id]", "all => all.map(element => element.id)"))
+                for link in page.eval_on_selector_all("a[href]", "all => all.map(element => element.href)"):
+                    if link.startswith(root):
+                        links.setdefault(link.removeprefix(root), set()).add(name)
+                if screenshots:
+                    file = screenshots / f"{name.removesuffix('.html').replace('/', '-')}-{device}-{scheme}.png"
+                    page.screenshot(path=file, full_page=True)
+                problems += [
+                    f"{name}, {device}, {scheme}: {text}" for text in [*said, *check_looks(page, device, scheme)]
+                ]
+                if name not in NO_SOURCE and not page.query_selector(".view-this-page a"):
+                    problems.append(f"{name}: no link to its source")
+            context.close()
         problems += [f"search.html: {problem}" for problem in check_search(browser, root)]
         problems += [f"genindex.html: {problem}" for problem in check_index(browser.new_page(), root)]
         browser.close()
