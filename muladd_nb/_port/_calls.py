@@ -38,7 +38,7 @@ class Calls(Factories, Registrations):
     def read_message(self, node: Node, function: Node, words: list[Node], *more: str) -> None:
         """Find what the message of a check cannot print."""
         for word in words if re.search("CHECK|ASSERT", self.text(function)) else ():
-            if self.type_of(word) in ("sizes", "device", "options", *more):
+            if self.type_of(word) in ("sizes", "device", "device type", "options", *more):
                 self.tell(node, self.text(word), "operator", "message", whole=True)
 
     # Macros
@@ -233,7 +233,7 @@ class Calls(Factories, Registrations):
         symbol, sides = self.text(operator), [self.type_of(part(node, "left")), self.type_of(right)]
         if symbol in OPERATORS and ("Tensor" in sides or ("Tensor[]" in sides and symbol != "<<")):
             self.tell(operator, f"x {symbol} y", "operator", "+")
-        elif symbol == "<<" and {"device", "sizes"} & set(sides):
+        elif symbol == "<<" and {"device", "device type", "sizes"} & set(sides):
             self.tell(operator, f"<< {self.text(right)}", "operator", "<<")
         self.children(node)
 
