@@ -32,7 +32,7 @@ class Reader(Declarations):
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         mine = {name for _, name in self.source.includes}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
-        had_torch = any(map(HEADER.match, self.project.includes_seen[self.source.path]))
+        had_torch = any(map(HEADER.match, self.project.includes_seen(self.source)))
         some = {
             x: "" if () in places else " || ".join(sorted(map(" && ".join, places)))
             for x, places in self.optional.items()

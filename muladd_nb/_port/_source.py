@@ -137,6 +137,7 @@ class Project:
         data = {path: path.read_bytes() for path in paths}
         attributes = _attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
+        self._by_path = {source.path: source for source in sources}
         self.declared = {name for source in sources for name in source.declared}
         self.macros = {name for source in sources for name, _, _ in source.macros}
         self._visible: dict[Path, list[Source]] = {}
@@ -157,13 +158,21 @@ class Project:
         self._named["type", name] = found
 
     @functools.cached_property
-    def includes_seen(self) -> dict[Path, set[str]]:
-        """Return what a file includes, together with the files that it includes and those that include it."""
-        seen: dict[Path, set[str]] = defaultdict(set)
+    def around(self) -> dict[Path, set[Path]]:
+        """Return for each file those that it includes, and those that are included before it or after it."""
+        around: dict[Path, set[Path]] = defaultdict(set)
         for visible in map(self.visible, self.sources):
             for source in visible:
-                seen[source.path] |= {name for file in visible for _, name in file.includes}
-        return seen
+                around[source.path] |= {file.path for file in visible}
+        return around
+
+    def includes_seen(self, source: Source) -> set[str]:
+        """Return what a file includes, together with the files around it."""
+        return {name for path in self.around[source.path] for _, name in self._by_path[path].includes}
+
+    def seen(self, source: Source, names: dict[Path, dict[str, str]]) -> dict[str, str]:
+        """Return the names of all files around one."""
+        return {name: value for path in sorted(self.around[source.path]) for name, value in names[path].items()}
 
     def visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
