@@ -66,17 +66,12 @@ def _taken(port: Port) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    since = finding.since if finding.how != "none" else ""
-    since = since and f" (from torch {since}"
-    since += f", built with {finding.builds}" if finding.builds > finding.since else ""
-    link = (
-        f"{finding.source.replace('docs:', 'docs/')}.md of muladd_nb"
-        if finding.source[:5] == "docs:"
-        else finding.source
-    )
+    headers = f", with the headers of {finding.builds}" if finding.builds > finding.since else ""
+    since = f" (from torch {finding.since}{headers})" if finding.since and finding.how != "none" else ""
+    link = f"muladd_nb's page {finding.source[5:]}" if finding.source[:5] == "docs:" else finding.source
     source = f" [{link}]" if finding.how in ("decision", "none") and link else ""
     what = f"{finding.how}: {finding.what} -> {finding.to}"
-    return f"{finding.path}:{_lines(finding)}: {what}{since + ')' if since else ''}{source}"
+    return f"{finding.path}:{_lines(finding)}: {what}{since}{source}"
 
 
 def _lines(finding: Finding) -> str:
@@ -97,7 +92,7 @@ def _summary(port: Port) -> list[str]:
         told += [f"  {schema}" for schema in report["new_takes"]]
     elif port.schemas:
         told.append(
-            f"'muladd-nb new' can write none of the {len(port.schemas)} operators. With --kernel it writes all but the loop."
+            f"'muladd-nb new' can write none of the {len(port.schemas)} operators; with --kernel, all but their loops."
         )
     return told
 
