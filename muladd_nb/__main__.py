@@ -83,7 +83,8 @@ def _run(argv: Sequence[str] | None) -> int:
     what = "also replace copies that were edited, or that may have been"
     update.add_argument("--overwrite", action="store_true", help=what)
     what = "find what binds an extension to one torch, and print what to write instead"
-    port = commands.add_parser("port", help=what, description=what + "; the exit status is 1 while something is left")
+    more = "; each line is FILE:LINE: KIND: NAME -> REPLACEMENT, and the exit status is 1 while something is left"
+    port = commands.add_parser("port", help=what, description=what + more)
     port.add_argument(
         "paths", nargs="+", type=Path, metavar="path", help="C++ and CUDA sources, setup.py, or folders of them"
     )

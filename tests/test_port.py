@@ -108,6 +108,12 @@ def found(tmp_path, capsys, *options, **files):
         ("int g();\nvoid f(at::Tensor (*g)(int)) { auto x = g(1); x.cumsum(0); }", "x.cumsum()", "none"),
         ('PYBIND11_MODULE(a, m) { m.def("f", &f); }\nvoid f(float x) {}', "float x", "decision"),
         ('void f(at::Scalar s) {}\nTORCH_LIBRARY(a, m) {\nm.impl("f", TORCH_BOX(&f)); }', "f", "follows"),
+        ("std::ostream& f(std::ostream& s, c10::DeviceType t) { return s << t; }", "<< t", "none"),
+        (
+            "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
+            "at::Scalar",
+            "decision",
+        ),
     ],
 )
 def test_it_names(code, what, how, tmp_path, capsys):
@@ -131,6 +137,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "C10_HOST_DEVICE C10_NOINLINE int f();",
         "#define MY_CHECK(x) g(x)\nvoid f(torch::stable::Tensor x) { MY_CHECK(x); }",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
+        "using namespace at;\ntemplate <typename Device> void f(const Device& d);",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
@@ -181,11 +188,40 @@ def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
     assert {(3, "x.data_ptr()", "mechanical"), (5, "x.cumsum()", "none")} <= findings
 
 
-def test_a_condition_of_the_preprocessor_in_a_call_is_parsed(tmp_path, capsys):
-    code = "void f(at::Tensor x) {\n  g(1,\n#ifdef A\n    2,\n#endif\n    x.data_ptr<float>());\n}\n"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "void f(at::Tensor x) {\n  g(1,\n#ifdef A\n    2,\n#endif\n    x.data_ptr<float>());\n}\n",
+        "void f(at::Tensor x) {\n#ifdef A\n  if (a) {\n#else\n  if (b) {\n#endif\n    x.data_ptr<float>(); }\n}\n",
+        "#define HERE __attribute__((used))\n#define API HERE inline\nAPI std::vector<at::Tensor> f(\n"
+        "  const std::vector<int>& a, at::Tensor x) {\nreturn g<A>(x.\ndata_ptr<float>()); }",
+        "void f(at::Tensor x) {\n\n\n\n  typename A::B(x).g(\n    x.data_ptr<float>()); }\n",
+    ],
+)
+def test_conditions_and_macros_that_stand_for_attributes_are_parsed(code, tmp_path, capsys):
     findings, report = found(tmp_path, capsys, a_DOT_cpp=code)
     assert report["unparsed"] == {}
-    assert (6, "x.data_ptr()", "mechanical") in findings
+    line = code.count("\n", 0, code.index("data_ptr")) + 1
+    assert (line, "x.data_ptr()", "mechanical") in findings
+
+
+def test_a_line_follows_only_from_lines_of_the_files_around_it(tmp_path, capsys):
+    use = "struct F {};\nvoid g() { F f; }\n"
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp="struct F : torch::nn::Module {};\n", b_DOT_cpp=use)
+    assert not [finding for finding in findings if finding[2] == "follows"]
+
+
+def test_an_error_may_be_at_the_end_of_a_check(tmp_path, capsys):
+    code = 'void f(at::Tensor x) {\n  TORCH_CHECK(x.all().item<bool>(),\n    "text");\n}\n'
+    _, report = found(tmp_path, capsys, a_DOT_cpp=code)
+    assert 3 in {finding["end_line"] for finding in report["findings"]}
+
+
+def test_a_header_that_a_machine_may_lack_is_included_under_the_condition_of_its_use(tmp_path):
+    code = "#include <ATen/ATen.h>\n#ifdef A\n#if B > 1\ncudaStream_t s;\n#else\ncudaStream_t t;\n#endif\n#endif\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=code)
+    condition = b"#if defined(A) && !(B > 1) || defined(A) && (B > 1)\n#include <cuda_runtime.h>\n#endif\n"
+    assert condition in (tmp_path / "a.cpp").read_bytes()
 
 
 def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):

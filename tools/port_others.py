@@ -72,7 +72,7 @@ def main() -> int:
         for name, _, folder in (word.partition("=") for word in arguments.extensions):
             copy = (arguments.keep or Path(temporary)) / name
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"), ignore_dangling_symlinks=True)
             row, unnamed = measure(port, name, copy, headers, arguments.target, arguments.jobs)
             row["commit"] = subprocess.check_output(
                 ["git", "-C", folder, "rev-parse", "--short=10", "HEAD"], text=True

@@ -16,7 +16,7 @@ from pathlib import Path
 from . import _python
 from ._findings import Finding, rewritten
 from ._reader import Reader
-from ._source import Project, Source
+from ._source import Project
 from ._table import FIRST, number
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
@@ -38,15 +38,17 @@ class Port:
         self.paths, self.target, self.files = list(paths), target, len(files)
         scripts = [_python.Script(path) for path in files if path.suffix == ".py"]
         limited = any("Py_LIMITED_API" in script.text for script in scripts if script.is_setup)
-        project = Project([Source(path) for path in files if path.suffix.lower() in SUFFIXES])
-        broken: dict[str, str] = {}
+        project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
+        broken: dict[Path, dict[str, str]] = {source.path: {} for source in project.sources}
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            readers = [Reader(source, project, target, broken, limited) for source in project.sources]
-            before = len(broken)
+            readers = [
+                Reader(source, project, target, project.seen(source, broken), limited) for source in project.sources
+            ]
+            before = sum(map(len, broken.values()))
             for reader in readers:
                 reader.read()
-            broken = {name: at for reader in readers for name, at in reader.newly_broken.items()} | broken
-            if len(broken) == before:
+                broken[reader.source.path] = reader.newly_broken | broken[reader.source.path]
+            if sum(map(len, broken.values())) == before:
                 break
         modules = {name for script in scripts if script.is_setup for name in script.modules()}
         found = [finding for reader in readers for finding in reader.findings]

@@ -13,6 +13,7 @@ from ._source import EMPTY, Node, innermost, part
 from ._table import table
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 OPERATORS = frozenset("+ - * / % == != < > <= >= & | ^ << >> += -= *= /= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 
@@ -23,7 +24,7 @@ class Calls(Factories, Registrations):
 
     def on_call_expression(self, node: Node) -> None:
         """Deal with a call."""
-        function, arguments = part(node, "function"), part(node, "arguments")
+        function, arguments, before = part(node, "function"), part(node, "arguments"), len(self.findings)
         if function.type == "field_expression":
             self.read_member(node, function, arguments)
         elif function.type == "identifier" and self.is_macro(self.text(function)):
@@ -34,11 +35,13 @@ class Calls(Factories, Registrations):
             if self.text(function) in self.project.macros:
                 self.read_message(node, function, arguments.named_children)
             self.read_function(node, function, arguments)
+        if CHECK.search(self.text(function)) and (bad := self.unsolved(before)):  # an error may be where the call ends
+            bad[-1].end_line = self.source.line(node.end_byte - 1)
 
     def read_message(self, node: Node, function: Node, words: list[Node], *more: str) -> None:
         """Find what the message of a check cannot print."""
-        for word in words if re.search("CHECK|ASSERT", self.text(function)) else ():
-            if self.type_of(word) in ("sizes", "device", "options", *more):
+        for word in words if CHECK.search(self.text(function)) else ():
+            if self.type_of(word) in ("sizes", "device", "device type", "options", *more):
                 self.tell(node, self.text(word), "operator", "message", whole=True)
 
     # Macros
@@ -233,7 +236,7 @@ class Calls(Factories, Registrations):
         symbol, sides = self.text(operator), [self.type_of(part(node, "left")), self.type_of(right)]
         if symbol in OPERATORS and ("Tensor" in sides or ("Tensor[]" in sides and symbol != "<<")):
             self.tell(operator, f"x {symbol} y", "operator", "+")
-        elif symbol == "<<" and {"device", "sizes"} & set(sides):
+        elif symbol == "<<" and {"device", "device type", "sizes"} & set(sides):
             self.tell(operator, f"<< {self.text(right)}", "operator", "<<")
         self.children(node)
 

@@ -97,6 +97,8 @@ class Factories(Walk):
         """Return options and one more, or None."""
         if options is not None and name == "dtype" and len(inner) == 1:
             return options | {"dtype": inner[0]}
+        if name == "device" and len(inner) == 1 and inner[0].type == "initializer_list":
+            inner = inner[0].named_children
         if options is not None and name == "device" and len(inner) in (1, 2):
             options.pop("index", None)
             return options | dict(zip(("device", "index"), inner, strict=False))

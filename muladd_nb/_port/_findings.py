@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ._source import Node, Project, Source, above, is_misread
 from ._table import Row, number, table
 
+OPTIONAL = ("<cuda", "<omp.h")  # a machine may lack these headers
 Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
 
 
@@ -56,6 +57,8 @@ class Findings:
     findings: list[Finding] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
     headers: set[str] = field(default_factory=set)  # what the file includes after the edits
+    optional: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)  # and under which conditions, if any
+    conditions: tuple[str, ...] = ()  # the conditions of the preprocessor around the node that is read
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
@@ -124,7 +127,11 @@ class Findings:
 
     def need_header(self, kind: str, name: str) -> None:
         """Include the standard header of a name of C or C++."""
-        self.headers.update(row.to for row in table().rows.get((kind, name), ()))
+        for row in table().rows.get((kind, name), ()):
+            if row.to.startswith(OPTIONAL):
+                self.optional.setdefault(row.to, set()).add(self.conditions)
+            else:
+                self.headers.add(row.to)
 
     def fill(
         self,

@@ -134,8 +134,9 @@ class Names(Findings):
             origins += [outer.bad if outer else "", self.broken.get(word.text, "")]
         if any(origins):
             self.follow(node, name, next(filter(None, origins)))
-        elif not is_variable and not self.is_declared(name):
-            for kind in ("std", "c") if self.std and len(words) == 1 else ("c",):
+        elif not is_variable:
+            self.need_header("posix", name)  # which an extension declares for Windows alone
+            for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
                 self.need_header(kind, name)
 
     def follow(self, node: Node, what: str, origin: str, kind: str = "name", *, whole: bool = False) -> None:

@@ -9,7 +9,7 @@ import re
 
 from ._declarations import Declarations
 from ._findings import Edit
-from ._source import Node, above, part
+from ._source import Node, above
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
@@ -19,10 +19,11 @@ class Reader(Declarations):
     """Reads a file."""
 
     def read(self) -> None:
-        """Walk the file, then the bodies of its macros. The includes come last: they depend on all other edits."""
+        """Walk the file, then what was parsed alone. The includes come last: they depend on all other edits."""
         self.walk(self.source.root)
-        for _, parameters, body in self.source.macros:
-            with self.scope(parameters):
+        for names, body in self.source.fragments:
+            self.conditions = self.defined.get(body.start_byte, ())
+            with self.scope(names):
                 self.walk(body)
         self.drop_options()
         self.read_includes()
@@ -31,10 +32,16 @@ class Reader(Declarations):
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         mine = {name for _, name in self.source.includes}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
-        had_torch = any(map(HEADER.match, self.project.includes_seen[self.source.path]))
-        needed = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
+        had_torch = any(map(HEADER.match, self.project.includes_seen(self.source)))
+        some = {
+            x: "" if () in places else " || ".join(sorted(map(" && ".join, places)))
+            for x, places in self.optional.items()
+        }
+        some |= dict.fromkeys(self.headers, "")
+        needed = sorted(x for x in some if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
         first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
-        block = self.source.newline.join(b"#include " + header.encode() for header in needed)
+        code = [f"#if {some[x]}\n#include {x}\n#endif" if some[x] else f"#include {x}" for x in needed]
+        block = "\n".join(code).encode().replace(b"\n", self.source.newline)
         for node, name in torch:
             if name == "Python.h" or name.startswith("numpy/"):
                 if not self.limited:
@@ -61,10 +68,3 @@ class Reader(Declarations):
     def is_unconditional(self, node: Node) -> bool:
         """Tell whether an include is always compiled: it is in nothing but an include guard."""
         return all(up.type == "translation_unit" or self.is_guard(up) for up in above(node))
-
-    def is_guard(self, node: Node) -> bool:
-        """Tell whether #ifndef X is followed by #define X."""
-        name = part(node, "name")
-        inner = [child for child in node.named_children if child != name and child.type != "comment"]
-        is_define = node.children[0].type == "#ifndef" and bool(inner) and inner[0].type == "preproc_def"
-        return is_define and self.text(part(inner[0], "name")) == self.text(name)

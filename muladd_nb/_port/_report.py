@@ -16,7 +16,7 @@ HOW = {
     "mechanical": "--write changes it",
     "decision": "a person decides",
     "none": "the stable ABI has nothing for it",
-    "follows": "right when another line is",
+    "follows": "it is right when another line is",
 }
 
 
@@ -66,12 +66,12 @@ def _taken(port: Port) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    since = finding.since and f" (torch {finding.since}"
-    since += f", built with {finding.builds}" if finding.builds > finding.since else ""
-    link = f"{finding.source.replace('docs:', 'docs/')}.md" if finding.source[:5] == "docs:" else finding.source
+    headers = f", with the headers of {finding.builds}" if finding.builds > finding.since else ""
+    since = f" (from torch {finding.since}{headers})" if finding.since and finding.how != "none" else ""
+    link = f"muladd_nb's page {finding.source[5:]}" if finding.source[:5] == "docs:" else finding.source
     source = f" [{link}]" if finding.how in ("decision", "none") and link else ""
     what = f"{finding.how}: {finding.what} -> {finding.to}"
-    return f"{finding.path}:{_lines(finding)}: {what}{since + ')' if since else ''}{source}"
+    return f"{finding.path}:{_lines(finding)}: {what}{since}{source}"
 
 
 def _lines(finding: Finding) -> str:
@@ -88,11 +88,11 @@ def _summary(port: Port) -> list[str]:
         told.append(f"Most often without a replacement: {', '.join(f'{what} ({n})' for what, n in needs)}.")
     told.append(f"The lowest torch that the port could target: {report['lowest_torch']}.")
     if report["new_takes"]:
-        told.append("'muladd-nb new' takes these whole if they are element-wise or work on rows:")
+        told.append("'muladd-nb new' can write these operators if they are element-wise or work on rows:")
         told += [f"  {schema}" for schema in report["new_takes"]]
     elif port.schemas:
         told.append(
-            f"'muladd-nb new' takes none of the {len(port.schemas)} operators whole; --kernel takes their schemas."
+            f"'muladd-nb new' can write none of the {len(port.schemas)} operators; with --kernel, all but their loops."
         )
     return told
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import functools
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import field
 from pathlib import Path
 
 import tree_sitter
@@ -19,12 +22,23 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 _LEX = re.compile(
     rb"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
+    |^[ \t]*\#[ \t]*define[ \t]+\w+
     |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){}]|;[ \t]*$)
-    |^[ \t]*(?P<condition>\#[ \t]*(?:if|el|endif)(?:[^\\\n]|\\[\s\S])*)
+    |^[ \t]*(?P<condition>\#[ \t]*(?P<directive>if|el|endif)(?:[^\\\n]|\\[\s\S])*)
     |(?P<blank>__(?:global|device|host|forceinline|shared|constant|noinline|restrict)__|__restrict\b
-      |__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\))
-    |\b(?P<head>class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{])""",
+      |\b(?:__launch_bounds__|C10_LAUNCH_BOUNDS_[012])\s*\([^()]*(?:\([^()]*\)[^()]*)*\)
+      |\b(?:CUTLASS|CUTE|CCCL|CUB)_(?:HOST_DEVICE|HOST|DEVICE|(?:PRAGMA_)?(?:NO_)?UNROLL)\b
+      |\btypename(?=\s+\w+\s*::))
+    |\b(?P<head>class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{])
+    |\b(?P<word>[A-Za-z_]\w*)\b""",
     re.VERBOSE | re.MULTILINE,
+)
+# A macro without parameters, and what it stands for; and the words that only say more about a declaration.
+_DEFINE = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])((?:[^\\\n]|\\[\s\S])*)", re.MULTILINE)
+_ATTRIBUTE = re.compile(
+    rb"""__(?:attribute__|declspec|launch_bounds__|align__)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|\[\[.*?\]\]|__\w+
+    |\b(?:inline|static|(?:C10|TORCH)_\w+)\b|/\*[\s\S]*?\*/|//.*|\\""",
+    re.VERBOSE,
 )
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
@@ -41,19 +55,20 @@ EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part 
 class Source:
     """One file: its bytes, its tree, the trees of the bodies of its macros, and the names that it declares."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.data = path.read_bytes()
+    def __init__(self, path: Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
+        self.path, self.data = path, data
         self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
         self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
-        masked = _masked(self.data)
-        self.root = tree_sitter.Parser(_LANGUAGE).parse(masked).root_node
+        masked, branches = _masked(data, attributes)
+        self.root = tree_sitter.Parser(_LANGUAGE).parse(_blanked(masked, branches)).root_node
         found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
         for nodes in found.values():
             nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
         self.macros = [self._macro(node, masked) for node in found["macro"]]
+        # What is parsed alone: the bodies of macros, and branches of conditions
+        self.fragments = [x[1:] for x in self.macros] + [(list[str](), self._parsed(masked, *x)) for x in branches]
         self.usings: set[tuple[str, ...]] = set()
         self.using_names: dict[str, tuple[str, ...]] = {}
         for node in found["using"]:
@@ -87,10 +102,13 @@ class Source:
         body = masked[value.start_byte : value.end_byte]
         body = re.sub(rb"\s*##\s*|#", lambda found: (b"_" if b"##" in found[0] else b" ") * len(found[0]), body)
         masked = masked[: value.start_byte] + body + masked[value.end_byte :]
-        where = tree_sitter.Range(value.start_point, value.end_point, value.start_byte, value.end_byte)
-        tree = tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(masked)
         names = [self.text(x) for x in part(node, "parameters").named_children]
-        return self.text(part(node, "name")), names, tree.root_node
+        return self.text(part(node, "name")), names, self._parsed(masked, value.start_byte, value.end_byte)
+
+    def _parsed(self, data: bytes, start: int, end: int) -> Node:
+        points = [(self.line(x) - 1, x - self._starts[self.line(x) - 1]) for x in (start, end)]
+        where = tree_sitter.Range(points[0], points[1], start, end)
+        return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(data).root_node
 
     def _declare(self, node: Node, name: str) -> None:
         path: tuple[str, ...] = (name,)
@@ -113,10 +131,13 @@ class Source:
 
 
 class Project:
-    """The names that all files declare, which are not torch's."""
+    """The files, and the names that they declare, which are not torch's."""
 
-    def __init__(self, sources: list[Source]) -> None:
-        self.sources = sources
+    def __init__(self, paths: Iterable[Path]) -> None:
+        data = {path: path.read_bytes() for path in paths}
+        attributes = _attributes(data.values())
+        self.sources = sources = [Source(path, data[path], attributes) for path in data]
+        self._by_path = {source.path: source for source in sources}
         self.declared = {name for source in sources for name in source.declared}
         self.macros = {name for source in sources for name, _, _ in source.macros}
         self._visible: dict[Path, list[Source]] = {}
@@ -137,13 +158,21 @@ class Project:
         self._named["type", name] = found
 
     @functools.cached_property
-    def includes_seen(self) -> dict[Path, set[str]]:
-        """Return what a file includes, together with the files that it includes and those that include it."""
-        seen: dict[Path, set[str]] = defaultdict(set)
+    def around(self) -> dict[Path, set[Path]]:
+        """Return for each file those that it includes, and those that are included before it or after it."""
+        around: dict[Path, set[Path]] = defaultdict(set)
         for visible in map(self.visible, self.sources):
             for source in visible:
-                seen[source.path] |= {name for file in visible for _, name in file.includes}
-        return seen
+                around[source.path] |= {file.path for file in visible}
+        return around
+
+    def includes_seen(self, source: Source) -> set[str]:
+        """Return what a file includes, together with the files around it."""
+        return {name for path in self.around[source.path] for _, name in self._by_path[path].includes}
+
+    def seen(self, source: Source, names: dict[Path, dict[str, str]]) -> dict[str, str]:
+        """Return the names of all files around one."""
+        return {name: value for path in sorted(self.around[source.path]) for name, value in names[path].items()}
 
     def visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
@@ -198,31 +227,79 @@ def innermost(node: Node) -> tuple[Node, Node]:
     return EMPTY, EMPTY
 
 
-def _masked(data: bytes) -> bytes:
+def _attributes(files: Iterable[bytes]) -> set[bytes]:
+    """Return the macros that stand for nothing but attributes, such as ``#define MY_API __attribute__((used))``."""
+    bodies = defaultdict[bytes, list[set[bytes]]](list)  # the words of each definition that are no attributes
+    for name, body in itertools.chain.from_iterable(map(_DEFINE.findall, files)):
+        bodies[name].append(set(re.findall(rb"\w+|[^\s\w]", _ATTRIBUTE.sub(b" ", body))))
+    found: set[bytes] = set()
+    while more := {name for name, words in bodies.items() if all(x <= found for x in words)} - found:
+        found |= more
+    return found
+
+
+@dataclasses.dataclass
+class _Condition:
+    """An ``#if`` that is open: where its directives are, and what was open before it and after its first branch."""
+
+    before: list[int]
+    after: list[int] | None = None
+    directives: list[tuple[int, int]] = field(default_factory=list)
+
+
+def _masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
     """Return the bytes with what the grammar does not know replaced by C++ of the same length.
 
-    A launch becomes a call of a call. A condition in parentheses is left out, so that all its branches are parsed.
+    A launch becomes a call of a call. Where a condition is in parentheses, or opens a block and does not close it, the
+    grammar reads its first branch alone; the ranges of the other branches are returned.
     """
-    depth, blocks = 0, [0]  # how many launches are open, and parentheses in each block
-    conditions = [False]  # whether each open #if is left out
+    launches, blocks = 0, [0]  # how many launches are open, and parentheses in each block
+    conditions, hidden, branches = list[_Condition](), list[tuple[int, int]](), list[tuple[int, int]]()
+
+    def read_condition(directive: bytes, start: int, end: int) -> None:
+        nonlocal blocks
+        if directive.startswith(b"if"):
+            conditions.append(_Condition(list(blocks)))
+        elif not conditions:
+            return
+        condition = conditions[-1]
+        condition.directives.append((start, end))
+        if directive.startswith(b"el") and condition.after is None:
+            condition.after = blocks
+        if directive.startswith(b"el"):
+            blocks = list(condition.before)
+        if directive == b"endif":
+            blocks = condition.after or blocks
+            if condition.before[-1] or condition.before != blocks:
+                hidden.extend(condition.directives)
+                branches.extend([(condition.directives[1][1], start)] * (condition.after is not None))
+            conditions.pop()
 
     def replace(match: re.Match[bytes]) -> bytes:
-        nonlocal depth
+        nonlocal launches
         if match["open"]:
-            depth += 1
+            launches += 1
             return b"  ("
-        if match["close"] and depth:
-            depth -= 1
+        if match["close"] and launches:
+            launches -= 1
             return b")  "
-        bracket, condition = match["bracket"] or b"", match["condition"] or b""
-        if bracket in (b"{", b"}"):
-            blocks[:] = [*blocks, 0] if bracket == b"{" else blocks[:-1] or [0]
-        elif bracket:
-            blocks[-1] = max(blocks[-1] + {b"(": 1, b")": -1}.get(bracket, -blocks[-1]), 0)
-        conditions.extend([blocks[-1] > 0] * bool(re.match(rb"#\s*if", condition)))
-        hidden = match["blank"] or match["export"] or condition * conditions[-1]
-        if b"endif" in condition and len(conditions) > 1:
-            conditions.pop()
-        return match[0].replace(hidden, re.sub(rb"[^\r\n]", b" ", hidden)) if hidden else match[0]
+        if bracket := match["bracket"]:
+            if bracket in b"{}":
+                blocks[:] = [*blocks, 0] if bracket == b"{" else blocks[:-1] or [0]
+            else:
+                blocks[-1] = max(blocks[-1] + {b"(": 1, b")": -1}.get(bracket, -blocks[-1]), 0)
+        if match["condition"]:
+            read_condition(match["directive"], *match.span("condition"))
+        blank = match["blank"] or match["export"] or match[0] * (match["word"] in attributes)
+        return match[0].replace(blank, b" " * len(blank)) if blank else match[0]
 
-    return _LEX.sub(replace, data)
+    masked = _LEX.sub(replace, data)
+    outer = [x for x in branches if not any(y[0] < x[0] and x[1] < y[1] for y in branches)]
+    return _blanked(masked, hidden), outer
+
+
+def _blanked(data: bytes, ranges: list[tuple[int, int]]) -> bytes:
+    """Return the bytes with spaces in some ranges; a line stays a line."""
+    for start, end in ranges:
+        data = data[:start] + re.sub(rb"[^\r\n]", b" ", data[start:end]) + data[end:]
+    return data

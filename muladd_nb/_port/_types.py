@@ -95,6 +95,8 @@ class Types(Names):
         if node.type == "type_descriptor":
             return self.type_of_type(part(node, "type"))
         words = self.words(node)
+        if len(words) == 1 and self.variable(words[0].text):  # a parameter of a template
+            return ""
         full = self.resolve(words)
         name = full[-1] if full else words[-1].text
         if name in ("Tensor", "Variable", "TensorBase") and full:

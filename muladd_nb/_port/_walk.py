@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import field
 
-from ._source import Node, descend
+from ._source import Node, descend, part
 from ._types import Types
 
 
@@ -14,6 +14,7 @@ class Walk(Types):
     """Walks a file, and skips nodes that a node around them has dealt with."""
 
     done: set[int] = field(default_factory=set)  # the ids of the nodes to skip
+    defined: dict[int, tuple[str, ...]] = field(default_factory=dict)  # the conditions around the body of each macro
 
     def walk(self, *nodes: Node) -> None:
         """Deal with some nodes and all nodes below them."""
@@ -28,6 +29,13 @@ class Walk(Types):
     def scoped(self, node: Node) -> None:
         """Walk the children in a scope."""
         with self.scope():
+            self.walk(*node.children)
+
+    def on_template_declaration(self, node: Node) -> None:
+        """Walk a template in a scope with the types that are its parameters: torch may have these names, too."""
+        parameters = [x for x in part(node, "parameters").named_children if "type_parameter" in x.type]
+        names = [self.text(x.named_children[0]) for x in parameters if x.named_children]
+        with self.scope(names):
             self.walk(*node.children)
 
     on_for_statement = on_compound_statement = on_if_statement = on_while_statement = scoped
@@ -46,20 +54,34 @@ class Walk(Types):
             self.follow(node, name, self.broken.get(name, ""))
 
     def on_preproc_def(self, node: Node) -> None:
-        """Skip it: the bodies of macros are walked last."""
+        """Remember under which conditions a macro is defined: its body is walked last."""
+        self.defined[part(node, "value").start_byte] = self.conditions
 
     on_preproc_function_def = on_preproc_include = on_preproc_def
 
     def on_preproc_if(self, node: Node) -> None:
         """Walk all branches; of the condition, find the version of torch."""
+        outer, name = self.conditions, self.text(part(node, "name"))
+        condition = f"{'!' * (node.children[0].type == '#ifndef')}defined({name})" if name else ""
+        condition = condition or f"({self.text(part(node, 'condition'))})"
         for i, child in enumerate(node.children):
-            if node.field_name_for_child(i) not in ("condition", "name"):
+            if (branch := node.field_name_for_child(i)) not in ("condition", "name"):
+                if not self.is_guard(node):
+                    self.conditions = (*outer, "!" * (branch == "alternative") + condition)
                 self.walk(child)
+                self.conditions = outer
             elif any(self.text(x).startswith("TORCH_VERSION_") for x in descend(child)):
                 self.tell(child, self.text(child), "macro", "TORCH_VERSION_MAJOR")
                 self.need("TORCH_VERSION_MAJOR")
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
+
+    def is_guard(self, node: Node) -> bool:
+        """Tell whether #ifndef X is followed by #define X."""
+        name = part(node, "name")
+        inner = [child for child in node.named_children if child != name and child.type != "comment"]
+        is_define = node.children[0].type == "#ifndef" and bool(inner) and inner[0].type == "preproc_def"
+        return is_define and self.text(part(inner[0], "name")) == self.text(name)
 
     def guess(self, node: Node) -> str:
         """Return the unsolved line on which the value of an expression depends."""
