@@ -284,10 +284,10 @@ def test_bytes_that_are_not_changed_stay(tmp_path):
 
 
 def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
-    header = "#pragma once\nstruct int2 {};\ninline float f(half x) { return sqrtf(x); }\n"
+    header = "#pragma once\nstruct int2 {};\ninline int64_t f(half x) { return sqrtf(x); }\n"
     port(tmp_path, "--write", "--force", a_DOT_h=header, a_DOT_cpp='#include <ATen/ATen.h>\n#include "a.h"\n')
     assert (tmp_path / "a.h").read_text() == header.replace(
-        "once\n", "once\n#include <cmath>\n#include <cuda_fp16.h>\n"
+        "once\n", "once\n#include <cmath>\n#include <cstdint>\n#include <cuda_fp16.h>\n"
     )
 
 

@@ -48,6 +48,10 @@ class Walk(Types):
 
     on_type_identifier = on_identifier = on_template_type = on_template_function = on_qualified_identifier
 
+    def on_primitive_type(self, node: Node) -> None:
+        """Find a type such as ``int64_t``, which has a header although the grammar knows it."""
+        self.need_header("std", self.text(node))
+
     def on_field_identifier(self, node: Node) -> None:
         """Find a field whose type the stable ABI lacks."""
         if self.project.named("field", name := self.text(node)):
