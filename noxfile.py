@@ -523,8 +523,8 @@ def clang(session: nox.Session) -> None:
 
 # The oldest macOS that the newest torch runs on.
 OLDEST_MACOS = "14.0"
-# The generator is Python, so that of the wheel for macOS runs here. The package around it is not executed: it would load
-# the kernels.
+# The generator is Python, so that of the wheel for macOS runs here. The package around it is not executed: it would
+# load the kernels.
 WRITE_PROJECT = """
 import importlib.util, sys
 from pathlib import Path
