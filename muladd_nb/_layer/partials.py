@@ -81,8 +81,8 @@ class _Plan:
     to_gradients: Callable[[Any], Any]
 
 
-# What a node stores, in a plain tuple: the plan and its numbers; the layouts, by the names of their tensors; and if the
-# results are sums, the shape to which their gradients are expanded.
+# A node stores this tuple. It has the plan, the numbers that the plan names, and the layouts by the names of their
+# tensors. If the results are sums, the last item is the shape to which their gradients are expanded.
 Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], Sequence[int]]
 
 _NOTHING: Mapping[str, Any] = {}

@@ -67,7 +67,7 @@ class Source:
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
         self.macros = [self._macro(node, masked) for node in found["macro"]]
-        # What is parsed alone: the bodies of macros, and branches of conditions
+        # The bodies of macros and some branches of conditions are parsed alone.
         self.fragments = [x[1:] for x in self.macros] + [(list[str](), self._parsed(masked, *x)) for x in branches]
         self.usings: set[tuple[str, ...]] = set()
         self.using_names: dict[str, tuple[str, ...]] = {}
