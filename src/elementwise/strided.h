@@ -1,6 +1,6 @@
 // The plan of a call, shared by CPU and CUDA: a nest of loops, with the stride of each operand in each loop. The loops
 // go in the order of the output's memory, and there are as few as possible. No input is copied as a whole; the CPU
-// kernels pack at most a few thousand elements at a time.
+// kernels pack at most a few thousand elements at a time. A kernel gets the plan in a Task.
 //
 // Example: out and x are contiguous 2 x 3 x 4 tensors, and y is broadcast from 4 elements. In out and x the dimensions
 // of sizes 2 and 3 continue each other, and in y both have the stride 0, so the plan has two dimensions:
@@ -69,5 +69,14 @@ inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int
   if (plan.dims > 0) plan.dims = last + 1;
   return plan;
 }
+
+// One call, as a kernel of either backend gets it.
+struct Task {
+  size_t index; // which kernel, in the list of all operators
+  int32_t dtype;
+  const Number* numbers; // the arguments that are not tensors
+  const Plan& plan;
+  void* const* data; // the addresses of the results, then of the inputs
+};
 
 } // namespace elementwise

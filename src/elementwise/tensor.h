@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "operand.h"
+#include "contract.h"
 
 namespace elementwise {
 

@@ -1,10 +1,12 @@
 // Runs one call of an operator from torch, for all backends: checks, finds or allocates the output, plans and launches.
 // Registers the operators with the dispatcher.
 //
-// A backend is a type with torch's number for its kind of device, kDeviceType, and three static functions:
+// A backend is a type with torch's number for its kind of device, kDeviceType, and four static functions:
 //   on_fresh_output(data, bytes)                    prepares the memory of a new output before it is written;
 //   launch(caller, task, device_index)              runs the task;
-//   launch_sums(caller, task, summed, allocate)     runs it, and sums results over broadcast dimensions.
+//   launch_sums(caller, task, summed, allocate)     runs it, and sums results over broadcast dimensions;
+//   launch_rows(caller, task, device_index)         runs a task over rows.
+// That of the CPU is below, and cuda/backend.h has that of CUDA.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -15,10 +17,10 @@
 #include <memory>
 
 #include "contract.h"
-#include "cpu/backend.h"
+#include "cpu/launch.h"
+#include "cpu/rows.h"
 #include "kernels_of_library.h"
 #include "register_once.h"
-#include "task.h"
 #include "tensor.h"
 
 #ifdef ELEMENTWISE_CUDA
@@ -26,6 +28,37 @@
 #endif
 
 namespace elementwise {
+
+namespace cpu {
+
+// Runs tasks on torch's threads.
+struct Backend {
+  static constexpr int32_t kDeviceType = 0;
+  static constexpr auto on_fresh_output = cpu::on_fresh_output;
+
+  static void launch(const contract::Caller&, const Task& task, int32_t) {
+    cpu::launch(task, parallel_for);
+  }
+
+  // If bit k of `summed` is set, elements of result k that have the same place in memory are added up. allocate(bytes)
+  // returns memory that lives as long as the call.
+  template <class Allocate>
+  static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const Allocate& allocate) {
+    Sums sums(task, summed);
+    sums(allocate(sums.bytes()), parallel_for);
+  }
+
+  static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t) {
+    if (!cpu::launch_rows(task, parallel_for)) contract::fail(op, "a place that is read lies outside of its row");
+  }
+
+ private:
+  static constexpr auto parallel_for = [](int64_t end, int64_t grain, const auto& body) {
+    torch::stable::parallel_for(0, end, grain, body);
+  };
+};
+
+} // namespace cpu
 
 // A list of integers on a stack, which stays the caller's.
 class IntList {

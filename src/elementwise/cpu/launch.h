@@ -1,8 +1,6 @@
 // Runs a task on the CPU. torch and ExecuTorch pass different thread pools.
 #pragma once
 
-#include "cache.h"
-#include "float_environment.h"
 #include "run.h"
 #include "sums.h"
 

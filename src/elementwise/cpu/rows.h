@@ -16,9 +16,7 @@
 #include <vector>
 
 #include "../rows/task.h"
-#include "float_environment.h"
-#include "fresh.h"
-#include "isa.h"
+#include "machine.h"
 
 namespace elementwise::cpu {
 

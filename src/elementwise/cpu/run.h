@@ -5,12 +5,8 @@
 #include <bit>
 #include <cstddef>
 
-#include "isa.h"
+#include "machine.h"
 #include "tiles.h"
-
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
 
 namespace elementwise::cpu {
 

@@ -17,7 +17,6 @@
 
 #include <algorithm>
 
-#include "float_environment.h"
 #include "run.h"
 
 namespace elementwise::cpu {

@@ -3,7 +3,7 @@
 // are compiled once for each instruction set.
 #pragma once
 
-#include "../task.h"
+#include "../strided.h"
 
 // Before a loop whose steps do not depend on each other, whatever its pointers are. Without it, clang vectorises no
 // function that looks into a table.

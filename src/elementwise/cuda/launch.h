@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "../rows/task.h"
-#include "../task.h"
+#include "../strided.h"
 #include "error.h"
 
 namespace elementwise::cuda {

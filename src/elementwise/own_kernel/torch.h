@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "../contract.h"
-#include "../cpu/float_environment.h"
-#include "../cpu/fresh.h"
-#include "../cpu/isa.h"
+#include "../cpu/machine.h"
 #include "../register_once.h"
 #include "../tensor.h"
 #include "element.h"

@@ -12,8 +12,7 @@
 #include <span>
 
 #include "../contract.h"
-#include "../cpu/fresh.h"
-#include "../cpu/isa.h"
+#include "../cpu/machine.h"
 #include "../derivatives.h"
 #include "../overlap.h"
 #include "../register_once.h"

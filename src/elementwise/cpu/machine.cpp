@@ -1,14 +1,11 @@
 // Chooses the instruction set: the best one that this machine runs, unless an environment variable names another.
-#include "isa.h"
+#include "machine.h"
 
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
-#include "../settings.h"
-
 namespace elementwise::cpu {
-namespace {
 
 const Isa& choose_isa() {
 #ifdef __x86_64__
@@ -35,25 +32,6 @@ const Isa& choose_isa() {
   }
   throw std::runtime_error(
       kLibrary + (": " + setting_name("SIMD")) + " must be one of " + known + " on this machine, got " + wanted);
-}
-
-} // namespace
-
-Choose Isa::computer(size_t kernel) const {
-  const Isa* of = this;
-  while (!of->computers[kernel]) of++;
-  return of->computers[kernel];
-}
-
-const Summer& Isa::summer(int32_t dtype) const {
-  const Summer* of = summers;
-  while (of->dtype != dtype) of++;
-  return *of;
-}
-
-const Isa& isa() {
-  static const Isa& chosen = choose_isa();
-  return chosen;
 }
 
 } // namespace elementwise::cpu
