@@ -135,6 +135,16 @@ cubed = define("cubed(Tensor x, Tensor y) -> Tensor", Aten.cubed)
 ranked = define("ranked(Tensor x) -> (Tensor, Tensor)", Aten.ranked)
 
 
+def form_of(op, **promises):
+    """Return the form of an operator whose kernel is not made from a functor."""
+    declaration = str(op._schema).removeprefix("derivative_test::").partition(" -> ")[0]
+    return Form(declaration, "functional", op, (torch.float32, torch.float64), Elementwise(**promises))
+
+
+def by_a_formula(op, formula, **promises):
+    autograd.register(form_of(op, formula=formula, **promises))
+
+
 def by_a_slope(op, slope, reads):
     """Register an operator's derivative by its first argument: a slope, computed from some arguments and the result."""
     others = (None,) * (len(op._schema.arguments) - 1)
@@ -155,9 +165,9 @@ def softmax(x, result):
 
 
 with in_library():
-    Derivative(softplus, formula=Aten.softplus).register()
-    Derivative(clipped, formula=Aten.clipped).register()
-    Derivative(mixed, formula=Aten.mixed).register()
+    by_a_formula(softplus, Aten.softplus)
+    by_a_formula(clipped, Aten.clipped)
+    by_a_formula(mixed, Aten.mixed)
     by_a_slope(power, lambda x, exponent: exponent * x.pow(exponent - 1), [0, 1])
     by_a_slope(scaled, lambda scale, negate: -scale if negate else scale, [1, 2])
     by_a_slope(shifted, lambda x, bits: torch.ldexp(torch.ones_like(x), bits), [0, 1])
@@ -595,7 +605,7 @@ def test_hooks_see_gradients_and_results_may_be_written_to():
 def test_a_tensor_that_the_formula_does_not_read_has_no_gradient():
     op = define("reads_one(Tensor x, Tensor y) -> Tensor", lambda x, y: x.clone())
     with in_library():
-        Derivative(op, formula=lambda x: x).register(instead="pass a number")
+        by_a_formula(op, lambda x: x, instead="pass a number")
     sentence = "reads_one: y has no gradient, but requires one; detach y, or pass a number"
     with pytest.raises(RuntimeError, match=sentence):
         op(x3, y3.clone().requires_grad_())
@@ -634,7 +644,7 @@ FORMULAS = {
 @pytest.mark.parametrize(("formula", "error", "sentence"), FORMULAS.values(), ids=FORMULAS)
 def test_a_formula_that_cannot_work_is_refused_when_registered(formula, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        Derivative(power, formula=formula).register()
+        by_a_formula(power, formula)
 
 
 def test_a_backward_pass_in_inference_mode_is_that_outside():
@@ -663,7 +673,7 @@ def test_a_formula_has_no_derivative_on_jagged_tensors():
 @pytest.mark.parametrize(("op", "error", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_work_is_refused_when_registered(op, error, sentence):
     with in_library(), pytest.raises(error, match=sentence):
-        Derivative(op).register()
+        layer.derivative(op, formula=lambda: None)
 
 
 def test_functions_without_those_that_they_need_are_refused():
@@ -915,7 +925,7 @@ with in_library():
             define(f"{kind}_{_name.replace(' ', '_')}(Tensor x) -> Tensor", torch.sin)
             for kind in ("formula", "vjp", "jvp")
         ]
-        Derivative(wrongs[_name][0], formula=_function).register()
+        by_a_formula(wrongs[_name][0], _function)
         layer.derivative(
             wrongs[_name][1],
             save=lambda needs, inputs, results: inputs,
@@ -972,7 +982,7 @@ NO_NODES = [
 def test_a_node_of_aten_that_is_none_of_this_derivative_is_refused(aten, reads, says):
     op = define(f"unlike_{next(counter)}(Tensor a, Tensor b) -> Tensor", torch.mul)
     with pytest.raises(ValueError, match=f"^unlike_[0-9]+: .*{says}"):
-        Derivative(op, {x: Partial(read, torch.mul) for x, read in reads.items()}, aten=aten)
+        Derivative(form_of(op, aten=aten), {x: Partial(read, torch.mul) for x, read in reads.items()})
 
 
 # ---- A derivative in an autocast region that the operator was not called in
@@ -991,7 +1001,7 @@ torch.library.register_autocast("derivative_test::cube", "cpu", torch.bfloat16, 
 
 formed = define("formed(Tensor x) -> Tensor", lambda x: x * x * x)
 with in_library():
-    Derivative(formed, formula=lambda x: (x[:, None] @ x[None]).diagonal() * x).register()
+    by_a_formula(formed, lambda x: (x[:, None] @ x[None]).diagonal() * x)
 torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16, lib=library)
 
 

@@ -18,16 +18,21 @@ from torch import Tensor
 from . import contract
 from . import torch_private as private
 from ._library import implement, library
-from .operator import Form
+from .operator import Form, by_position, complete, tensors_in
 
 _DEVICES = ("cpu", "cuda")
 
 
 def register(form: Form) -> None:
-    """Register the autocast kernels of an operator."""
+    """Register the autocast kernels of an operator that takes floating-point numbers."""
     if any(dtype.is_floating_point for dtype in form.dtypes):
-        for device_type in _DEVICES:
-            implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
+        implement_casts(form)
+
+
+def implement_casts(form: Form) -> None:
+    """Register the autocast kernels of any operator."""
+    for device_type in _DEVICES:
+        implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
 
 
 def casts(x: Tensor, device_type: str) -> bool:
@@ -52,19 +57,26 @@ def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], de
 
 
 def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
+    call, names = by_position(form.op, form.op), private.argument_names(form.op)
+    kept = {*form.own, *form.numbers, *(names[place] for place in form.writes)}  # a write into a copy would be lost
+
     def autocast(*args: Any, **kwargs: Any) -> Any:
         targets = form.targets(args, kwargs)
+        args = complete(form.op, args, kwargs)
         contract.check_defined(form, args, targets)
-        kept = {*form.own, *targets}  # a write into a cast copy would be lost
-        inputs = {name: x for name, x in form.given(args).items() if name not in kept}
-        dtype = dtype_of(form, inputs.values(), targets.values(), device_type)
-        cast = list(args)
-        for name, x in inputs.items():
-            if dtype is not None and casts(x, device_type):
-                contract.check_in_storage(form, name, x)
-                cast[form.inputs[name]] = x.to(dtype)
+        read = tensors_in(x for name, x in zip(names, args, strict=True) if name not in kept)
+        dtype = dtype_of(form, read, targets.values(), device_type)
+
+        def cast(name: str, x: Any) -> Any:
+            if isinstance(x, (list, tuple)):
+                return [cast(name, y) for y in x]
+            if name in kept or not isinstance(x, Tensor) or not casts(x, device_type):
+                return x
+            contract.check_in_storage(form, name, x)
+            return x.to(dtype)
+
         with WithoutAutocast():
-            return form.op(*cast, **kwargs)
+            return call(*(args if dtype is None else map(cast, names, args)))
 
     return autocast
 
@@ -112,8 +124,7 @@ def in_backward() -> bool:
 def define_uncast(op: Any) -> Any:
     """Define a copy of an operator that autocast ignores, for compiled backward passes."""
     packet, _, overload = op.name().partition("::")[2].partition(".")
-    packet = packet.lstrip("_")
-    qualified = f"_{packet}_uncast.{overload}".rstrip(".")
+    qualified = f"_{packet.lstrip('_')}_uncast.{overload}".rstrip(".")
     library.define(qualified + private.schema(op).removeprefix(op.name()))
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -123,4 +134,4 @@ def define_uncast(op: Any) -> Any:
     library.impl(qualified, private.skip_in_dynamo(call), "CompositeExplicitAutograd")
     library.impl(qualified, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(f"{library.ns}::{qualified}", call)
-    return getattr(getattr(getattr(torch.ops, library.ns), f"_{packet}_uncast"), overload or "default")
+    return private.overload(library.ns, qualified)

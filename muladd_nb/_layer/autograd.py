@@ -6,14 +6,13 @@ partials.py runs them. Only operators that return new tensors have a derivative.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import derivative, row_derivatives
-from . import torch_private as private
+from . import derivative, recording, row_derivatives
 from ._library import implement
 from .fast_path import caller
 from .formula import checked_formula
@@ -50,37 +49,23 @@ def register(form: Form) -> None:
     if promises.derivative is not None:
         _by_hand(form, **promises.derivative)
         return
-    value_and_tangent, all_gradients = _others_of(form)
+    value_and_tangent = form.family.get(("",))
+    all_gradients = next((one for one in form.family.values() if one.has_all_gradients), None)
     if form is value_and_tangent:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
-    partials = _partials(form)
-    # If fused is "formula", Inductor replaces the operator itself by its formula. Otherwise only its gradients are
-    # compiled as the formula's, so that Inductor fuses them.
-    compiles_formula = partial(private.decomposes, form.op) if promises.fused == "formula" else private.traces
-    compiled = promises.formula is not None and promises.fused is not None
-    lacks_some = not form.inputs.keys() <= partials.keys()
     is_operator = not form.by
-    Derivative(
-        form.op,
-        partials,
+    made = Derivative(
+        form,
+        _partials(form),
         one_pass=_one_pass(form, all_gradients) if is_operator and all_gradients else None,
-        in_c=_in_c(form) if is_operator else None,
-        formula=promises.formula if compiled or lacks_some else None,
-        compiles_formula=compiles_formula if compiled else None,
-        without=form.numbers if form.tensor_numbers and not lacks_some else (),
-        aten=None if form.tensor_numbers else promises.aten,
-        mixed=_is_mixed(form),
-        broadcasts=form.broadcasts,
-        sums=form.has_all_gradients,
-    ).register(
-        in_forward_mode=(
-            dual_of(form, value_and_tangent, compiled=not compiled) if is_operator and value_and_tangent else None
-        ),
-        node=promises.node,
-        instead=promises.instead or (None if form.tensor_numbers else _INSTEAD),
-        form=form,
+        in_c=_in_c(form) if is_operator else {},
     )
+    dual = None
+    if is_operator and value_and_tangent:
+        dual = dual_of(form, value_and_tangent, compiled=not made.is_compiled)
+    instead = promises.instead or (None if form.tensor_numbers else _INSTEAD)
+    recording.register(form.op, made.rule(dual, promises.node, instead), form)
 
 
 def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]) -> None:
@@ -103,11 +88,6 @@ def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp:
         jvp=lambda saved, *tangents: jvp(saved, *tangents[:-1]),
         node=form.promises.node,
     )
-
-
-def _others_of(form: Form) -> tuple[Form | None, Form | None]:
-    """Return the operator of the family for value and tangent, and the one for all gradients, or None."""
-    return form.family.get(("",)), next((one for one in form.family.values() if one.has_all_gradients), None)
 
 
 def _partials(form: Form) -> dict[str, Partial]:
@@ -310,9 +290,3 @@ def _refuse(form: Form, cure: str) -> Times:
 def _floats(form: Form, own: torch.dtype | None) -> bool:
     """Return whether an operand has floating-point numbers. ``own`` is its dtype, or None if it is the shared one."""
     return any(dtype.is_floating_point for dtype in (form.dtypes if own is None else [own]))
-
-
-def _is_mixed(form: Form) -> bool:
-    """Return whether its floating-point tensors and results may have different dtypes."""
-    own = (*form.of_results, *form.own.values())
-    return any(dtype is not None and dtype.is_floating_point for dtype in own)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -36,14 +35,9 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
             if not form.broadcasts:
                 _check_same_shape(form.name, first, a, other, x)
     shape = _broadcast(form, args) if form.broadcasts else a.shape
-    for (target, x), own in zip(targets.items(), form.of_results, strict=False):
+    for place, ((target, x), own) in enumerate(zip(targets.items(), form.of_results, strict=False)):
         _check_beside(form.name, first, a, target, x, own)
-        if form.of_row:
-            wanted = rows.result_shapes(form, args, shape)[[*targets].index(target)]
-            must = f"{form.name}: {target} must have the shape of the result"
-            _check_sizes(wanted, x.shape, partial(_shape_got, must, wanted, x.shape))
-        else:
-            _check_shape_of_target(form, args, shape, target, x)
+        _check_shape_of_target(form, args, shape, place, target, x)
         check_not_self_overlapping(form.name, target, x)
     return shape
 
@@ -62,15 +56,12 @@ def check_beside(op: str, first: str, a: Tensor, other: str, x: Tensor | None, d
     """Raise ``RuntimeError`` unless a tensor has one of these dtypes, and the device of ``a``. None passes."""
     if x is not None:
         _check_dtype(op, dtypes, other, x)
-        if a.device != x.device:
-            raise RuntimeError(_unlike_device(op, first, a, other, x))
+        _check_device(op, first, a, other, x)
 
 
 def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) -> None:
     if a.dtype not in dtypes:
-        *most, last = map(dtype_name, dtypes)
-        expected = f"{', '.join(most)} or {last}" if most else last
-        raise RuntimeError(f"{op}: {first} must be {expected}, got {dtype_name(a.dtype)}")
+        raise RuntimeError(f"{op}: {first} must be {_joined('or', map(dtype_name, dtypes))}, got {dtype_name(a.dtype)}")
 
 
 def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
@@ -93,8 +84,7 @@ def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] =
     given = dict(zip(form.kinds, args, strict=False)) | dict(kwargs) if form.choices else {}
     for number, values in form.choices.items():
         if number in given and (value := given[number]) not in values:
-            of = f"{', '.join(map(str, values[:-1]))} or {values[-1]}" if len(values) > 1 else str(values[0])
-            raise RuntimeError(f"{form.name}: {number} must be {of}, got {value}")
+            raise RuntimeError(f"{form.name}: {number} must be {_joined('or', values)}, got {value}")
     for number, place in form.numbers.items() if form.tensor_numbers else ():
         c = args[place]
         if c is None:
@@ -124,8 +114,7 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
 
 
 def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: torch.dtype | None) -> None:
-    if a.device != x.device:
-        raise RuntimeError(_unlike_device(op, first, a, x_name, x))
+    _check_device(op, first, a, x_name, x)
     if own is not None and x.dtype != own:
         raise RuntimeError(f"{op}: {x_name} must be {dtype_name(own)}, got {dtype_name(x.dtype)}")
     if own is None and a.dtype != x.dtype:
@@ -134,9 +123,10 @@ def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: t
         raise RuntimeError(f"{op}: {first} and {x_name} must have the same dtype, got {got}; {_cure(x_name, cure)}")
 
 
-def _unlike_device(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> str:
-    cure = _cure(x_name, f"use {x_name}.to({first}.device)")
-    return f"{op}: {first} and {x_name} must be on the same device, got {a.device} and {x.device}; {cure}"
+def _check_device(op: str, first: str, a: Tensor, x_name: str, x: Tensor) -> None:
+    if a.device != x.device:
+        got, cure = f"got {a.device} and {x.device}", _cure(x_name, f"use {x_name}.to({first}.device)")
+        raise RuntimeError(f"{op}: {first} and {x_name} must be on the same device, {got}; {cure}")
 
 
 def _cure(x_name: str, cure: str) -> str:
@@ -151,17 +141,17 @@ def _check_same_shape(op: str, first: str, a: Tensor, x_name: str, x: Tensor) ->
     _check_sizes(a.shape, x.shape, sentence)
 
 
-def _check_shape_of_target(form: Form, args: tuple[Any, ...], shape: Sequence[Any], target: str, x: Tensor) -> None:
-    a = args[form.inputs[form.first]]
-    if all(is_shape(other.shape, shape) for other in form.given(args).values()):
-        _check_same_shape(form.name, form.first, a, target, x)
-    else:
-        must = f"{form.name}: {target} must have the shape that the tensors are broadcast to"
-        _check_sizes(shape, x.shape, lambda: f"{must}, {list(shape)}, got {list(x.shape)}")
-
-
-def _shape_got(must: str, expected: Sequence[Any], got: Sequence[Any]) -> str:
-    return f"{must}, {list(expected)}, got {list(got)}"
+def _check_shape_of_target(
+    form: Form, args: tuple[Any, ...], shape: Sequence[Any], place: int, target: str, x: Tensor
+) -> None:
+    which = "the shape that the tensors are broadcast to"
+    if form.of_row:
+        shape, which = rows.result_shapes(form, args, shape)[place], "the shape of the result"
+    elif all(is_shape(other.shape, shape) for other in form.given(args).values()):
+        _check_same_shape(form.name, form.first, args[form.inputs[form.first]], target, x)
+        return
+    must = f"{form.name}: {target} must have {which}"
+    _check_sizes(shape, x.shape, lambda: f"{must}, {list(shape)}, got {list(x.shape)}")
 
 
 def _check_sizes(expected: Sequence[Any], got: Sequence[Any], sentence: Callable[[], str]) -> None:
@@ -176,7 +166,8 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     shapes = rows.aligned(form, args) if form.of_row else {name: x.shape for name, x in form.given(args).items()}
 
     def sentence() -> str:
-        return f"{form.name}: {_and(shapes)} must have shapes that broadcast, got {_and(map(list, shapes.values()))}"
+        got = _joined("and", map(list, shapes.values()))
+        return f"{form.name}: {_joined('and', shapes)} must have shapes that broadcast, got {got}"
 
     result: list[Any] = [1] * max(map(len, shapes.values()))
     for shape in shapes.values():
@@ -188,9 +179,9 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     return result
 
 
-def _and(words: Iterable[Any]) -> str:
-    *most, last = map(str, words)
-    return f"{', '.join(most)} and {last}" if most else last
+def _joined(word: str, each: Iterable[Any]) -> str:
+    *most, last = map(str, each)
+    return f"{', '.join(most)} {word} {last}" if most else last
 
 
 def like(form: Form, args: tuple[Any, ...], shape: Sequence[Any]) -> Tensor | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
+from .operator import named
 from .recording import Rule, apart, checked_arguments, joined, no_gradient, refuse_gradients, register
 
 
@@ -111,12 +112,9 @@ def derivative(
     reads: list[str] = []
     if formula:
         compute, reads = checked_formula(op, formula)
-    if save:
-        _check_takes(op, "save", save, ["needs", "inputs", "results"])
-    if vjp:
-        _check_takes(op, "vjp", vjp, ["needs", "saved", *results])
-    if jvp:
-        _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
+    _check_takes(op, "save", save, ["needs", "inputs", "results"])
+    _check_takes(op, "vjp", vjp, ["needs", "saved", *results])
+    _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
 
     def split_save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         saved = save(needs, inputs, results) if save else ()
@@ -198,7 +196,7 @@ def derivative(
             needs = tuple(isinstance(x, Tensor) for x in inputs)
             gradients: Any = [None] * len(inputs)
             if vjp and save:
-                with torch.no_grad(), private.without_tangents(), _without_torch_func(op, "vjp"):
+                with torch.no_grad(), private.record_tangents(on=False), _without_torch_func(op, "vjp"):
                     gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
                 raise no_gradient(op, arguments[place], instead)
@@ -254,14 +252,18 @@ def none(op: Any) -> None:
     Traceback (most recent call last):
     RuntimeError: my_op: the operator has no derivative, but x requires grad; detach x
     """
-    arguments = checked_arguments(op)
+    checked_arguments(op)
+    implement_without(op)
+
+
+def implement_without(op: Any) -> None:
+    """Register the Autograd kernel of an operator without a derivative, which may also take lists of tensors."""
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
         if any(x.is_floating_point() or x.is_complex() for x in results):
-            given = (*zip(arguments, args, strict=False), *kwargs.items())
-            tensors = {argument: x for argument, x in given if isinstance(x, Tensor)}
+            tensors = {argument: x for argument, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
             refuse_gradients(op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
 
@@ -270,7 +272,8 @@ def none(op: Any) -> None:
 
 def _check_takes(op: Any, what: str, function: Any, parameters: Sequence[str]) -> None:
     try:
-        inspect.signature(function).bind(*parameters)
+        if function is not None:
+            inspect.signature(function).bind(*parameters)
     except TypeError as error:
         message = f"{name(op)}: {what} must be a function that takes {', '.join(parameters)}, got {function!r}: {error}"
         raise TypeError(message) from None

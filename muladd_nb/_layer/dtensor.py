@@ -52,9 +52,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.tensor_numbers else None)
     others |= dict.fromkeys([*form.inputs, *form.integers])
-    order = private.argument_names(form.op)[
-        : len(args)
-    ]  # the dispatcher leaves out arguments that equal their defaults
+    order = private.argument_names(form.op)[: len(args)]  # without arguments that equal their defaults
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
 
 

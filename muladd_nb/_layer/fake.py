@@ -27,15 +27,17 @@ def register(form: Form) -> None:
             like = contract.like(form, args, shape)
             if like is None:
                 like = args[form.inputs[form.first]].new_empty(shape)
-            results = tuple(_empty_like(like, dtype) for dtype in form.result_dtypes(args))
+            dtypes = form.result_dtypes(args)
+            shapes, are_like = [shape] * len(dtypes), [True] * len(dtypes)
             if form.of_row:
-                shapes = rows.result_shapes(form, args, shape)
-                of_each = zip(results, shapes, rows.are_like_tensors(form), strict=True)
-                results = tuple(y if is_like else y.new_empty(own) for y, own, is_like in of_each)
-            if form.has_all_gradients:
+                shapes, are_like = rows.result_shapes(form, args, shape), rows.are_like_tensors(form)
+            elif form.has_all_gradients:
                 shapes = [args[form.inputs[x]].shape for x in form.by]
-                pairs = zip(results, shapes, strict=True)
-                results = tuple(y if contract.is_shape(own, shape) else y.new_empty(own) for y, own in pairs)
+                are_like = [contract.is_shape(own, shape) for own in shapes]
+            results = tuple(
+                _empty_like(like, dtype) if is_like else like.new_empty(own, dtype=dtype)
+                for dtype, own, is_like in zip(dtypes, shapes, are_like, strict=True)
+            )
             return results if len(results) > 1 else results[0]
         for x in targets.values():
             increment_version(x)  # as a real write does

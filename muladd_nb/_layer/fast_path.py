@@ -39,12 +39,8 @@ class FastPath(NamedTuple):
 def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
     """Return how the function in C calls the forms of a declaration; an empty list if there is no fast path.
 
-    Parameters
-    ----------
-    form
-        One of the forms: the functional one, if there is one.
-    returns
-        Whether the function returns its results, or ``out``.
+    ``form`` is the functional form, if there is one. ``returns`` says whether the function returns its results or
+    ``out``.
     """
     recording = (form.promises.aten, form.made.recorder) if returns else (None, None)
     return [FastPath(form.declaration, returns, *recording)] if _REACHES_TENSORS else []

@@ -80,14 +80,12 @@ def push(
     compute: Callable[..., tuple[Tensor, ...]],
     given: Mapping[str, Any],
     tangents: Mapping[str, Tensor],
-    results: Sequence[tuple[Sequence[int], torch.dtype] | None] | None,
+    results: Sequence[tuple[Sequence[int], torch.dtype] | None],
 ) -> list[Tensor | None]:
-    """Return the tangent of each result of a formula. Without ``results``, they have the tangents' shape and dtype."""
+    """Return the tangent of each result of a formula. ``results`` has their shapes and dtypes."""
     # Uses this level of forward mode: torch.func would open another one, which it cannot do while an operator runs.
     duals = {x: forward_ad.make_dual(given[x], tangent, level=0) for x, tangent in tangents.items()}
-    like = next(iter(tangents.values()))
-    each = results or [(like.shape, like.dtype)]
-    likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in each]  # None for a result of integers
+    likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in results]  # None for a result of integers
     computed = compute(likes, *{**given, **duals}.values())
     return [
         # A result that depends on no tangent is a constant.

@@ -19,7 +19,7 @@ from . import lowering
 from . import torch_private as private
 from ._library import implement, library
 from .autocast import WithoutAutocast
-from .operator import Form, by_position, complete
+from .operator import Form, by_position, complete, tensors_in
 
 
 def register(form: Form) -> None:
@@ -45,12 +45,12 @@ def register(form: Form) -> None:
             given[place] = fresh(given[place])
         with WithoutAutocast():  # the arguments were cast before
             returned = call(*given)
-        return form.with_written(returned, _tensors(given[place] for place in places))
+        return form.with_written(returned, tensors_in(given[place] for place in places))
 
     def recorded(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         # If a gradient is asked for, the operator that writes raises the error. Every other call is redispatched,
         # because a program may functionalize tensors that have autograd's keys.
-        if private.needs_recording(tuple(_tensors((*args, *kwargs.values())))):
+        if private.needs_recording(tuple(tensors_in((*args, *kwargs.values())))):
             return computed(*args, **kwargs)
         return functional.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
@@ -66,7 +66,7 @@ def register(form: Form) -> None:
         else:
             returned = by_position(functional, functional)(*given)
             *results, new = returned if isinstance(returned, tuple) else (returned,)
-        targets = _tensors(given[place] for place in places)
+        targets = tensors_in(given[place] for place in places)
         for target, x in zip(targets, new, strict=True):
             target.copy_(x)
         if form.kind == "out":
@@ -82,19 +82,11 @@ def register(form: Form) -> None:
     lowering.register_functional(functional, form)
 
 
-def _tensors(written: Any) -> list[Any]:
-    """Return the tensors among arguments that are tensors, lists of tensors, or None."""
-    each = [y for x in written for y in (x if isinstance(x, (list, tuple)) else [x])]
-    return [x for x in each if x is not None]
-
-
 def _define(op: Any) -> Any:
     """Define an operator with the arguments of ``op`` that writes to none of them, and return it."""
-    packet, _, overload = op.name().partition("::")[2].partition(".")
-    packet = f"_functional_{packet}"
+    qualified = f"_functional_{op.name().partition('::')[2]}"
     arguments, _, _ = private.schema(op).removeprefix(op.name()).rpartition(" -> ")
     results = [str(x.type) for x in private.results(op) if x.alias_info is None]
-    qualified = f"{packet}.{overload}".rstrip(".")
     unmarked = re.sub(r"Tensor\(\S+?!( -> )?\)", "Tensor", arguments)
     library.define(f"{qualified}{unmarked} -> ({', '.join([*results, 'Tensor[]'])})")
-    return getattr(getattr(getattr(torch.ops, library.ns), packet), overload or "default")
+    return private.overload(library.ns, qualified)

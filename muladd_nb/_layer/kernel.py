@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, functional, lowering, negative, unsupported
+from . import contract, derivative, functional, lowering, negative, unsupported
 from . import torch_private as private
 from ._library import check_is_first, implement
-from .autocast import WithoutAutocast, casts, dtype_of
+from .autocast import implement_casts
 from .mutation import count_writes, refuse_gradients_of_updates
 from .operator import Elementwise, Form, by_position, complete
-from .recording import refuse_gradients
 from .vmap import implement_rule
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
@@ -77,9 +76,8 @@ class Kernel(Form):
 
     def register(self) -> None:
         """Make the registrations that need no function of the author's."""
-        for device_type in ("cpu", "cuda"):
-            implement(self.op, self._autocast(device_type), f"Autocast{device_type.upper()}")
-        unsupported.implement_refusal(self.op, self._refuse)
+        implement_casts(self)
+        unsupported.register(self)
         lowering.register(self)
         if self.written:
             self.without_derivative()
@@ -154,7 +152,8 @@ class Kernel(Form):
         def kernel(*args: Any, **kwargs: Any) -> Any:
             lowering.register_waiting()
             args = complete(self.op, args, kwargs)
-            unsupported.check_each(self.name, self.tensors(args).items())
+            unsupported.check(self, args, {})
+            self.tensors(args)  # refuses None
             result = function(*args)
             for x in self.tensors(args, written=True).values():
                 increment_version(x)  # as a real write does
@@ -200,39 +199,12 @@ class Kernel(Form):
 
     def without_derivative(self) -> None:
         """Declare that the operator has no derivative. A call that would lose one silently is an error."""
-        implement(self.op, self._undifferentiated, "Autograd", with_keyset=True)
+        if not self.written:
+            derivative.implement_without(self.op)
+            return
 
-    def _undifferentiated(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = self.tensors(complete(self.op, args, kwargs))
-        if self.written:
-            refuse_gradients_of_updates(self.op, tensors)
-        returned = self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-        results = returned if isinstance(returned, tuple) else (returned,)
-        # Integers and booleans have no derivative to lose.
-        if not self.written and any(x.is_floating_point() or x.is_complex() for x in results):
-            refuse_gradients(self.op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
-        return returned
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            refuse_gradients_of_updates(self.op, self.tensors(complete(self.op, args, kwargs)))
+            return self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> None:
-        unsupported.check_each(self.name, self.tensors(complete(self.op, args, kwargs)).items())
-        raise RuntimeError(f"{self.name}: the tensors must be dense and all of one kind")
-
-    def _autocast(self, device_type: str) -> Callable[..., Any]:
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            args = complete(self.op, args, kwargs)
-            written = self.tensors(args, written=True)
-            read = [x for name, x in self.tensors(args).items() if name not in written]
-            dtype = dtype_of(self, read, written.values(), device_type)
-
-            def cast(argument: _Argument, x: Any) -> Any:
-                if isinstance(x, (list, tuple)):
-                    return [cast(argument, y) for y in x]
-                if not isinstance(x, Tensor) or argument.is_written or dtype is None or not casts(x, device_type):
-                    return x
-                contract.check_in_storage(self, argument.name, x)
-                return x.to(dtype)
-
-            with WithoutAutocast():
-                return self.call(*map(cast, self.arguments, args))
-
-        return kernel
+        implement(self.op, kernel, "Autograd", with_keyset=True)

@@ -149,7 +149,7 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
         of_number = torch.float32 if _has_16_bits(dtype) else dtype
         of = dict.fromkeys(load, dtype) | own
         if form.tensor_numbers:
-            load |= {place: _everywhere(args[place].make_loader()) for place in numbers}
+            load |= {place: partial(lambda load, _: load([]), args[place].make_loader()) for place in numbers}
         result_dtypes = [own_dtype or dtype for own_dtype in form.of_results]
 
         def element(place_of_result: int, index: Any) -> Any:
@@ -221,10 +221,6 @@ def _rounded(ops: Any, x: Any, dtype: torch.dtype) -> Any:
         return ops.to_dtype(x, dtype)
     # Without use_compute_types=False, which torch 2.13 and later heed, Inductor would drop the rounding.
     return ops.to_dtype(ops.to_dtype(x, dtype, use_compute_types=False), torch.float32)
-
-
-def _everywhere(load: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda index: load([])
 
 
 def _keeps_bits(config: Any, device: torch.device, dtypes: set[Any]) -> bool:

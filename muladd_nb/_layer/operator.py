@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal
 
@@ -262,6 +262,20 @@ def complete(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[A
     return tuple({**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}.values())
 
 
+def named(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by their names. An element of a list is called ``xs[0]``."""
+    each: dict[str, Any] = {}
+    for x_name, x in zip(private.argument_names(op), complete(op, args, kwargs), strict=True):
+        each |= {f"{x_name}[{i}]": y for i, y in enumerate(x)} if isinstance(x, (list, tuple)) else {x_name: x}
+    return each
+
+
+def tensors_in(args: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among arguments, and those in lists."""
+    each = [y for x in args for y in (x if isinstance(x, (list, tuple)) else [x])]
+    return [x for x in each if isinstance(x, Tensor)]
+
+
 def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable[..., Any]:
     """Return a function that takes all arguments by position, after ``leading`` others, and calls ``call``.
 
@@ -295,34 +309,26 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
     ]
     if lacking:
         raise ImportError(f"{namespace}: {'; '.join(lacking)}")
-    ops = {}
-    for x in operators:
-        packet, _, overload = x["name"].partition(".")
-        ops[x["declaration"], x["kind"], x["tensor_numbers"]] = getattr(
-            getattr(getattr(torch.ops, namespace), packet), overload or "default"
-        )
+    ops = {
+        (x["declaration"], x["kind"], x["tensor_numbers"]): private.overload(namespace, x["name"]) for x in operators
+    }
     families: dict[tuple[str, str, bool], dict[tuple[str, ...], Form]] = {}
     forms = []
+    alike = ("declaration", "kind", "tensor_numbers", "broadcasts", "choices", "constant", "of_row")
     for x in operators:
         declaration, kind, tensor_numbers, of = x["declaration"], x["kind"], x["tensor_numbers"], x["of"]
         family = families.setdefault((of or declaration, kind, tensor_numbers), {})
         form = Form(
-            declaration,
-            kind,
-            ops[declaration, kind, tensor_numbers],
-            tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
-            _OF_A_DERIVATIVE if of else _promises(table[declaration], over_rows=x["of_row"] is not None),
+            op=ops[declaration, kind, tensor_numbers],
+            dtypes=tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
+            promises=_OF_A_DERIVATIVE if of else _promises(table[declaration], over_rows=x["of_row"] is not None),
             functional=ops.get((declaration, "functional", tensor_numbers)),
-            tensor_numbers=tensor_numbers,
             of_results=_own(x["of_results"]),
             of_inputs=_own(x["of_inputs"]),
-            broadcasts=x["broadcasts"],
-            choices=x["choices"],
             by=tuple(x["by"]),
             reads=tuple(x["reads"]),
-            constant=x["constant"],
             family=family,
-            of_row=x["of_row"],
+            **{name: x[name] for name in alike},
         )
         family[form.by] = form
         forms.append(form)

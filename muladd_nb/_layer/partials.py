@@ -1,16 +1,19 @@
 """Compute gradients and tangents of an element-wise operator: products with its partial derivatives.
 
-Kernels made from the functor compute these products (autograd.py finds them). If there is no kernel, or if a compiled
-program contains the formula in place of the operator, torch differentiates the formula.
-
 For y = f(a, b), reverse mode returns ``grad * df/da`` and ``grad * df/db``, and forward mode
 ``tangent_a * df/da + tangent_b * df/db``. Only arguments that the wanted partial derivatives read are saved.
+
+A plan says which gradients come from where. There are three ways, and autograd.py finds the kernels of the first two:
+
+- One kernel computes all gradients in one pass, and sums those of tensors that were broadcast.
+- One kernel for each gradient computes its product.
+- torch differentiates the formula: if there is no kernel, or if a compiled program contains the formula.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -24,7 +27,7 @@ from ._library import name
 from .aten_node import order_of
 from .formula import checked_formula, pull, push
 from .operator import Form
-from .recording import TENSOR, Rule, checked_arguments, register
+from .recording import TENSOR, Rule, checked_arguments
 
 _DENSE = (torch.strided, torch.jagged)
 
@@ -85,7 +88,7 @@ class _Plan:
 # tensors. If the results are sums, the last item is the shape to which their gradients are expanded.
 Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], Sequence[int]]
 
-_NOTHING: Mapping[str, Any] = {}
+_NOTHING: Mapping[Any, Any] = {}
 
 
 def _picker(places: Sequence[int]) -> Callable[[Any], Any]:
@@ -107,12 +110,12 @@ class _Cache(dict[Any, Any]):
 
 
 class Derivative:
-    """The derivative of an element-wise operator: what it saves, and which functions compute it.
+    """The derivative of a functional form: what its calls save, and which functions compute gradients and tangents.
 
     Parameters
     ----------
-    op
-        The overload of an operator that returns new tensors.
+    form
+        The form. Its formula is used in compiled programs if Inductor can fuse it, and for tensors without a kernel.
     partials
         The partial derivatives that kernels compute, keyed by tensor. They decide what is saved: only the arguments
         that the wanted gradients read.
@@ -121,94 +124,52 @@ class Derivative:
     in_c
         The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
         arguments and the gradient of each result. It returns gradients, or None if the fast path declines the call.
-    formula
-        The operator, written with differentiable operators of torch. Its parameters name the arguments that it reads.
-        torch differentiates it with respect to those of its tensors that have no kernel.
-    compiles_formula
-        Returns whether a program is being compiled that differentiates the formula even if kernels exist.
-    without
-        Tensors that have no gradient though the formula reads them: numbers that are passed as tensors.
-    aten
-        The operator of ATen whose node records some calls of this one. Checkpointing matches saved tensors by their
-        order, so the node made here has the same inputs and saved tensors as ATen's, in the same order.
-    mixed
-        Whether its floating-point tensors and results may have different dtypes.
-    broadcasts
-        Whether its tensors may have different shapes. torch sums each gradient to the shape of its tensor.
-    sums
-        Whether its results are sums. Their gradients are first expanded to the common shape of all tensors.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If this cannot work with the operator, or with the formula.
-
-    Examples
-    --------
-    >>> Derivative(op, formula=lambda x, limit: x / (1 + x.abs() / limit)).register()
-    >>> x = torch.tensor([1.0, -1.0])
-    >>> torch.func.jvp(lambda x: op(x, limit=1.0), (x,), (torch.ones(2),))
-    (tensor([ 0.5000, -0.5000]), tensor([0.2500, 0.2500]))
     """
 
     def __init__(
         self,
-        op: Any,
-        partials: Mapping[str, Partial] | None = None,
+        form: Form,
+        partials: Mapping[str, Partial],
         *,
         one_pass: OnePass | None = None,
-        in_c: Mapping[tuple[str, ...], Callable[..., Any]] | None = None,
-        formula: Callable[..., Any] | None = None,
-        compiles_formula: Callable[[], bool] | None = None,
-        without: Collection[str] = (),
-        aten: Callable[..., Tensor] | None = None,
-        mixed: bool = False,
-        broadcasts: bool = False,
-        sums: bool = False,
+        in_c: Mapping[tuple[str, ...], Callable[..., Any]] = _NOTHING,
     ) -> None:
-        self.op, self.broadcasts, self.sums = op, broadcasts, sums
-        self.arguments = checked_arguments(op)
-        self.n = len(private.results(op))
-        self.partials = partials or {}
+        self.op, self.partials, self.in_c = form.op, partials, in_c
         self.all_gradients: Any = one_pass
-        self.in_c, self.compiles_formula = in_c or {}, compiles_formula or (lambda: False)
-        types = {argument.name: str(argument.type) for argument in private.arguments(op)}
-        self.tensors = [x for x, type_ in types.items() if type_ in TENSOR]
-        self.has_optional = any(types[x] != "Tensor" for x in self.tensors)
-        # `is_number` only distinguishes two overloads; kernels do not take it.
-        self.of_kernel = [x for x in self.arguments if x != "is_number"]
+        self.broadcasts = form.broadcasts
+        self.sums = form.has_all_gradients  # then the gradients of results are first expanded to one shape
+        self.arguments = checked_arguments(form.op)
+        self.n = len(private.results(form.op))
+        self.tensors = [x.name for x in private.arguments(form.op) if str(x.type) in TENSOR]
+        self.has_optional = form.inputs != form.required
+        self.of_kernel = [*form.kinds]
+        lacks_some = not form.inputs.keys() <= partials.keys()
+        formula, self.fused = form.promises.formula, form.promises.fused
+        self.is_compiled = formula is not None and self.fused is not None  # whether programs may contain the formula
         self.compute: Any = None
         self.formula_reads: list[str] = []
-        if formula is not None:
-            self.compute, self.formula_reads = checked_formula(op, formula)
-        has_derivative = {*self.partials, *self.formula_reads}.difference(without)
+        if formula is not None and (self.is_compiled or lacks_some):
+            self.compute, self.formula_reads = checked_formula(form.op, formula)
+        # A number that is passed as a tensor has no gradient, though a formula may read it.
+        numbers = form.numbers if form.tensor_numbers and not lacks_some else ()
+        has_derivative = {*self.partials, *self.formula_reads}.difference(numbers)
         self.without = [x for x in self.tensors if x not in has_derivative]
         self.read_by_partials = {y for one in self.partials.values() for y in one.reads}
         self.places = {x: place for place, x in enumerate(self.arguments)}
         self.order = self.arguments  # the order in which autograd's function takes them
         self.saved_order = self.tensors
-        if aten is not None:
+        # ATen's node records some calls. Checkpointing matches saved tensors by their order, so the node made here has
+        # the same inputs and saved tensors, in the same order.
+        if form.promises.aten is not None and not form.tensor_numbers:
             reads = {x: [y for y in self.partials[x].reads if y in self.tensors] for x in self.tensors}
-            inputs, saved = order_of(op, aten, reads)
+            inputs, saved = order_of(form.op, form.promises.aten, reads)
             self.order = inputs + [x for x in self.arguments if x not in inputs]
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
-        # The shape and dtype of a tangent may differ from those of the arguments, so those of the results are saved.
-        self.typed = mixed or self.n > 1 or broadcasts
         self.plans = _Cache(self.plan)
 
-    def register(
-        self,
-        *,
-        in_forward_mode: Callable[..., Tensor | None] | None = None,
-        node: str | None = None,
-        instead: str | None = None,
-        form: Form | None = None,
-    ) -> None:
-        """Register the derivative for the operator: see ``Rule`` for ``in_forward_mode``, ``node`` and ``instead``.
-
-        If the operator's ``form`` is given, calls that record a gradient can take the fast path.
-        """
-        rule = Rule(
+    def rule(self, in_forward_mode: Callable[..., Tensor | None] | None, node: str | None, instead: str | None) -> Rule:
+        """Return the rule with which recording.py records the operator."""
+        return Rule(
             self.save,
             self.vjp,
             self.jvp,
@@ -220,7 +181,14 @@ class Derivative:
             instead=instead,
             order=[self.arguments.index(x) for x in self.order],
         )
-        register(self.op, rule, form)
+
+    def compiles_formula(self) -> bool:
+        """Return whether a program is being compiled that differentiates the formula, even if kernels exist.
+
+        If ``fused`` is ``"formula"``, Inductor replaces the operator itself by its formula. Otherwise only its
+        gradients are compiled as the formula's, so that Inductor fuses them.
+        """
+        return self.is_compiled and (private.decomposes(self.op) if self.fused == "formula" else private.traces())
 
     def plan(self, in_formula: bool, needs: Sequence[bool], is_absent: Sequence[bool] = ()) -> _Plan:
         wanted = {x for x, need in zip(self.order, needs, strict=True) if need}
@@ -285,6 +253,7 @@ class Derivative:
             return None
         given = plan.to_arguments((*grads, *tensors, *numbers))
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
+        # `in_c` is the kernel of all gradients, or of the only one that is wanted. `vjp` calls the others.
         if plan.one_pass != "never" and self.is_one_pass(plan, given, layouts, grad, sums) != (len(plan.by_kernel) > 1):
             return None
         made = plan.in_c(*(self.with_stand_ins(given, layouts, grad) if layouts else given), *grads)
@@ -406,11 +375,10 @@ class Derivative:
         sums: list[Any] = [reduce(torch.add, of_result) if of_result else None for of_result in products]
         if plan.by_formula:
             given, by = {x: values[x] for x in self.formula_reads}, {x: tangents[x] for x in plan.by_formula}
-            of_results = push(self.compute, given, by, likes if self.typed else None)
+            of_results = push(self.compute, given, by, likes)
             sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]
         some = next(iter(tangents.values()))
-        if not self.typed:
-            return torch.zeros_like(some) if sums[0] is None else sums[0]
+        # A tangent has the shape and the dtype of its result, from which those of the arguments may differ.
         typed = tuple(
             None
             if not dtype.is_floating_point

@@ -149,7 +149,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
-        with private.record_tangents(), autocast.AsInForward():
+        with private.record_tangents(on=True), autocast.AsInForward():
             return jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
 
     key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key

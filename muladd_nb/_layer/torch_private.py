@@ -285,8 +285,7 @@ def dispatch(op: str, device: str) -> tuple[int, int, Any, dict[str, int]] | Non
 
     inference = together(device, f"Autocast{device}")
     normal = inference | together(f"Autograd{device}", "ADInplaceOrView")
-    packet, _, overload = op.partition(".")
-    handle = _handle(getattr(getattr(getattr(torch.ops, _package), packet), overload or "default"))
+    handle = _handle(overload(_package, op))
     keys = "BackendSelect", "ADInplaceOrView", "Autograd", f"Autograd{device}", device
     return normal, inference, handle, {key: int(getattr(_DispatchKey, key)) for key in keys}
 
@@ -404,14 +403,15 @@ def is_of_torch_func(error: Exception) -> bool:
     return False
 
 
-def record_tangents() -> Any:
-    """Turn forward-mode AD on: torch turns it off before it calls the ``jvp`` of an ``autograd.Function``."""
-    return _set_fwd_grad_enabled(True)
+def record_tangents(*, on: bool) -> Any:
+    """Turn forward-mode AD on or off."""
+    return _set_fwd_grad_enabled(on)
 
 
-def without_tangents() -> Any:
-    """Turn forward-mode AD off."""
-    return _set_fwd_grad_enabled(False)
+def overload(namespace: str, name: str) -> Any:
+    """Return the overload with a name such as ``f`` or ``f.tag``."""
+    packet, _, tag = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), tag or "default")
 
 
 def arguments(op: Any) -> Any:

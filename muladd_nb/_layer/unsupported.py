@@ -5,7 +5,6 @@ The error says what to do; torch's own error would list backends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,9 +12,8 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 
 from . import contract
-from . import torch_private as private
 from ._library import implement
-from .operator import Form
+from .operator import Form, complete, named
 
 _BACKENDS = ("SparseCPU", "SparseCUDA", "SparseMeta", "SparseCsrCPU", "SparseCsrCUDA", "SparseCsrMeta", "MkldnnCPU",
              "QuantizedCPU", "QuantizedCUDA", "NestedTensorCPU", "NestedTensorCUDA", "MPS")  # fmt: skip
@@ -40,14 +38,9 @@ def complaint(x: Any) -> str | None:
 
 def check(form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ``RuntimeError`` if one of the arguments is a tensor that no kernel takes."""
-    check_each(form.name, (*zip(private.argument_names(form.op), args, strict=False), *kwargs.items()))
-
-
-def check_each(op: str, arguments: Iterable[tuple[str, Any]]) -> None:
-    """Raise ``RuntimeError`` if one of these pairs of a name and an argument has a tensor that no kernel takes."""
-    for argument, x in arguments:
+    for argument, x in named(form.op, args, kwargs).items():
         if because := complaint(x):
-            raise RuntimeError(f"{op}: {argument} {because}")
+            raise RuntimeError(f"{form.name}: {argument} {because}")
 
 
 def register(form: Form) -> None:
@@ -55,16 +48,11 @@ def register(form: Form) -> None:
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         check(form, args, kwargs)
-        contract.check_defined(form, args, form.targets(args, kwargs))
+        contract.check_defined(form, complete(form.op, args, kwargs), form.targets(args, kwargs))
         raise RuntimeError(f"{form.name}: the tensors must be dense and all of one kind")
 
-    implement_refusal(form.op, refuse)
-
-
-def implement_refusal(op: Any, refuse: Callable[..., Any]) -> None:
-    """Register a function that raises an error as the kernel of every backend without one."""
     for backend in _BACKENDS:
-        implement(op, refuse, backend)
+        implement(form.op, refuse, backend)
     torch.library.register_torch_dispatch(
-        op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))
+        form.op.name(), MaskedTensor, lambda cls, op, types, args, kwargs=None: refuse(*args, **(kwargs or {}))
     )

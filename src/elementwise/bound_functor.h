@@ -1,10 +1,18 @@
-// A functor with its numbers bound: call it with one element of each tensor. The same on the CPU and on CUDA.
+// Binds a functor to the dtype and the numbers of a call. What is left takes one element of each tensor. The code is
+// the same for the CPU and for CUDA.
 #pragma once
 
 #include "operator.h"
 
 namespace elementwise {
 
+// Calls body(T{}) with the type of the list that has this ordinal.
+template <class... T, class Body>
+void with_dtype(List<T...>, int32_t ordinal, const Body& body) {
+  (void)((ordinal == kOrdinal<T> && (body(T{}), true)) || ...);
+}
+
+// A functor with its numbers. C is the type that it computes in.
 template <class C, class Kernel>
 struct Bound;
 
@@ -35,7 +43,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     return F{}(argument<I>(elements...)...);
   }
 
-  // The I-th argument: a number, or the element of a tensor.
+  // Returns the I-th argument: a number, or the element of a tensor.
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};

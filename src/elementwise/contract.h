@@ -19,8 +19,8 @@
 
 namespace elementwise {
 
-// A tensor of a call: its name in the schema, and its metadata, read once from torch's or ExecuTorch's tensor. Sizes and
-// strides count elements; the tensor owns them.
+// A tensor of a call: its name in the schema, and its metadata, read once from torch's or ExecuTorch's tensor. Sizes
+// and strides count elements; the tensor owns them.
 struct Operand {
   int64_t numel() const {
     int64_t n = 1;
@@ -28,7 +28,7 @@ struct Operand {
     return n;
   }
 
-  // The distance from the first element to just past the last one, in elements.
+  // Returns the distance from the first element to just past the last one, in elements.
   int64_t extent() const {
     int64_t last = 0;
     for (int64_t d = 0; d < dim; d++) {
@@ -38,7 +38,7 @@ struct Operand {
     return last + 1;
   }
 
-  // As torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
+  // Decides as torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
   bool contiguous() const {
     int64_t expected = 1;
     for (int64_t d = dim - 1; d >= 0; d--) {
@@ -86,8 +86,16 @@ inline std::string list(const int64_t* values, int64_t n) {
   return text + "]";
 }
 
-// torch's names of device types, by ordinal, for error messages. The ordinals cannot change, because serialized models
-// contain them; ExecuTorch has the same.
+// "x, y or z", if `last` is " or ". word(i) returns the i-th of n words.
+template <class Word>
+std::string joined(size_t n, const char* last, const Word& word) {
+  std::string text;
+  for (size_t i = 0; i < n; i++) text.append(i == 0 ? "" : i + 1 < n ? ", " : last).append(word(i));
+  return text;
+}
+
+// Returns torch's name of a device, for error messages. The ordinals of its type cannot change, because serialized
+// models contain them; ExecuTorch has the same.
 inline std::string device_name(const Operand& x) {
   static const char* const names[] = {"cpu",  "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
                                       "fpga", "maia", "xla",    "vulkan", "metal",  "xpu",   "mps",
@@ -97,7 +105,7 @@ inline std::string device_name(const Operand& x) {
   return x.device_index < 0 || type == 0 ? name : name + ":" + std::to_string(x.device_index);
 }
 
-// torch's names of dtypes, likewise.
+// Returns torch's name of a dtype. The same holds for these ordinals.
 inline std::string dtype_name(int32_t dtype) {
   // clang-format off
   static const char* const names[] = {
@@ -133,16 +141,10 @@ inline bool same_shape(const Operand& x, const Operand& y) {
   return x.dim == y.dim && std::equal(x.sizes, x.sizes + x.dim, y.sizes);
 }
 
-inline std::string any_of(std::span<const int32_t> dtypes) {
-  std::string text;
-  for (size_t i = 0; i < dtypes.size(); i++)
-    text += (i == 0 ? "" : i + 1 < dtypes.size() ? ", " : " or ") + dtype_name(dtypes[i]);
-  return text;
-}
-
 inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const Operand& a) {
-  if (std::find(dtypes.begin(), dtypes.end(), a.dtype) == dtypes.end())
-    fail(op, a.name, " must be ", any_of(dtypes), ", got ", dtype_name(a.dtype));
+  if (std::find(dtypes.begin(), dtypes.end(), a.dtype) != dtypes.end()) return;
+  const std::string any = joined(dtypes.size(), " or ", [&](size_t i) { return dtype_name(dtypes[i]); });
+  fail(op, a.name, " must be ", any, ", got ", dtype_name(a.dtype));
 }
 
 // Raises an error about two operands that do not fit together. The advice is always to change `out` and not the input.
@@ -163,8 +165,8 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
         x.name, ".to(", a.name, ".device)");
 }
 
-// The checks of a pair, in the order of the contract: device, dtype, shape. `own` is the dtype that x must have, or
-// kOfC if it must have that of a.
+// Checks a pair in the order of the contract: device, dtype, shape. `own` is the dtype that x must have, or kOfC if it
+// must have that of a.
 inline void check_device_and_dtype(const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC) {
   check_same_device(op, a, x);
   if (own == kOfC && x.dtype != a.dtype)
@@ -199,14 +201,30 @@ inline size_t check_choice(const Caller& op, const Argument& argument, const Cho
   const auto found = std::find(values.begin(), values.end(), number);
   if (found == values.end()) {
     const auto text = [&](int64_t value) {
-      return argument.kind == Kind::boolean ? (value ? "True" : "False") : std::to_string(value);
+      return argument.kind != Kind::boolean ? std::to_string(value) : value ? "True" : "False";
     };
-    std::string all;
-    for (size_t i = 0; i < values.size(); i++)
-      all += (i == 0 ? "" : i + 1 < values.size() ? ", " : " or ") + text(values[i]);
-    fail(op, argument.name, " must be ", all, ", got ", text(number));
+    const std::string any = joined(values.size(), " or ", [&](size_t i) { return text(values[i]); });
+    fail(op, argument.name, " must be ", any, ", got ", text(number));
   }
   return found - values.begin();
+}
+
+// Reads the arguments of a call, and returns the kernel for the optional tensors that are present and for the value of
+// each OneOf. read(i, argument, number) takes the i-th argument: it sets `number`, unless that is a tensor, and returns
+// false if it is absent.
+template <class Read>
+const Description* read_arguments(const Caller& op, const Description* kernels, Number* numbers, const Read& read) {
+  size_t kernel = 0, choices = 1;
+  for (int i = 0; i < op.signature.count; i++) {
+    const Argument& argument = op.signature.arguments[i];
+    const Choices& of = kernels->choices[i];
+    size_t choice = !read(i, argument, *numbers);
+    if (of.values) choice = check_choice(op, argument, of, numbers->integer);
+    numbers += !argument.is_tensor();
+    kernel += choices * choice;
+    choices *= of.count(argument.kind);
+  }
+  return kernels + kernel;
 }
 
 // A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do, or have no memory.
@@ -217,13 +235,12 @@ inline void check_in_storage(const Caller& op, const Operand& x) {
         op, x.name, " must lie in its storage, got shape ", list(x.sizes, x.dim), ", strides ", list(x.strides, x.dim),
         " and offset ", x.offset, " in a storage of ", x.storage_bytes, " bytes");
   // A zero tensor of torch has no memory, but its storage claims to have bytes, and begins at null. A view of it begins
-  // at
-  // null plus an offset.
+  // at null plus an offset.
   if (extent > 0 && reinterpret_cast<intptr_t>(x.data) == x.offset * x.element_bytes)
     fail(op, x.name, " must have memory, got a tensor without; clone() makes one with memory of a zero tensor");
 }
 
-// All checks of the inputs of a call, which must be alike.
+// Makes all checks of the inputs of a call, which must be alike.
 inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std::span<const Operand> inputs) {
   check_dtype(op, dtypes, inputs[0]);
   for (const Operand& x : inputs.subspan(1)) {
@@ -283,13 +300,11 @@ class Inputs {
   }
 
   [[noreturn]] static void fail_to_broadcast(const Caller& op, std::span<const Operand> inputs) {
-    std::string names, shapes;
-    for (size_t k = 0; k < inputs.size(); k++) {
-      const char* const between = k == 0 ? "" : k + 1 < inputs.size() ? ", " : " and ";
-      names.append(between).append(inputs[k].name);
-      shapes += between + list(inputs[k].sizes, inputs[k].dim);
-    }
-    fail(op, names, " must have shapes that broadcast, got ", shapes);
+    const auto name = [&](size_t k) { return inputs[k].name; };
+    const auto shape = [&](size_t k) { return list(inputs[k].sizes, inputs[k].dim); };
+    fail(
+        op, joined(inputs.size(), " and ", name), " must have shapes that broadcast, got ",
+        joined(inputs.size(), " and ", shape));
   }
 
   void expand(std::span<Operand> inputs) {

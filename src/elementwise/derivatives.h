@@ -67,7 +67,7 @@ ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) 
   }
 }
 
-// The derivative of the highest order.
+// Returns the derivative of the highest order.
 template <int level, class D>
 ELEMENTWISE_INLINE auto innermost(const D& x) {
   if constexpr (level == 0) {
@@ -233,11 +233,12 @@ constexpr size_t write(
     char* to, const Signature& of, std::string_view what, std::string_view by, int grads, int order) {
   const std::string_view given = order < 0 ? "tangent" : "grad";
   size_t size = 0;
-  const auto append = [&](std::string_view text) {
-    for (const char character : text) {
-      if (to) to[size] = character;
-      size++;
-    }
+  const auto append = [&](auto... texts) {
+    for (const std::string_view text : {std::string_view(texts)...})
+      for (const char character : text) {
+        if (to) to[size] = character;
+        size++;
+      }
   };
   const auto append_name = [&](std::string_view name, std::string_view number) { // a name that no argument of `of` has
     append(name);
@@ -245,21 +246,9 @@ constexpr size_t write(
       if (of.arguments[i].name.starts_with(name)) append("_");
     append(number);
   };
-  append("_");
-  append(of.name);
-  append(what);
-  append(by);
-  if (!of.overload.empty()) {
-    append(".");
-    append(of.overload);
-  }
-  append("(");
-  for (int i = 0; i < of.count; i++) {
-    append(kKinds[static_cast<int>(of.arguments[i].kind)]);
-    append(" ");
-    append(of.arguments[i].name);
-    append(", ");
-  }
+  append("_", of.name, what, by, of.overload.empty() ? "" : ".", of.overload, "(");
+  for (int i = 0; i < of.count; i++)
+    append(kKinds[static_cast<int>(of.arguments[i].kind)], " ", of.arguments[i].name, ", ");
   constexpr std::string_view numbers = "012345678";
   for (int i = 0; i < grads; i++) {
     append(i ? ", Tensor " : "Tensor ");
@@ -286,7 +275,7 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
-// How many results have type C, and so a gradient.
+// This many results have type C, and so a gradient.
 template <class Op>
 constexpr int kGrads = std::count(std::begin(Op::Kernel::OfResults::own), std::end(Op::Kernel::OfResults::own), kOfC);
 template <class Op>
@@ -347,31 +336,22 @@ constexpr bool has_derivative() {
          std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
 }
 
-// The first derivatives by one argument each.
+// Lists the first derivatives by one argument each.
 template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
   return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
-// The operator that computes value and tangent, if there can be one.
+// Lists the operator that computes all gradients, if there are several, and that for value and tangent. Neither exists
+// if a tensor is optional, or if there would be too many tensors.
 template <class Op, int... place>
-auto forward_mode(List<FirstDerivative<Op, place>...>) {
+auto in_one_pass(List<FirstDerivative<Op, place>...>) {
   constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;
-  constexpr bool fits = count > 0 && inputs <= kMaxInputs && inputs + 2 <= kMaxOperands;
-  if constexpr (fits && Op::signature.optional == 0 && Op::Kernel::kResults == 1)
-    return List<ForwardMode<Op, place...>>{};
-  else
-    return List<>{};
-}
-// The first derivatives, and the operator that computes all of them in one pass, if there are several and no optional
-// tensor.
-template <class Op, int... place>
-auto with_gradients(List<FirstDerivative<Op, place>...> derivatives) {
-  constexpr int count = sizeof...(place);
-  constexpr bool fits = count + Op::signature.tensors + kGrads<Op> <= kMaxOperands;
-  if constexpr (count > 1 && fits && Op::signature.optional == 0)
-    return List<FirstDerivative<Op, place>..., AllGradients<Op, place...>>{};
-  else
-    return derivatives;
+  constexpr bool can = count > 0 && Op::signature.optional == 0;
+  constexpr bool has_gradients = can && count > 1 && inputs + kGrads<Op> <= kMaxOperands;
+  constexpr bool has_forward = can && Op::Kernel::kResults == 1 && inputs <= kMaxInputs && inputs + 2 <= kMaxOperands;
+  return Joined<
+      std::conditional_t<has_gradients, List<AllGradients<Op, place...>>, List<>>,
+      std::conditional_t<has_forward, List<ForwardMode<Op, place...>>, List<>>>{};
 }
 
 // Whether an operator has derivatives: not if C or all results are integers.
@@ -381,7 +361,7 @@ constexpr bool is_differentiable() {
   return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
 }
 
-// All derivatives of an operator.
+// Lists all derivatives of an operator.
 template <class Op>
 auto family() {
   if constexpr (Op::is_over_rows) {
@@ -390,16 +370,13 @@ auto family() {
     static_assert(
         !has_own_float<Op>(),
         "the floating-point results of a `differentiable` operator must be of type C: leave `differentiable` out of "
-        "its "
-        "entry in src/operators.h");
+        "its entry in src/operators.h");
     static_assert(
         Op::signature.tensors + kGrads<Op> <= kMaxInputs,
         "a `differentiable` operator has at most nine tensors, counting its results of type C: leave `differentiable` "
-        "out "
-        "of its entry in src/operators.h");
-    const auto by_each = first_order<Op>(std::make_index_sequence<Op::signature.count>{});
-    using First = decltype(with_gradients<Op>(by_each));
-    return Joined<First, decltype(forward_mode<Op>(by_each)), List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
+        "out of its entry in src/operators.h");
+    using First = decltype(first_order<Op>(std::make_index_sequence<Op::signature.count>{}));
+    return Joined<First, decltype(in_one_pass<Op>(First{})), List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
   } else {
     return List<>{};
   }

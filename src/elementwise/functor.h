@@ -207,10 +207,4 @@ struct Ordinals<List<T...>> {
   static constexpr int32_t each[] = {kOrdinal<T>...};
 };
 
-// Calls body(T{}) with the type of the list that has this ordinal.
-template <class... T, class Body>
-void with_dtype(List<T...>, int32_t ordinal, const Body& body) {
-  (void)((ordinal == kOrdinal<T> && (body(T{}), true)) || ...);
-}
-
 } // namespace elementwise

@@ -132,21 +132,21 @@ struct Signature {
     if (optional > kMaxOptional) throw "there may be three optional tensors";
   }
 
-  // The index of a tensor argument among the tensors.
+  // Returns the index of a tensor argument among the tensors.
   constexpr int tensors_before(int argument) const {
     int count = 0;
     for (int i = 0; i < argument; i++) count += arguments[i].is_tensor();
     return count;
   }
 
-  // The index of a character, or the size. With a sanitizer, string_view::find is no constant expression to GCC 12.
+  // Finds a character, or returns the size. With a sanitizer, string_view::find is no constant expression to GCC 12.
   static constexpr size_t find(std::string_view text, char character) {
     size_t at = 0;
     while (at < text.size() && text[at] != character) at++;
     return at;
   }
 
-  // The name of the operator in one of its forms, "f_out.tag".
+  // Returns the name of the operator in one of its forms, "f_out.tag".
   std::string qualified(unsigned form) const {
     std::string base(name), tag(overload);
     const auto append = [&tag](std::string_view text) { tag.append(tag.empty() ? "" : "_").append(text); };
@@ -220,8 +220,7 @@ struct Kernel {
       "the functor must take what its declaration says, in its order, and be const: a C for each Tensor and float, an "
       "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
       "elementwise::OneOf<true, false> for each bool; and over rows a Row& before these, and an "
-      "elementwise::Elements<C> "
-      "for a tensor with a value for each element of a row");
+      "elementwise::Elements<C> for a tensor with a value for each element of a row");
   using OfResults = parameters::Each<typename Parameters::Results>;
   using OfInputs = parameters::Each<decltype(parameters::tensors<(kKind == Kind::tensor || kKind == Kind::optional)...>(
       typename Parameters::Arguments{}))>;
@@ -229,31 +228,26 @@ struct Kernel {
   static constexpr int kInputs = std::size(OfInputs::own);
   static constexpr int kNumbers = sizeof...(kKind) - (0 + ... + is_tensor(kKind));
 
-  // The index, among the inputs, of the first one that is a C and not optional.
-  static constexpr size_t first() {
+  // Returns the index of the first input that is not optional and that has this value in a list.
+  template <class T>
+  static constexpr size_t first_with(T value, const T (&of_each)[kInputs]) {
     size_t place = 0;
     for (const Kind kind : {kKind...}) {
-      if (kind == Kind::tensor && OfInputs::own[place] == kOfC) return place;
+      if (kind == Kind::tensor && of_each[place] == value) return place;
       place += kind == Kind::tensor || kind == Kind::optional;
     }
     return kInputs;
   }
+  static constexpr size_t first() {
+    return first_with(kOfC, OfInputs::own);
+  }
   static_assert(
       first() < kInputs, "a tensor that is not optional must be C; a dtype that all have is one of `using dtypes`");
-  // Whether a tensor that is not optional has a value for each element of a row.
-  static constexpr bool has_row() {
-    size_t place = 0;
-    for (const Kind kind : {kKind...}) {
-      if (kind == Kind::tensor && !OfInputs::of_row[place]) return true;
-      place += kind == Kind::tensor || kind == Kind::optional;
-    }
-    return false;
-  }
   static_assert(
       parameters::is_of_rows<F> || ((kKind != Kind::sizes) && ...),
       "an int[] has the sizes of the dimensions that are one row: its functor must take a Row&");
   static_assert(
-      !parameters::is_of_rows<F> || has_row(),
+      !parameters::is_of_rows<F> || first_with(false, OfInputs::of_row) < kInputs,
       "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
@@ -267,7 +261,7 @@ struct Choices {
   const int64_t* values = nullptr;
   size_t size = 0;
 
-  // The number of kernels that an argument needs: one for each value, or two for an optional tensor.
+  // Returns how many kernels an argument needs: one for each value, or two for an optional tensor.
   constexpr size_t count(Kind kind) const {
     return values ? size : kind == Kind::optional ? 2 : 1;
   }

@@ -25,13 +25,9 @@ struct ElementOf {
 template <class P>
 struct ElementOf<Optional<P>> : ElementOf<P> {};
 template <class P>
-struct ElementOf<Elements<P>> {
-  using type = P;
-};
+struct ElementOf<Elements<P>> : ElementOf<P> {};
 template <class P>
-struct ElementOf<Probabilities<P>> {
-  using type = P;
-};
+struct ElementOf<Probabilities<P>> : ElementOf<P> {};
 
 template <class P>
 constexpr bool is_softmax = false;

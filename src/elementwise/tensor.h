@@ -11,7 +11,7 @@
 
 namespace elementwise {
 
-// A faster way to count a write, if python/ask_torch.h found one, else null. It returns false if it did not count.
+// Counts a write faster, if python/ask_torch.h found a way, else it is null. It returns false if it did not count.
 inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
 
 // A tensor that someone else owns.
@@ -25,7 +25,7 @@ class Tensor {
     return handle_;
   }
 
-  // An undefined tensor: torch's parser accepts None wherever a schema says Tensor.
+  // None becomes an undefined tensor: torch's parser accepts it wherever a schema says Tensor.
   bool undefined() const {
     bool defined;
     TORCH_ERROR_CODE_CHECK(aoti_torch_is_defined(handle_, &defined));
@@ -98,7 +98,7 @@ class OwnTensor : public Tensor {
   }
 };
 
-// The tensor of a `Tensor?` argument; its handle is null if it is absent.
+// Returns the tensor of a `Tensor?` argument; its handle is null if it is absent.
 inline Tensor optional_tensor(StableIValue value) {
   const auto* const of_value = torch::stable::detail::to<StableIValue*>(value);
   if (!of_value) return {};

@@ -19,6 +19,7 @@
 #include "contract.h"
 #include "cpu/launch.h"
 #include "cpu/rows.h"
+#include "cpu/sums.h"
 #include "kernels_of_library.h"
 #include "register_once.h"
 #include "tensor.h"
@@ -92,37 +93,28 @@ class Call {
   template <unsigned form>
   Call(const Description* of_kernels, std::integral_constant<unsigned, form>, const StableIValue* stack)
       : signature_(of_kernels->signature), caller_{signature_, form} {
-    size_t kernel = 0, choices = 1;
-    for (int i = 0, input = 0, number = 0; i < signature_.count; i++) {
-      const Argument& argument = signature_.arguments[i];
-      const Choices& of = of_kernels->choices[i];
-      size_t choice = 0;
+    int input = 0;
+    op_ = contract::read_arguments(caller_, of_kernels, numbers_, [&](int i, const Argument& argument, Number& number) {
       if (argument.is_tensor()) {
         const bool is_optional = argument.kind == Kind::optional;
         const Tensor x = is_optional ? optional_tensor(stack[i]) : Tensor(stack[i]);
-        if (is_optional && !x.get()) {
-          choice = 1;
-        } else {
-          arguments_[input] = &argument;
-          tensors_[kResults + input++] = x;
-        }
+        if (is_optional && !x.get()) return false;
+        arguments_[input] = &argument;
+        tensors_[kResults + input++] = x;
       } else if (argument.kind == Kind::integer) {
-        numbers_[number++].integer = torch::stable::detail::to<int64_t>(stack[i]);
+        number.integer = torch::stable::detail::to<int64_t>(stack[i]);
       } else if (argument.kind == Kind::boolean) {
-        numbers_[number++].integer = torch::stable::detail::to<bool>(stack[i]);
+        number.integer = torch::stable::detail::to<bool>(stack[i]);
       } else if (argument.kind == Kind::sizes) {
         row_sizes_ = IntList(stack[i]);
-        numbers_[number++].integer = row_sizes_.size();
+        number.integer = row_sizes_.size();
       } else if constexpr (form & tensor_numbers) {
-        numbers_[number++].real = read(argument.name, Tensor(stack[i]));
+        number.real = read(argument.name, Tensor(stack[i]));
       } else {
-        numbers_[number++].real = torch::stable::detail::to<double>(stack[i]);
+        number.real = torch::stable::detail::to<double>(stack[i]);
       }
-      if (of.values) choice = contract::check_choice(caller_, argument, of, numbers_[number - 1].integer);
-      kernel += choices * choice;
-      choices *= of.count(argument.kind);
-    }
-    op_ = of_kernels + kernel;
+      return true;
+    });
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
   }
 
@@ -219,7 +211,7 @@ class Call {
     return tensors_[k].operand(name);
   }
 
-  // The first input of type C.
+  // Returns the first input of type C.
   const Operand& first() const {
     return operands_[kResults + op_->first];
   }
@@ -247,7 +239,7 @@ class Call {
     return empty(x, like.strides);
   }
 
-  // A contiguous tensor. It has at most kMaxDims dimensions.
+  // Makes a contiguous tensor. It has at most kMaxDims dimensions.
   OwnTensor empty_contiguous(const Operand& x) const {
     int64_t strides[kMaxDims];
     int64_t stride = 1;
@@ -363,7 +355,7 @@ template <class Op, class Backend, int kResults = Op::Kernel::kResults, int kInp
 using CallOf =
     std::conditional_t<Op::is_over_rows, rows::Call<Backend, kResults, kInputs>, Call<Backend, kResults, kInputs>>;
 
-// A kernel that does not take ownership of its arguments.
+// Runs a kernel. The caller keeps its arguments.
 template <class Operators, class Op, class Backend, unsigned form>
 void run(StableIValue* stack) {
   const std::integral_constant<unsigned, form> constant;

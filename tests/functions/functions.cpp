@@ -18,7 +18,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "elementwise/cpu/isa.h"
+#include "elementwise/cpu/machine.h"
 #include "reference.h"
 #include "sample.h"
 

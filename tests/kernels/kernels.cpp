@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "elementwise/cpu/run.h"
+#include "elementwise/cpu/launch.h"
 #include "operators.h"
 #ifdef ELEMENTWISE_CUDA_ON_HOST
 #include "elementwise/cuda/launch.h"

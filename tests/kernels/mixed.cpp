@@ -11,7 +11,7 @@
 
 #include "elementwise/bound_functor.h"
 #include "elementwise/cpu/convert.h"
-#include "elementwise/cpu/run.h"
+#include "elementwise/cpu/launch.h"
 #include "elementwise/derivatives.h"
 #ifdef ELEMENTWISE_CUDA_ON_HOST
 #include "elementwise/cuda/launch.h"

@@ -1,13 +1,9 @@
-// Replaces cpu/isa.cpp in tests of kernels that are compiled for one instruction set.
-#include "elementwise/cpu/isa.h"
+// Replaces cpu/machine.cpp in tests of kernels that are compiled for one instruction set.
+#include "elementwise/cpu/machine.h"
 
 namespace elementwise::cpu {
 
-Choose Isa::computer(size_t kernel) const {
-  return computers[kernel];
-}
-
-const Isa& isa() {
+const Isa& choose_isa() {
   static const Isa one{"baseline",        baseline::computers,  baseline::movers,
                        baseline::summers, &baseline::row_mover, true};
   return one;

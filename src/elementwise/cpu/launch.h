@@ -1,10 +1,138 @@
-// Runs a task on the CPU. torch and ExecuTorch pass different thread pools.
+// Runs a task on the CPU, tile by tile. Rows of adjacent elements are computed in place; other rows are gathered into a
+// buffer first, and results are scattered from one. torch and ExecuTorch pass different thread pools.
 #pragma once
 
-#include "run.h"
-#include "sums.h"
+#include <bit>
+#include <cstddef>
+
+#include "machine.h"
+#include "tiles.h"
 
 namespace elementwise::cpu {
+
+// The part of a call that one thread computes.
+class Run {
+ public:
+  Run(const Task& task, const Computer& computer, const Tiles& tiles, bool stream)
+      : task_(task), computer_(computer), tiles_(tiles), stream_(stream), operands_(task.plan.operands) {
+    for (int k = 0; k < operands_; k++)
+      mover_[k] = &isa().movers[std::countr_zero(static_cast<unsigned>(computer.bytes[k]))];
+  }
+
+  // Computes the tiles from `begin` to `end`.
+  void operator()(int64_t begin, int64_t end) {
+    Walk walk(task_.plan, tiles_, begin, end);
+    for (Box box; walk.next(box);) {
+      void* at[kMaxOperands];
+      for (int k = 0; k < operands_; k++) at[k] = beyond(task_.data[k], k, box.offset[k]);
+      if (tiles_.moves == Moves::pieces) {
+        int64_t step[kMaxOperands];
+        for (int k = 0; k < operands_; k++) step[k] = tiles_.stride[k][0];
+        for (int64_t j = 0; j < box.n[1]; j++) {
+          row_in_pieces(box.n[0], at, step);
+          for (int k = 0; k < operands_; k++) at[k] = beyond(at[k], k, tiles_.stride[k][1]);
+        }
+      } else {
+        tile(box.n, at);
+      }
+    }
+#ifdef __SSE2__
+    if (stream_) _mm_sfence(); // makes streamed lines visible to other threads
+#endif
+  }
+
+ private:
+  // Computes a tile at once: packs the moved inputs as a whole, and then scatters the moved results.
+  void tile(const int64_t n[2], void* const* at) {
+    Rows rows{n[1], n[0], {}, {}};
+    bool one_row = tiles_.moves == Moves::tiles;
+    for (int k = 0; k < operands_; k++) {
+      rows.data[k] = at[k];
+      rows.pitch[k] = tiles_.stride[k][1];
+      if (tiles_.moved[k]) {
+        rows.data[k] = packed(k, Tiles::kBytes);
+        rows.pitch[k] = n[0];
+        if (k >= computer_.results) mover_[k]->gather_box(at[k], tiles_.stride[k], n, rows.data[k]);
+      }
+      one_row &= rows.pitch[k] == n[0];
+    }
+    void* data[kMaxOperands];
+    if (one_row) {
+      std::copy_n(rows.data, operands_, data);
+      row(n[0] * n[1], data);
+    } else if (computer_.short_rows && n[0] >= computer_.shortest && n[0] < Tiles::kShort && n[1] > 1 && !stream_) {
+      computer_.short_rows(rows, task_.numbers);
+    } else {
+      for (int64_t j = 0; j < n[1]; j++) {
+        for (int k = 0; k < operands_; k++) data[k] = beyond(rows.data[k], k, j * rows.pitch[k]);
+        row(n[0], data);
+      }
+    }
+    for (int k = 0; k < computer_.results; k++)
+      if (tiles_.moved[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
+  }
+
+  // Computes n adjacent elements.
+  void row(int64_t n, void* const* data) {
+    if (!stream_) return computer_.row(n, data, task_.numbers);
+    int64_t step[kMaxOperands];
+    std::fill_n(step, operands_, 1);
+    row_in_pieces(n, data, step);
+  }
+
+  // Computes a row piece by piece. Pieces are short, so that moved elements are still in the nearest cache when they
+  // are computed. If results are written past the cache, every piece but the first begins with a cache line.
+  void row_in_pieces(int64_t left, void* const* begin, const int64_t* step) {
+    const int64_t most = stream_ ? Tiles::kStreamedPiece : Tiles::kPiece;
+    const int64_t before = stream_ ? Tiles::before_line(begin[0], computer_.bytes[0]) : 0;
+    void* at[kMaxOperands];
+    void* data[kMaxOperands];
+    Mover::Row move[kMaxOperands]; // null if the operand is not moved, or is the same for all pieces
+    for (int k = 0; k < operands_; k++) {
+      const Mover& mover = *mover_[k];
+      const bool is_result = k < computer_.results, moves = step[k] != 1 || (is_result && stream_);
+      at[k] = begin[k];
+      data[k] = moves ? packed(k, most * sizeof(double)) : at[k];
+      move[k] = !moves         ? nullptr
+                : is_result    ? (stream_ ? mover.stream : mover.scatter)
+                : step[k] == 0 ? nullptr // repeated once, below
+                : step[k] == 2 ? mover.even
+                               : mover.gather;
+      if (step[k] == 0) mover.repeat(at[k], 0, std::min(left, most), data[k]);
+    }
+    for (int64_t n = std::min(left, before > 0 ? before : most); n > 0; n = std::min(left, most)) {
+      for (int k = computer_.results; k < operands_; k++)
+        if (move[k]) move[k](at[k], step[k], n, data[k]);
+      computer_.row(n, data, task_.numbers);
+      for (int k = 0; k < computer_.results; k++)
+        if (move[k]) move[k](data[k], step[k], n, at[k]);
+      for (int k = 0; k < operands_; k++) {
+        at[k] = beyond(at[k], k, n * step[k]);
+        if (step[k] == 1 && !move[k]) data[k] = at[k];
+      }
+      left -= n;
+    }
+  }
+
+  // Returns the address of the operand's element that is `elements` after the one at `at`.
+  void* beyond(void* at, int operand, int64_t elements) const {
+    return static_cast<std::byte*>(at) + elements * computer_.bytes[operand];
+  }
+
+  // Returns an operand's buffer of `bytes`. Buffers are a cache line further apart, so that they do not compete for the
+  // same sets of the cache.
+  void* packed(int operand, int64_t bytes) {
+    return memory_ + operand * (bytes + kLine);
+  }
+
+  const Task& task_;
+  const Computer& computer_;
+  const Tiles& tiles_;
+  const bool stream_;
+  const int operands_;
+  const Mover* mover_[kMaxOperands];
+  alignas(kLine) std::byte memory_[kMaxOperands * (Tiles::kBytes + kLine)];
+};
 
 // parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each.
 template <class ParallelFor>

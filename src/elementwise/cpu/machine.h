@@ -30,7 +30,7 @@ struct Isa {
   bool runs_here;
   int place = 0; // in the list
 
-  // The computer of this instruction set or, if it has none, of the best one that has it.
+  // Returns the computer of this instruction set or, if it has none, of the best one that has it.
   Choose computer(size_t kernel) const {
     const Isa* of = this;
     while (!of->computers[kernel]) of++;
@@ -47,13 +47,13 @@ struct Isa {
 // std::runtime_error if it names one that cannot run here.
 const Isa& choose_isa();
 
-// The one in use.
+// Returns the one in use.
 inline const Isa& isa() {
   static const Isa& chosen = choose_isa();
   return chosen;
 }
 
-// The size in bytes of the last-level cache that this process can use.
+// Returns the size in bytes of the last-level cache that this process can use.
 inline int64_t last_level_cache() {
   static const int64_t bytes = [] {
     const int64_t reported = system::last_level_cache();

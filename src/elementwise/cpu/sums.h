@@ -17,7 +17,7 @@
 
 #include <algorithm>
 
-#include "run.h"
+#include "launch.h"
 
 namespace elementwise::cpu {
 

@@ -1,6 +1,6 @@
 // The interfaces between the parts of the CPU backend. A Computer knows a functor and its dtypes, and computes rows of
-// adjacent elements. A Mover knows the size and the strides of elements, and no functor. run.h connects the two. Both
-// are compiled once for each instruction set.
+// adjacent elements. A Mover knows the size and the strides of elements, and no functor. launch.h connects the two.
+// Both are compiled once for each instruction set.
 #pragma once
 
 #include "../strided.h"

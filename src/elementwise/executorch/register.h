@@ -58,28 +58,21 @@ inline void check_and_launch(const Description* of_kernels, runtime::EValue** st
   std::optional<TensorArgument> arguments[kMaxInputs];
   Operand operands[kMaxInputs];
   int inputs = 0;
-  size_t kernel = 0, choices = 1;
-  for (int i = 0, number = 0; i < signature.count; i++) {
-    const Argument& argument = signature.arguments[i];
-    const Choices& of = of_kernels->choices[i];
-    size_t choice = 0;
-    if (argument.kind == Kind::optional && stack[i]->isNone()) {
-      choice = 1;
-    } else if (argument.is_tensor()) {
-      operands[inputs] = arguments[inputs].emplace(argument.name, stack[i]->toTensor()).operand;
-      inputs++;
-    } else if (argument.kind == Kind::integer) {
-      numbers[number++].integer = stack[i]->toInt();
-    } else if (argument.kind == Kind::boolean) {
-      numbers[number++].integer = stack[i]->toBool();
-    } else {
-      numbers[number++].real = stack[i]->toDouble();
-    }
-    if (of.values) choice = contract::check_choice(caller, argument, of, numbers[number - 1].integer);
-    kernel += choices * choice;
-    choices *= of.count(argument.kind);
-  }
-  const Description& op = of_kernels[kernel];
+  const Description& op =
+      *contract::read_arguments(caller, of_kernels, numbers, [&](int i, const Argument& argument, Number& number) {
+        if (argument.kind == Kind::optional && stack[i]->isNone()) return false;
+        if (argument.is_tensor()) {
+          operands[inputs] = arguments[inputs].emplace(argument.name, stack[i]->toTensor()).operand;
+          inputs++;
+        } else if (argument.kind == Kind::integer) {
+          number.integer = stack[i]->toInt();
+        } else if (argument.kind == Kind::boolean) {
+          number.integer = stack[i]->toBool();
+        } else {
+          number.real = stack[i]->toDouble();
+        }
+        return true;
+      });
   Tensor& out = stack[signature.count]->toTensor();
   const contract::Inputs checked(caller, op, {operands, op.count});
   const Operand& first = operands[op.first];

@@ -53,6 +53,7 @@ using torch::headeronly::Half, torch::headeronly::BFloat16;
 }
 #endif
 
+#include "../bound_functor.h"
 #include "../math.h"
 #include "../place.h"
 

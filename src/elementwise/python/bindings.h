@@ -65,8 +65,7 @@ void define_module(nanobind::module_& m) {
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
   //   by                      the arguments that it is by; empty strings if their indices are passed in the call; over
-  //   rows
-  //                           which derivative it is
+  //                           rows, which derivative it is
   //   reads                   the arguments that it reads, besides the gradient
   //   constant                its value, if that is a constant
   m.def("operators", [] {

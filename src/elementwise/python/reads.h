@@ -21,8 +21,7 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 
 // The outcomes of a functor's conditions in one call, and the arguments that they compared in all calls so far.
 struct Path {
-  static constexpr int kMost =
-      10; // conditions that are followed; with more, we assume that the functor reads everything
+  static constexpr int kMost = 10; // with more conditions, we assume that the functor reads everything
 
   bool taken[kMost] = {};
   int length = 0;

@@ -71,31 +71,21 @@ bool same(T x, T y) {
 struct Elements {
   int64_t bytes;
   void (*fill)(char* first, int64_t n, int64_t step);
-  void (*fill_row)(char* first, int64_t n, int64_t size); // numbers that can be summed; int64: places in a row, or -100
-  void (*fill_any)(char* first, int64_t n, int64_t size);
+  // The same for an operator over rows. Numbers can be summed, if they are near 1; an int64 is a place in a row, or
+  // -100.
+  void (*fill_row)(char* first, int64_t n, int64_t size, bool are_near_one);
   bool (*same)(const char* first, const char* other, int64_t n, int64_t step);
 };
 
 template <class T>
 bool is_near_one(T x) {
+  constexpr int fraction = std::is_same_v<T, float16> ? 10 : 7, one = std::is_same_v<T, float16> ? 15 : 127;
   if constexpr (std::is_floating_point_v<T>)
     return std::abs(x) < 16 && std::abs(x) > 0.01;
   else if constexpr (kFloat16Bit<T>)
-    return std::abs(
-               ((x.bits & 0x7fff) >> (std::is_same_v<T, float16> ? 10 : 7)) - (std::is_same_v<T, float16> ? 15 : 127)) <
-           4;
+    return std::abs(((x.bits & 0x7fff) >> fraction) - one) < 4;
   else
     return true;
-}
-
-template <class T, bool kAny>
-void fill_row(char* first, int64_t n, int64_t size) {
-  for (int64_t i = 0; i < n; i++) {
-    T& x = reinterpret_cast<T*>(first)[i];
-    do x = random_number<T>();
-    while (!kAny && !is_near_one(x));
-    if constexpr (std::is_same_v<T, int64_t>) x = random_below(8) ? random_below(std::max<int64_t>(1, size)) : -100;
-  }
 }
 
 template <class T>
@@ -104,8 +94,14 @@ constexpr Elements kElements = {
     [](char* first, int64_t n, int64_t step) {
       for (int64_t i = 0; i < n; i++) reinterpret_cast<T*>(first)[i * step] = random_number<T>();
     },
-    fill_row<T, false>,
-    fill_row<T, true>,
+    [](char* first, int64_t n, int64_t size, bool are_near_one) {
+      for (T* x = reinterpret_cast<T*>(first); n > 0; n--, x++) {
+        do *x = random_number<T>();
+        while (are_near_one && !is_near_one(*x));
+        if constexpr (std::is_same_v<T, int64_t>)
+          *x = random_below(8) ? random_below(std::max<int64_t>(1, size)) : -100;
+      }
+    },
     [](const char* first, const char* other, int64_t n, int64_t step) {
       bool equal = true;
       for (int64_t i = 0; i < n; i++)
@@ -420,7 +416,7 @@ struct OnRows {
       task.bytes[k] = elements[k].bytes;
       memory[k].resize(extents[k] * elements[k].bytes + 64);
       const int64_t shift = random_below(3) ? 0 : elements[k].bytes;
-      (random_below(16) ? elements[k].fill_row : elements[k].fill_any)(memory[k].data() + shift, extents[k], size);
+      elements[k].fill_row(memory[k].data() + shift, extents[k], size, random_below(16) > 0);
       if (is_derived && dtypes[k] == kOrdinal<int64_t>) // a call of the operator itself has looked at the places
         for (int64_t i = 0; i < extents[k]; i++) {
           auto& place = reinterpret_cast<int64_t*>(memory[k].data() + shift)[i];
