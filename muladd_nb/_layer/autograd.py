@@ -128,10 +128,8 @@ def _reads(form: Form) -> set[str]:
     """
     if len(form.by) == 1:
         return {*form.reads}
-    first = [{*one.reads} for one in form.family.values() if len(one.by) == 1 and one.by != ("",)]
-    names = [one.by[0] for one in form.family.values() if len(one.by) == 1 and one.by != ("",)]
-    pairs = [of_x & of_y for of_x in first for y, of_y in zip(names, first, strict=True) if y in of_x]
-    return set().union(*pairs)
+    first = {one.by[0]: {*one.reads} for one in form.family.values() if len(one.by) == 1 and one.by != ("",)}
+    return set().union(*(of_x & of_y for of_x in first.values() for y, of_y in first.items() if y in of_x))
 
 
 def _first(form: Form, by_x: Form) -> Partial:
@@ -160,14 +158,17 @@ def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None
     call = caller(derivative)
 
     def times(gradients: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor:
-        given = gradients[:1] if sources == [0] else _with_zeros(gradients, sources)
+        given = _at(sources, gradients)
         made: Tensor = call(*(values.get(x, given[0]) for x in inputs), *given, *(values[x] for x in by))
         return made
 
     return times
 
 
-def _with_zeros(gradients: Sequence[Tensor | None], sources: Sequence[int | None]) -> list[Tensor]:
+def _at(sources: Sequence[int | None], gradients: Sequence[Any]) -> Sequence[Tensor]:
+    """Return the gradients at these indices, and zeros in place of those that are missing."""
+    if sources == [0]:
+        return gradients[:1]
     given = [None if i is None else gradients[i] for i in sources]
     some: Any = next(x for x in gradients if x is not None)
     zeros = some.new_zeros(()).expand_as(some) if some.layout is torch.strided else torch.zeros_like(some)
@@ -195,11 +196,7 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
 
 def _one_pass(form: Form, all_gradients: Form) -> OnePass:
     call = caller(all_gradients)
-
-    def one_pass(gradients: Sequence[Tensor | None], *arguments: Any) -> Sequence[Tensor]:
-        return call(*arguments, *(gradients[:1] if form.of_c == [0] else _with_zeros(gradients, form.of_c)))
-
-    return OnePass(one_pass, all_gradients.by)
+    return OnePass(lambda gradients, *arguments: call(*arguments, *_at(form.of_c, gradients)), all_gradients.by)
 
 
 def _in_c(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
