@@ -1,13 +1,12 @@
-// A program that prints the names of the out variants, one on each line, with "=rows" behind those of operators over
-// rows, which are not built. meson.build runs it to know which there are.
+// A program that prints the names of the out variants, one on each line. meson.build runs it to know which there are.
 #pragma once
 
 #include <iostream>
 
-#define ELEMENTWISE_OPERATORS(library, Operators)                                                                      \
-  int main() {                                                                                                         \
-    elementwise::for_each_form(Operators{}, []<class Op, unsigned form>() {                                            \
-      if constexpr (form == elementwise::out)                                                                          \
-        std::cout << #library "::" << Op::signature.qualified(form) << (Op::is_over_rows ? "=rows" : "") << std::endl; \
-    });                                                                                                                \
+#define ELEMENTWISE_OPERATORS(library, Operators)                                   \
+  int main() {                                                                      \
+    elementwise::for_each_form(Operators{}, []<class Op, unsigned form>() {         \
+      if constexpr (form == elementwise::out)                                       \
+          std::cout << #library "::" << Op::signature.qualified(form) << std::endl; \
+    });                                                                             \
   }

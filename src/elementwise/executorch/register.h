@@ -14,6 +14,8 @@
 
 #include "../contract.h"
 #include "../cpu/launch.h"
+#include "../cpu/rows.h"
+#include "../rows/layout.h"
 #include "../settings.h"
 
 namespace elementwise::executorch {
@@ -50,52 +52,98 @@ struct TensorArgument {
   Operand operand;
 };
 
-// Runs one call. `stack` has the arguments of the schema, and then `out`.
-inline void check_and_launch(const Description* of_kernels, runtime::EValue** stack) {
-  const Signature& signature = of_kernels->signature;
-  const contract::Caller caller{signature, Form::out};
-  Number numbers[kMaxArguments];
-  std::optional<TensorArgument> arguments[kMaxInputs];
-  Operand operands[kMaxInputs];
-  int inputs = 0;
-  const Description& op =
-      *contract::read_arguments(caller, of_kernels, numbers, [&](int i, const Argument& argument, Number& number) {
-        if (argument.kind == Kind::optional && stack[i]->isNone()) return false;
-        if (argument.is_tensor()) {
-          operands[inputs] = arguments[inputs].emplace(argument.name, stack[i]->toTensor()).operand;
-          inputs++;
-        } else if (argument.kind == Kind::integer) {
-          number.integer = stack[i]->toInt();
-        } else if (argument.kind == Kind::boolean) {
-          number.integer = stack[i]->toBool();
-        } else {
-          number.real = stack[i]->toDouble();
-        }
-        return true;
-      });
-  Tensor& out = stack[signature.count]->toTensor();
-  const contract::Inputs checked(caller, op, {operands, op.count});
-  const Operand& first = operands[op.first];
-  // ExecuTorch plans memory for the largest shape of `out`; in this call it may be smaller. If `out` cannot be resized,
-  // it keeps its shape, and check_out raises the error.
-  (void)runtime::resize_tensor(out, ::executorch::aten::ArrayRef<int64_t>(first.sizes, first.dim));
-  const TensorArgument out_argument("out", out);
-  const Operand& result = out_argument.operand;
-  checked.check_out(caller, first, result, op.results[0]);
-  void* data[1 + kMaxInputs] = {result.data};
-  const int64_t* strides[1 + kMaxInputs] = {result.strides};
-  for (int k = 0; k < inputs; k++) {
-    contract::check_apart_or_same(caller, result, operands[k]);
-    data[1 + k] = operands[k].data;
-    strides[1 + k] = operands[k].strides;
+// One call. `stack` has the arguments of the schema, and then `out`.
+class Call {
+ public:
+  Call(const Description* of_kernels, runtime::EValue** stack)
+      : caller_{of_kernels->signature, Form::out}, out_(stack[of_kernels->signature.count]->toTensor()) {
+    int input = 0;
+    op_ = contract::read_arguments(caller_, of_kernels, numbers_, [&](int i, const Argument& argument, Number& number) {
+      if (argument.kind == Kind::optional && stack[i]->isNone()) return false;
+      if (argument.is_tensor()) {
+        tensors_[1 + input].emplace(argument.name, stack[i]->toTensor());
+        operands_[1 + input] = tensors_[1 + input]->operand;
+        arguments_[input++] = &argument;
+      } else if (argument.kind == Kind::integer) {
+        number.integer = stack[i]->toInt();
+      } else if (argument.kind == Kind::boolean) {
+        number.integer = stack[i]->toBool();
+      } else if (argument.kind == Kind::sizes) {
+        const auto sizes = stack[i]->toIntList();
+        row_sizes_.emplace(sizes.data(), sizes.size());
+        number.integer = static_cast<int64_t>(sizes.size());
+      } else {
+        number.real = stack[i]->toDouble();
+      }
+      return true;
+    });
   }
-  if (result.numel() == 0) return;
-  const Plan plan = make_plan(1 + inputs, result.dim, result.sizes, strides);
-  const auto parallel_for = [&caller](int64_t end, int64_t grain, const auto& body) {
-    if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
-  };
-  cpu::launch({op.index, first.dtype, numbers, plan, data}, parallel_for);
-}
+
+  void launch() {
+    const contract::Inputs checked(caller_, *op_, inputs());
+    const Operand& first = operands_[1 + op_->first];
+    find_out(first.dim, first.sizes);
+    checked.check_out(caller_, first, operands_[0], op_->results[0]);
+    void* data[kMaxOperands];
+    const int64_t* strides[kMaxOperands];
+    for (int k = 0; k < operands(); k++) {
+      if (k > 0) contract::check_apart_or_same(caller_, operands_[0], operands_[k]);
+      data[k] = operands_[k].data;
+      strides[k] = operands_[k].strides;
+    }
+    if (operands_[0].numel() == 0) return;
+    const Plan plan = make_plan(operands(), operands_[0].dim, operands_[0].sizes, strides);
+    cpu::launch({op_->index, first.dtype, numbers_, plan, data}, parallel_for());
+  }
+
+  void launch_over_rows() {
+    rows::Layout layout(caller_, *op_, arguments_, operands_, 1, numbers_, row_sizes_);
+    const contract::Inputs checked(caller_, *op_, inputs());
+    const Operand whole = operands_[1];
+    const rows::Shape shape = layout.shape_of(0, whole);
+    find_out(shape.dim, shape.sizes);
+    layout.check_result(0, whole);
+    bool is_apart = true;
+    for (int k = 0; k < operands(); k++) {
+      if (!layout.has_one_step(k)) contract::fail(caller_, operands_[k].name, " must be contiguous");
+      if (k == 0) continue;
+      (layout.is_of_row(0) ? contract::check_apart : contract::check_apart_or_same)(
+          caller_, operands_[0], operands_[k]);
+      is_apart &= operands_[0].data != operands_[k].data;
+    }
+    if (!cpu::launch_rows(layout.task(whole, is_apart), parallel_for()))
+      contract::fail(caller_, "a place that is read lies outside of its row");
+  }
+
+ private:
+  int operands() const {
+    return 1 + static_cast<int>(op_->count);
+  }
+  std::span<Operand> inputs() {
+    return {operands_ + 1, op_->count};
+  }
+  // ExecuTorch plans memory for the largest shape of `out`; in this call it may be smaller. If `out` cannot be resized,
+  // it keeps its shape, and the check of `out` raises the error.
+  void find_out(int64_t dim, const int64_t* sizes) {
+    (void)runtime::resize_tensor(out_, ::executorch::aten::ArrayRef<int64_t>(sizes, dim));
+    operands_[0] = tensors_[0].emplace("out", out_).operand;
+  }
+  auto parallel_for() const {
+    return [this](int64_t end, int64_t grain, const auto& body) {
+      if (!::executorch::extension::parallel_for(0, end, grain, body))
+        contract::fail(caller_, "the thread pool failed");
+    };
+  }
+
+  const contract::Caller caller_;
+  Tensor& out_;
+  const Description* op_;
+  Number numbers_[kMaxArguments];
+  std::optional<std::span<const int64_t>> row_sizes_;
+  const Argument* arguments_[kMaxInputs];
+  std::optional<TensorArgument> tensors_[1 + kMaxInputs]; // `out`, then the inputs
+  Operand operands_[1 + kMaxInputs];
+};
 
 template <class Operators, class Op>
 void kernel(runtime::KernelRuntimeContext& context, runtime::Span<runtime::EValue*> stack) {
@@ -103,7 +151,11 @@ void kernel(runtime::KernelRuntimeContext& context, runtime::Span<runtime::EValu
   runtime::EventTracer* const tracer = context.internal_event_tracer();
   runtime::internal::EventTracerProfileOpScope scope(tracer, "native_call");
   try {
-    check_and_launch(of_kernels, stack.data());
+    Call call(of_kernels, stack.data());
+    if constexpr (Op::is_over_rows)
+      call.launch_over_rows();
+    else
+      call.launch();
   } catch (const std::exception& error) {
     ET_LOG(Error, "%s", error.what());
     context.fail(runtime::Error::InvalidArgument);
@@ -117,7 +169,7 @@ runtime::Error register_operators() {
   static const std::string selected = std::string(",") + ELEMENTWISE_EXECUTORCH + ",";
   std::vector<runtime::Kernel> kernels;
   for_each_form(Operators{}, [&]<class Op, unsigned form>() {
-    if constexpr (form == Form::out && !Op::is_over_rows) {
+    if constexpr (form == Form::out) {
       static const std::string name =
           std::string(kLibrary) + "::" + Op::signature.qualified(form); // static, because the runtime refers to it
       if (selected.find("," + name + ",") != selected.npos) kernels.emplace_back(name.c_str(), kernel<Operators, Op>);

@@ -1,9 +1,8 @@
 """Find ExecuTorch and select the operators, for the meson.build in this folder.
 
-The arguments are the name and the folder of the project, its out variants, and which of them to select. Those that end
-in "=rows" are of operators over rows, for which there are no kernels. It prints three lines: the version of ExecuTorch,
-its folder, and the selected operators, separated by commas. If there is a problem, it prints a line on stderr that says
-what to do, and exits with 1.
+The arguments are the name and the folder of the project, its out variants, and which of them to select. It prints three
+lines: the version of ExecuTorch, its folder, and the selected operators, separated by commas. If there is a problem, it
+prints a line on stderr that says what to do, and exits with 1.
 """
 
 import argparse
@@ -43,14 +42,9 @@ def find(project: str, pinned: str) -> pathlib.Path:
     return pathlib.Path(str(importlib.metadata.distribution("executorch").locate_file("executorch")))
 
 
-def select(variants: list[str], operators: list[str], model: str) -> list[str]:
+def select(ours: list[str], operators: list[str], model: str) -> list[str]:
     """Return the out variants that are named or that the model uses; all, if neither is given."""
-    over_rows = [name.removesuffix("=rows") for name in variants if name.endswith("=rows")]
-    ours = [name for name in variants if not name.endswith("=rows")]
     used = used_by(model) if model else set()
-    refused = [name for name in over_rows if name in used.union(operators) or not ours]
-    if refused:
-        sys.exit(f"executorch: {refused[0]} is of an operator over rows, and only element-wise ones are built for it.")
     for name in operators:
         if name not in ours:
             sys.exit(f"executorch_operators: {name} is none of the operators {', '.join(ours)}.")
