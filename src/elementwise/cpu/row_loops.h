@@ -107,6 +107,15 @@ struct Vector {
   ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
     std::memcpy(to.number + at, &numbers, sizeof(numbers));
   }
+  ELEMENTWISE_INLINE void write_to(C* to) const {
+    std::memcpy(to, &numbers, sizeof(numbers));
+  }
+  ELEMENTWISE_INLINE void add_to(C* to) const {
+    Register sums;
+    std::memcpy(&sums, to, sizeof(sums));
+    sums = sums + numbers;
+    std::memcpy(to, &sums, sizeof(sums));
+  }
 };
 template <class C>
 struct Vector<Dual<C>> {
@@ -126,7 +135,24 @@ struct Vector<Dual<C>> {
     values.store(to.values, at);
     derivatives.store(to.derivatives, at);
   }
+  ELEMENTWISE_INLINE void write_to(C* to) const { // as One
+    derivatives.write_to(to);
+  }
+  ELEMENTWISE_INLINE void add_to(C* to) const {
+    derivatives.add_to(to);
+  }
 };
+
+// Number k of the vector becomes f(number k, k).
+template <class C, class F>
+ELEMENTWISE_INLINE void update(Vector<C>& vector, const F& f) {
+  constexpr int n = Vector<C>::kSize;
+  Numbers<C, n> numbers;
+  vector.store(numbers);
+  ELEMENTWISE_VECTORS(n, 1)
+  for (int k = 0; k < n; k++) numbers.set(k, f(numbers[k], k));
+  vector.load(numbers);
+}
 
 // join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
 // pairwise.
@@ -138,11 +164,7 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   (vectors[part].fill(identity), ...);
   int64_t j = begin;
   const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
-    Numbers<C, n> some;
-    vector.store(some);
-    ELEMENTWISE_VECTORS(n, 1)
-    for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
-    vector.load(some);
+    update(vector, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, f(j + k)); });
     j += n;
   };
   while (j + kLanes <= end) (join_vector(vectors[part]), ...);
@@ -200,6 +222,31 @@ ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
 #endif
   ELEMENTWISE_VECTORS(kSize, 2)
   for (; j < n; j++) set(to + j, f(j));
+}
+
+// Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. If bit i of `added`
+// is set, this is added to what is there. f computes a vector at a time.
+template <class T, int n, class F>
+ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, int64_t size, const F& f) {
+  const auto write = [&](int64_t j, const auto& numbers) ELEMENTWISE_LAMBDA {
+    for (int i = 0; i < n; i++) {
+      if (!to[i]) continue;
+      if (added >> i & 1)
+        numbers.each[i].add_to(to[i] + j);
+      else
+        numbers.each[i].write_to(to[i] + j);
+    }
+  };
+  int64_t j = 0;
+  constexpr int kSize = Vector<T>::kSize;
+  if constexpr (n == 1) // there are enough registers for two vectors, whose steps the compiler interleaves
+    for (; j + 2 * kSize <= size; j += 2 * kSize) {
+      const auto first = f.template operator()<Vector>(j), second = f.template operator()<Vector>(j + kSize);
+      write(j, first);
+      write(j + kSize, second);
+    }
+  for (; j + kSize <= size; j += kSize) write(j, f.template operator()<Vector>(j));
+  for (; j < size; j++) write(j, f.template operator()<One>(j));
 }
 
 } // namespace passes
