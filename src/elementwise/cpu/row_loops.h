@@ -41,13 +41,6 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
   return 0;
 }
 
-template <int half, class Lanes, class Join>
-ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
-  ELEMENTWISE_VECTORS(half, 1)
-  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
-  if constexpr (half > 1) halve<half / 2>(lanes, join);
-}
-
 #if defined(__AVX__)
 constexpr int kVector = 32; // bytes; with AVX-512 too, because meson.build asks GCC for vectors of 256 bits
 #else
@@ -154,6 +147,33 @@ ELEMENTWISE_INLINE void update(Vector<C>& vector, const F& f) {
   vector.load(numbers);
 }
 
+// Joins lanes pairwise: the second half of the vectors with the first one, and so on, and then halves of a vector.
+template <int half, class Lanes, class Join>
+ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
+  ELEMENTWISE_VECTORS(half, 1)
+  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
+  if constexpr (half > 1) halve<half / 2>(lanes, join);
+}
+template <int half, class C, int count, class Join>
+ELEMENTWISE_INLINE C halved(Vector<C> (&vectors)[count], const Join& join) {
+  constexpr int n = Vector<C>::kSize;
+  Numbers<C, n> lanes;
+  const auto join_second = [&](Vector<C>& first, const Vector<C>& second) ELEMENTWISE_LAMBDA {
+    second.store(lanes);
+    update(first, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, lanes[k]); });
+  };
+  if constexpr (half > 0) {
+    [&]<int... i>(std::integer_sequence<int, i...>) ELEMENTWISE_LAMBDA {
+      (join_second(vectors[i], vectors[half + i]), ...);
+    }(std::make_integer_sequence<int, half>{});
+    return halved<half / 2>(vectors, join);
+  } else {
+    vectors[0].store(lanes);
+    halve<n / 2>(lanes, join);
+    return lanes[0];
+  }
+}
+
 // join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
 // pairwise.
 template <class C, class Join, class F, int... part>
@@ -169,11 +189,13 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   };
   while (j + kLanes <= end) (join_vector(vectors[part]), ...);
   ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
-  Numbers<C, kLanes> all;
-  (vectors[part].store(all, part * n), ...);
-  for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
-  halve<kLanes / 2>(all, join);
-  return all[0];
+  if (j < end) {
+    Numbers<C, kLanes> all;
+    (vectors[part].store(all, part * n), ...);
+    for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
+    (vectors[part].load(all, part * n), ...);
+  }
+  return halved<sizeof...(part) / 2>(vectors, join);
 }
 
 // Joins f(0), ... f(n - 1) in the order that the head of this file describes.
