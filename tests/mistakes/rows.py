@@ -19,10 +19,10 @@ TABLE = [
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);", "for (int64_t bits = count; bits & 1; bits >>= 1) all = levels[level++] + 0 * all;"),
     ("softmax", "src/elementwise/cpu/row_loops.h", "for (; j < n; j++) set(to + j, f(j));", "for (; j + 1 < n; j++) set(to + j, f(j));"),
     ("rms_norm", "src/elementwise/cpu/rows.h", "for (int64_t part = 0; part + width < parts; part += 2 * width)", "for (int64_t part = 0; part + 2 * width < parts; part += 2 * width)"),
-    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "known.gradient[k] = by_number<Bound, Tensors>(known, k);", "known.gradient[k] = k == 1 ? B(0) : by_number<Bound, Tensors>(known, k);"),
+    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "known.gradient[1] = by_number<Bound, Tensors>(known, 1);", "known.gradient[1] = B(0);"),
     # The layer: a softmax lacks its maximum, and its gradient the share of the sum.
     ("softmax", "src/elementwise/rows/row.h", "{ return exp(f(element...) - most); };", "{ return exp(f(element...) + 0 * (most == most)); };"),
     ("softmax", "src/elementwise/rows/gradients.h", "{ return grad(result, j) + g; }", "{ return grad(result, j) + 0 * g; }"),
-    # The layer: the gradient of a broadcast row that is read twice is not added to that of the rows before.
-    ("rms_norm", "src/elementwise/rows/gradients.h", "{ return sums[j] + more[j]; }", "{ return more[j]; }"),
+    # The layer: the gradient of a broadcast row is not added to that of the rows before.
+    ("rms_norm", "src/elementwise/cpu/row_loops.h", "numbers.each[i].add_to(to[i] + j);", "numbers.each[i].write_to(to[i] + j);"),
 ]  # fmt: skip

@@ -41,13 +41,6 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
   return 0;
 }
 
-template <int half, class Lanes, class Join>
-ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
-  ELEMENTWISE_VECTORS(half, 1)
-  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
-  if constexpr (half > 1) halve<half / 2>(lanes, join);
-}
-
 #if defined(__AVX__)
 constexpr int kVector = 32; // bytes; with AVX-512 too, because meson.build asks GCC for vectors of 256 bits
 #else
@@ -107,6 +100,15 @@ struct Vector {
   ELEMENTWISE_INLINE void store(Numbers<C, n>& to, int at = 0) const {
     std::memcpy(to.number + at, &numbers, sizeof(numbers));
   }
+  ELEMENTWISE_INLINE void write_to(C* to) const {
+    std::memcpy(to, &numbers, sizeof(numbers));
+  }
+  ELEMENTWISE_INLINE void add_to(C* to) const {
+    Register sums;
+    std::memcpy(&sums, to, sizeof(sums));
+    sums = sums + numbers;
+    std::memcpy(to, &sums, sizeof(sums));
+  }
 };
 template <class C>
 struct Vector<Dual<C>> {
@@ -126,7 +128,51 @@ struct Vector<Dual<C>> {
     values.store(to.values, at);
     derivatives.store(to.derivatives, at);
   }
+  ELEMENTWISE_INLINE void write_to(C* to) const { // as One
+    derivatives.write_to(to);
+  }
+  ELEMENTWISE_INLINE void add_to(C* to) const {
+    derivatives.add_to(to);
+  }
 };
+
+// Number k of the vector becomes f(number k, k).
+template <class C, class F>
+ELEMENTWISE_INLINE void update(Vector<C>& vector, const F& f) {
+  constexpr int n = Vector<C>::kSize;
+  Numbers<C, n> numbers;
+  vector.store(numbers);
+  ELEMENTWISE_VECTORS(n, 1)
+  for (int k = 0; k < n; k++) numbers.set(k, f(numbers[k], k));
+  vector.load(numbers);
+}
+
+// Joins lanes pairwise: the second half of the vectors with the first one, and so on, and then halves of a vector.
+template <int half, class Lanes, class Join>
+ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
+  ELEMENTWISE_VECTORS(half, 1)
+  for (int k = 0; k < half; k++) lanes.set(k, join(lanes[k], lanes[half + k]));
+  if constexpr (half > 1) halve<half / 2>(lanes, join);
+}
+template <int half, class C, int count, class Join>
+ELEMENTWISE_INLINE C halved(Vector<C> (&vectors)[count], const Join& join) {
+  constexpr int n = Vector<C>::kSize;
+  Numbers<C, n> lanes;
+  const auto join_second = [&](Vector<C>& first, const Vector<C>& second) ELEMENTWISE_LAMBDA {
+    second.store(lanes);
+    update(first, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, lanes[k]); });
+  };
+  if constexpr (half > 0) {
+    [&]<int... i>(std::integer_sequence<int, i...>) ELEMENTWISE_LAMBDA {
+      (join_second(vectors[i], vectors[half + i]), ...);
+    }(std::make_integer_sequence<int, half>{});
+    return halved<half / 2>(vectors, join);
+  } else {
+    vectors[0].store(lanes);
+    halve<n / 2>(lanes, join);
+    return lanes[0];
+  }
+}
 
 // join of f(begin), ... f(end - 1): element j goes to lane j - begin modulo their number, and lanes are joined
 // pairwise.
@@ -138,20 +184,18 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   (vectors[part].fill(identity), ...);
   int64_t j = begin;
   const auto join_vector = [&](Vector<C>& vector) ELEMENTWISE_LAMBDA {
-    Numbers<C, n> some;
-    vector.store(some);
-    ELEMENTWISE_VECTORS(n, 1)
-    for (int k = 0; k < n; k++) some.set(k, join(some[k], f(j + k)));
-    vector.load(some);
+    update(vector, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, f(j + k)); });
     j += n;
   };
   while (j + kLanes <= end) (join_vector(vectors[part]), ...);
   ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
-  Numbers<C, kLanes> all;
-  (vectors[part].store(all, part * n), ...);
-  for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
-  halve<kLanes / 2>(all, join);
-  return all[0];
+  if (j < end) {
+    Numbers<C, kLanes> all;
+    (vectors[part].store(all, part * n), ...);
+    for (int k = (j - begin) % kLanes; j < end; j++, k++) all.set(k, join(all[k], f(j)));
+    (vectors[part].load(all, part * n), ...);
+  }
+  return halved<sizeof...(part) / 2>(vectors, join);
 }
 
 // Joins f(0), ... f(n - 1) in the order that the head of this file describes.
@@ -200,6 +244,31 @@ ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
 #endif
   ELEMENTWISE_VECTORS(kSize, 2)
   for (; j < n; j++) set(to + j, f(j));
+}
+
+// Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. If bit i of `added`
+// is set, this is added to what is there. f computes a vector at a time.
+template <class T, int n, class F>
+ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, int64_t size, const F& f) {
+  const auto write = [&](int64_t j, const auto& numbers) ELEMENTWISE_LAMBDA {
+    for (int i = 0; i < n; i++) {
+      if (!to[i]) continue;
+      if (added >> i & 1)
+        numbers.each[i].add_to(to[i] + j);
+      else
+        numbers.each[i].write_to(to[i] + j);
+    }
+  };
+  int64_t j = 0;
+  constexpr int kSize = Vector<T>::kSize;
+  if constexpr (n == 1) // there are enough registers for two vectors, whose steps the compiler interleaves
+    for (; j + 2 * kSize <= size; j += 2 * kSize) {
+      const auto first = f.template operator()<Vector>(j), second = f.template operator()<Vector>(j + kSize);
+      write(j, first);
+      write(j + kSize, second);
+    }
+  for (; j + kSize <= size; j += kSize) write(j, f.template operator()<Vector>(j));
+  for (; j < size; j++) write(j, f.template operator()<One>(j));
 }
 
 } // namespace passes

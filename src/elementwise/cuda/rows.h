@@ -400,7 +400,7 @@ class RowsLaunch {
     std::array<void*, kOperands> data;
     data.fill(&number);
     const auto checked = Loop::checked({task_.size, 0, data.data(), task_.numbers, nullptr, nullptr});
-    updated_ = checked.updated;
+    keeps_in_result_ = checked.keeps_in_result;
     device_.kept_rows = checked.kept_rows;
     device_.of_kept = (task_.size * int64_t{sizeof(typename Loop::Kept)} + 31) / 32 * 32;
   }
@@ -414,7 +414,7 @@ class RowsLaunch {
       const bool is_direct =
           is_adjacent && !is_16_bits && !(device_.along >> k & 1) && (k >= kResults || task_.is_apart);
       device_.buffer[k] = -1;
-      const bool is_written_once = k < kResults && !(updated_ >> k & 1);
+      const bool is_written_once = k < kResults && !keeps_in_result_;
       if (task_.unwanted >> k & 1 || (is_direct && (!all || is_written_once || elements(k) == 1))) continue;
       device_.buffer[k] = device_.of_team;
       device_.of_team += (elements(k) * (is_16_bits ? 4 : device_.bytes[k]) + 31) / 32 * 32;
@@ -447,7 +447,7 @@ class RowsLaunch {
   void* const stream_;
   const Allocate& allocate_;
   RowsTask<kOperands, kNumbers> device_{};
-  uint32_t updated_ = 0; // bit k: the k-th result is read after it was written
+  bool keeps_in_result_ = false; // the functor keeps a row in the memory of its only result
 };
 
 // The launch of a functor over rows.

@@ -87,6 +87,19 @@ ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
   sync();
 }
 
+// Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. On CUDA, rows of
+// several teams are added up later (cuda/rows.h).
+template <class T, int n, class F>
+ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t /*added*/, int64_t size, const F& f) {
+  const auto of_one = [&](int64_t j) { return f.template operator()<One>(j); };
+  share(size, of_one, [&](int64_t j, const auto& numbers) {
+    ELEMENTWISE_UNROLL
+    for (int i = 0; i < n; i++)
+      if (to[i]) numbers.each[i].write_to(to[i] + j);
+  });
+  sync();
+}
+
 template <class F>
 ELEMENTWISE_INLINE void once(const F& f) {
   if (rank() == 0) f();

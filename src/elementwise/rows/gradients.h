@@ -4,15 +4,19 @@
 //
 //   s_0 = sum of x[j]^2        f = rsqrt(s_0 / n + eps)        y[j] = x[j] f w[j]
 //
-// Let h be the gradient that arrives for y. While the row is in the cache, the functor runs over it
+// Let h be the gradient that arrives for y. While the row is in the cache, we compute
 //
-//   1. once to find the reductions, and the rows that it keeps;
-//   2. once for each reduction, the last one first, to find its gradient g. The reduction is the variable and all else
-//      is constant, so g_0 = sum of h[j] dy[j]/ds_0 = sum of h[j] x[j] w[j] df/ds_0. A later reduction that depends on
-//      this one adds its own gradient times its derivative. A tensor with one value for each row is such a variable
-//      too, and comes last;
-//   3. once for the elements. The reductions are constant, and each loop of the functor adds its share:
+//   1. the reductions, and the rows that the functor keeps. The functor runs once;
+//   2. the gradient g of each reduction, the last one first. The reduction is the variable and all else is constant, so
+//      g_0 = sum of h[j] dy[j]/ds_0 = sum of h[j] x[j] w[j] df/ds_0. A later reduction that depends on this one adds
+//      its own gradient times its derivative. A tensor with one value for each row is such a variable too, and comes
+//      last;
+//   3. the gradients of the elements. The reductions are constant, and each loop of the functor has its share:
 //      gx[j] = g_0 ds_0/dx[j] + h[j] dy[j]/dx[j] = g_0 2 x[j] + h[j] f w[j], and gw[j] = h[j] dy[j]/dw[j].
+//
+// Step 3 is a single loop over j, however many loops the functor has, so that each element is read and written once.
+// The functor runs for each vector of elements, as if its loops had these elements alone. What it computes of numbers,
+// such as f, is the same for all j, and the compiler moves it out of the loop.
 //
 // B is the type of the numbers. It is itself a Dual in derivatives of the second order: then the result is the
 // derivative of the gradients in one direction (family.h).
@@ -23,8 +27,8 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// What a pass differentiates with respect to. `nothing`: it computes the reductions. `number`: one reduction, or one
-// tensor with a value for each row. `elements`: the elements of the other tensors.
+// What a run differentiates with respect to. `nothing`: it computes the reductions. `number`: one reduction, or one
+// tensor with a value for each row. `elements`: some adjacent elements of the other tensors.
 enum class By { nothing, number, elements };
 
 // The index j, where the functor is differentiated with respect to element j of the i-th tensor.
@@ -36,17 +40,20 @@ struct Variable {
   }
 };
 
-// The inputs of a row, and what its passes have found.
-template <class B>
+// The inputs of a row, and what the runs have found.
+template <class B, int tensors>
 struct Known {
-  const Source& source;
+  const Source source;
   const cpu::OneRow& row;
   const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
   const void* softmax;                         // the result of row.softmax, if the functor returns it
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
-  int64_t place[kMost];
+  int64_t place[kMost];                        // results of row.argmax
+  struct Kept {
+    B *value, *derivative[tensors + 1]; // the elements, and their derivatives with respect to each tensor's elements
+  } kept[kMost];                        // rows that the functor keeps
 
   ELEMENTWISE_INLINE Known(
       const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents,
@@ -54,12 +61,12 @@ struct Known {
       : source(source), row(row), grads(grads), grad_tangents(grad_tangents), softmax(softmax) {}
 };
 
-// A row that the functor keeps: its elements, and their derivatives with respect to each tensor's elements.
+// A kept row: where it lies, and the functions that compute an element and say whether that reads a tensor.
 template <class B, int tensors, class F, class Reads>
 struct KeptRow {
   F element;
   Reads reads;
-  B *value, *derivative[tensors + 1];
+  typename Known<B, tensors>::Kept at;
 };
 template <class B, int tensors, class F, class Reads>
 ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor) {
@@ -85,21 +92,13 @@ ELEMENTWISE_INLINE bool reads(const KnownSoftmax<Pass, X, Reads>& x, int tensor)
   return x.reads(tensor);
 }
 
-// The part of a gradient that is written: in a derivative of the second order, its tangent.
-template <class B>
-ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
-  if constexpr (kIsDual<B>)
-    return x.derivative;
-  else
-    return x;
-}
-
 // One run of the functor. `Tensors` lists the places of tensors that have a value for each element and a derivative.
-template <class B, class Returned, class Tensors, By kBy>
+// By::elements has as many elements at a time as `Lanes` has.
+template <class B, class Returned, class Tensors, By kBy, template <class> class Lanes = One>
 struct Pass;
-template <class B, class... R, int... kTensor, By kBy>
-struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
-    : Row<Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>, Dual<B>> {
+template <class B, class... R, int... kTensor, By kBy, template <class> class Lanes>
+struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
+    : Row<Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>, Dual<B>> {
   using C = Dual<B>;
   using P = math::primal_t<B>;
   template <class T>
@@ -108,28 +107,28 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   static constexpr bool has_softmax = !kIsDual<B> && (parameters::is_softmax<R> || ...);
   static constexpr int kTensors = sizeof...(kTensor);
 
-  Known<B>& known;
-  const Source& source;
-  const int number = -1;         // the variable: a reduction's index, or kMost + a tensor's place
-  void* const* to = nullptr;     // where each tensor's gradient goes, or null
-  int shares[kTensors + 1] = {}; // of the loops in each tensor's gradient
-  B total = 0;                   // the gradient of the variable
-  bool is_begun[kTensors + 1] = {}, is_shifted[kTensors + 1] = {};
-  P shift[kTensors + 1] = {}; // still to be added to every element of a gradient
+  Known<B, kTensors>& known;
+  const Source& source = known.source;
+  const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's place
+  const int64_t j;  // the first element of By::elements
+  B gradient = 0;   // of the number
+  // Of the elements. Sums begin with 0 and so are never -0, whether or not the compiler leaves out shares that are 0.
+  Several<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
   bool is_read = false; // whether the functor has called row.softmax
 
-  ELEMENTWISE_INLINE explicit Pass(Known<B>& known) : known(known), source(known.source) {}
-  ELEMENTWISE_INLINE Pass(Known<B>& known, int number) : known(known), source(known.source), number(number) {}
-  ELEMENTWISE_INLINE Pass(Known<B>& known, void* const* to, const bool* are_begun)
-      : known(known), source(known.source), to(to) {
-    for_tensors([&]<int i>() ELEMENTWISE_LAMBDA { is_begun[i] = are_begun[i]; });
-  }
+  ELEMENTWISE_INLINE explicit Pass(Known<B, kTensors>& known, int number = -1, int64_t j = 0)
+      : known(known), number(number), j(j) {}
 
   template <int i>
   ELEMENTWISE_INLINE static constexpr int tensor() { // the place of the i-th of `Tensors`
     const int places[] = {kTensor...};
     return places[i];
+  }
+  template <class F>
+  ELEMENTWISE_INLINE static void for_tensors(const F& f) {
+    [&]<int... i>(std::integer_sequence<int, i...>)
+        ELEMENTWISE_LAMBDA { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, kTensors>{});
   }
 
   // ---- Elements.
@@ -144,13 +143,13 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   template <class F, class Reads>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
     if constexpr (kBy == By::number)
-      return {x.value[j], x.element(j).derivative};
+      return {x.at.value[j], x.element(j).derivative};
     else
-      return {x.value[j], B(0)};
+      return {x.at.value[j], B(0)};
   }
   template <class F, class Reads, int i>
   ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
-    return {x.value[at.j], x.reads(tensor<i>()) ? x.derivative[i][at.j] : B(0)};
+    return {x.at.value[at.j], x.reads(tensor<i>()) ? x.at.derivative[i][at.j] : B(0)};
   }
   // The value of a tensor that has one for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
@@ -161,20 +160,21 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
     const auto element = this->terms(f, x...);
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
-    KeptRow<B, kTensors, decltype(element), decltype(reads_one)> row{element, reads_one, nullptr, {}};
-    row.value = buffer();
-    for (int i = 0; i < kTensors; i++) row.derivative[i] = buffer();
+    auto& at = known.kept[at_most(kept_rows)];
     if constexpr (kBy == By::nothing) {
+      at.value = buffer(0);
+      for (int i = 0; i < kTensors; i++) at.derivative[i] = buffer(i + 1);
       bool is_found = false;
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!reads_one(tensor<i>())) return;
-        const DualRow<B> to{row.value, row.derivative[i]};
+        const DualRow<B> to{at.value, at.derivative[i]};
         write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(Variable<i>{j}); });
         is_found = true;
       });
-      if (!is_found) write_row(row.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+      if (!is_found) write_row(at.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
     }
-    return row;
+    kept_rows++;
+    return KeptRow<B, kTensors, decltype(element), decltype(reads_one)>{element, reads_one, at};
   }
 
   // ---- The softmax that the functor returns.
@@ -204,31 +204,26 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     const B p = probability(at.j);
     return {p, scaled(x.exponent(at).derivative, p)};
   }
-  // Adds the shares of z and of the result in one loop.
   template <class X, class Reads>
   ELEMENTWISE_INLINE void write_softmax(const KnownSoftmax<Pass, X, Reads>& x) {
     const auto probability = [&](auto j) ELEMENTWISE_LAMBDA { return load(x, j); };
-    if constexpr (kBy == By::elements) {
-      const int result = place_of_elements(results++);
-      add<false>(
+    if constexpr (kBy == By::elements) // with the share of z, which the same derivatives multiply
+      add(
           probability,
-          [this, result, g = known.gradient[x.reduction]](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j) + g; },
+          [this, result = place_of_elements(results++), g = known.gradient[x.reduction]](int64_t j)
+              ELEMENTWISE_LAMBDA { return grad(result, j) + g; },
           x);
-    } else {
+    else
       write<C>(probability, x);
-    }
   }
 
   // ---- Reductions.
   template <class F, class... X>
   ELEMENTWISE_INLINE C sum_terms(const F& f, [[maybe_unused]] X... x) {
-    if constexpr (kBy == By::nothing) {
-      count(x...);
+    if constexpr (kBy == By::nothing)
       known.value[at_most(reductions)] =
           sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
-    } else {
-      add_to_gradient(f, x...);
-    }
+    add_to_gradient(f, x...);
     return reduction();
   }
   // Elements that tie for the maximum share its derivative.
@@ -237,31 +232,32 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     const auto is_most = [&f, this, k = reductions](auto j)
                              ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
     if constexpr (kBy == By::nothing) {
-      count(x...);
       known.value[at_most(reductions)] =
           max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
       known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
-    } else {
-      const P share = 1 / known.ties[reductions];
-      add_to_gradient(
-          [&](auto j)
-              ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))}; },
-          x...);
     }
+    const P share = 1 / known.ties[reductions];
+    add_to_gradient(
+        [&](auto j)
+            ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))}; },
+        x...);
     return reduction();
   }
-  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t j) {
+  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     if constexpr (kBy == By::nothing) {
-      count(x);
-      known.value[at_most(reductions)] = load(x, j).value;
+      check_place(place, source.size);
+      known.value[at_most(reductions)] = load(x, place).value;
     }
-    if constexpr (kBy == By::elements)
-      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (x.place != tensor<i>() || !to[i]) return;
-        settle<i>();
-        const P more = written(known.gradient[reductions]);
-        once([&] { static_cast<P*>(to[i])[j] += more; });
-      });
+    if constexpr (kBy == By::elements) {
+      const int64_t lane = place - j;
+      if (lane >= 0 && lane < Lanes<B>::kSize)
+        for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+          if (x.place != tensor<i>()) return;
+          update(gradients.each[i], [lane, g = known.gradient[reductions]](B sum, int k) ELEMENTWISE_LAMBDA {
+            return sum + math::choose(k == lane, g, B(0));
+          });
+        });
+    }
     return reduction();
   }
   template <class F>
@@ -278,36 +274,28 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   // ---- Results.
   template <class To, class F, class... X>
   ELEMENTWISE_INLINE void write([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
-    if constexpr (kBy == By::nothing && kIsDual<To>) count(x...);
-    if constexpr (kBy != By::nothing && kIsDual<To>) {
-      const int result = place_of_elements(results++);
-      add<false>(f, [this, result](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); }, x...);
-    }
+    if constexpr (kIsDual<To> && kBy != By::nothing)
+      add(
+          f, [this, result = place_of_elements(results++)](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); },
+          x...);
   }
+  // Adds the shares of the results that have one value for each row. The functor returned these.
   template <class Result>
   ELEMENTWISE_INLINE void finish(const Result& returned) {
-    if constexpr (kBy == By::number) take<0, R...>(returned);
-    if constexpr (kBy == By::elements)
-      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (to[i]) settle<i>();
-      });
-  }
-
-  ELEMENTWISE_INLINE B* buffer() {
-    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows++, source.size * sizeof(B)));
+    take<0, R...>(returned);
   }
 
  private:
+  ELEMENTWISE_INLINE B* buffer(int k) {
+    return static_cast<B*>(known.row.scratch(known.row.run, kept_rows * (1 + kTensors) + k, source.size * sizeof(B)));
+  }
   ELEMENTWISE_INLINE B probability(int64_t j) const {
     return static_cast<const B*>(known.softmax)[j];
   }
-  template <class... X>
-  ELEMENTWISE_INLINE void count([[maybe_unused]] X... x) {
-    for_tensors([&]<int i>() ELEMENTWISE_LAMBDA { shares[i] += (reads(x, tensor<i>()) || ...); });
-  }
   // An author's first test finds this, because the number of reductions is the same in every call.
   ELEMENTWISE_INLINE static int at_most(int count) {
-    if (count >= kMost) stop("a functor over rows with derivatives has more than six reductions");
+    if (kBy == By::nothing && count >= kMost)
+      stop("a functor over rows with derivatives has more than six reductions, or keeps more than six rows");
     return count;
   }
   ELEMENTWISE_INLINE C reduction() {
@@ -315,74 +303,35 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
     return {known.value[k], B(k == number)};
   }
   template <class F, class... X>
-  ELEMENTWISE_INLINE void add_to_gradient(const F& f, X... x) {
-    const int k = reductions;
-    if (number >= kMost || k > number)
-      add<true>(f, [g = known.gradient[k]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
+  ELEMENTWISE_INLINE void add_to_gradient([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
+    if (number >= kMost || reductions > number)
+      add(f, [g = known.gradient[reductions]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
   }
 
-  // Adds weight(j) times the derivative of f(j). If kSame is set, the weight is the same for all j.
-  template <bool kSame, class F, class W, class... X>
-  ELEMENTWISE_INLINE void add(const F& f, const W& weight, [[maybe_unused]] X... x) {
-    if (source.size == 0) return;
+  // Adds weight(j) times the derivative of f(j), for all elements or for those of this run.
+  template <class F, class W, class... X>
+  ELEMENTWISE_INLINE void add([[maybe_unused]] const F& f, [[maybe_unused]] const W& weight, [[maybe_unused]] X... x) {
     if constexpr (kBy == By::number) {
-      const B one = f(int64_t{0}).derivative;
-      if (is_known(one) && one == 0) return;
-      total = total +
-              sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); });
-    } else {
-      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!(reads(x, tensor<i>()) || ...) || !to[i]) return;
-        const B one = f(Variable<i>{0}).derivative;
-        if (kSame && is_known(one)) {
-          if (is_begun[i]) settle<i>();
-          const P more = written(scaled(one, weight(0)));
-          shift[i] = is_shifted[i] ? shift[i] + more : more;
-          is_shifted[i] = true;
-        } else {
-          update<i>([&](int64_t j)
-                        ELEMENTWISE_LAMBDA { return written(scaled(f(Variable<i>{j}).derivative, weight(j))); });
-        }
-      });
+      if (source.size == 0 || is_zero(f(int64_t{0}).derivative)) return;
+      const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); };
+      gradient = gradient + sum_of<B>(source.size, share);
     }
+    if constexpr (kBy == By::elements)
+      for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
+        if (!(reads(x, tensor<i>()) || ...) || is_zero(f(Variable<i>{j}).derivative)) return;
+        update(gradients.each[i], [&](B sum, int k) ELEMENTWISE_LAMBDA {
+          return sum + scaled(f(Variable<i>{j + k}).derivative, weight(j + k));
+        });
+      });
   }
-  // Adds share(j) to the gradient of a tensor. A pending shift is added first, so the order is that of the calls.
-  template <int i, class Share>
-  ELEMENTWISE_INLINE void update(const Share& share) {
-    P* const gradient = static_cast<P*>(to[i]);
-    const P shift = this->shift[i];
-    if (is_begun[i] && is_shifted[i])
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return (gradient[j] + shift) + share(j); });
-    else if (is_begun[i])
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return gradient[j] + share(j); });
-    else if (is_shifted[i])
-      write_row(gradient, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return shift + share(j); });
-    else
-      write_row(gradient, source.size, share);
-    is_begun[i] = true;
-    is_shifted[i] = false;
-  }
-  // Adds the pending shift. If nothing was written before, writes it, or zeros.
-  template <int i>
-  ELEMENTWISE_INLINE void settle() {
-    const P shift = is_shifted[i] ? this->shift[i] : P(0);
-    const bool is_needed = is_shifted[i] || !is_begun[i];
-    is_shifted[i] = false;
-    if (is_needed) update<i>([shift](int64_t) ELEMENTWISE_LAMBDA { return shift; });
-  }
-  // Whether the compiler knows the value of a derivative. If that is 0, there is no loop over it.
-  ELEMENTWISE_INLINE static bool is_known([[maybe_unused]] const B& x) {
+  // Whether the compiler knows that a derivative is 0. Then it has no share.
+  ELEMENTWISE_INLINE static bool is_zero([[maybe_unused]] const B& x) {
 #if defined(__GNUC__) && !defined(ELEMENTWISE_IS_CUDA)
-    if constexpr (!kIsDual<B>) return __builtin_constant_p(x);
+    if constexpr (!kIsDual<B>) return __builtin_constant_p(x) && x == 0;
 #endif
     return false;
   }
 
-  template <class F>
-  ELEMENTWISE_INLINE static void for_tensors(const F& f) {
-    [&]<int... i>(std::integer_sequence<int, i...>)
-        ELEMENTWISE_LAMBDA { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, kTensors>{});
-  }
   ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
     const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
     return passes::element<B>(of_grads, result, known.grads[result], j);
@@ -402,7 +351,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   ELEMENTWISE_INLINE void take(const Result& returned) {
     constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<Q>::type, parameters::AnyC>;
     const auto one = [&](const auto& value) ELEMENTWISE_LAMBDA {
-      if constexpr (std::is_same_v<Q, parameters::AnyC>) total = total + scaled(C(value).derivative, grad(place, 0));
+      if constexpr (std::is_same_v<Q, parameters::AnyC>)
+        gradient = gradient + scaled(C(value).derivative, grad(place, 0));
     };
     if constexpr (requires { returned.first; }) {
       one(returned.first);
@@ -413,48 +363,54 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy>
   }
 };
 
-// The gradient of one number. It is not inlined, because each number needs a call.
-template <class Bound, class Tensors, class B>
-ELEMENTWISE_CALLED B by_number(Known<B>& known, int number) {
+// The gradient of one number.
+template <class Bound, class Tensors, class B, int tensors>
+ELEMENTWISE_INLINE B by_number(Known<B, tensors>& known, int number) {
   Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
   pass.finish(Bound::template call<Dual<B>>(pass));
-  return pass.total;
+  return pass.gradient;
+}
+// It gets a copy. Of an object that a function might keep a pointer to, the compiler would load all numbers again after
+// each element that is written.
+template <class Bound, class Tensors, class B, int tensors>
+ELEMENTWISE_CALLED B by_any_number(Known<B, tensors> known, int number) {
+  return by_number<Bound, Tensors>(known, number);
 }
 
 // All gradients of a row. `kNumber` are the places of tensors with one value for each row. The gradient of the i-th of
-// the other tensors is added to what is in its memory, if bit i of `added` is set. If it has one share, the loop that
-// computes the share adds it.
+// the other tensors is added to what is in its memory, if bit i of `added` is set.
 template <class Bound, class B, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
-    Known<B>& known, std::integer_sequence<int, kTensor...> tensors, void* const* of_tensors, uint32_t added,
-    std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
-  using Tensors = decltype(tensors);
+    Known<B, sizeof...(kTensor)>& known, std::integer_sequence<int, kTensor...>, void* const* of_tensors,
+    uint32_t added, std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
   using P = math::primal_t<B>;
   constexpr int kTensors = sizeof...(kTensor);
+  using Tensors = std::integer_sequence<int, kTensor...>;
   Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
   Bound::template call<Dual<B>>(found);
+
+  // The functor is compiled once more for each of the first two reductions, and once for all others.
   ELEMENTWISE_UNROLL
-  for (int k = kMost - 1; k >= 0; k--)
-    if (k < found.reductions) known.gradient[k] = by_number<Bound, Tensors>(known, k);
+  for (int k = kMost - 1; k > 1; k--)
+    if (k < found.reductions) known.gradient[k] = by_any_number<Bound, Tensors>(known, k);
+  if (1 < found.reductions) known.gradient[1] = by_number<Bound, Tensors>(known, 1);
+  if (0 < found.reductions) known.gradient[0] = by_number<Bound, Tensors>(known, 0);
   [[maybe_unused]] const auto set = [&](void* to, int place) {
     if (!to) return;
-    const auto gradient = written(by_number<Bound, Tensors>(known, kMost + place));
+    const auto gradient = written(by_any_number<Bound, Tensors>(known, kMost + place));
     once([&] { *static_cast<P*>(to) = gradient; });
   };
   (set(*of_numbers++, kNumber), ...);
-  void* to[kTensors + 1];
-  bool are_begun[kTensors + 1] = {};
-  for (int i = 0; i < kTensors; i++) {
-    are_begun[i] = (added >> i & 1) && found.shares[i] <= 1;
-    to[i] = (added >> i & 1) && !are_begun[i] ? found.buffer() : of_tensors[i];
-  }
-  Pass<B, typename Bound::Returned, Tensors, By::elements> pass(known, to, are_begun);
-  pass.finish(Bound::template call<Dual<B>>(pass));
-  for (int i = 0; i < kTensors; i++) {
-    if (to[i] == of_tensors[i]) continue;
-    P* const sums = static_cast<P*>(of_tensors[i]);
-    const P* const more = static_cast<const P*>(to[i]);
-    write_row(sums, known.source.size, [=](int64_t j) ELEMENTWISE_LAMBDA { return sums[j] + more[j]; });
+
+  if constexpr (kTensors > 0) {
+    P* to[kTensors];
+    for (int i = 0; i < kTensors; i++) to[i] = static_cast<P*>(of_tensors[i]);
+    const auto functor = Bound::template with_arguments<Dual<B>>(found);
+    write_rows(to, added, known.source.size, [&]<template <class> class Lanes>(int64_t j) ELEMENTWISE_LAMBDA {
+      Pass<B, typename Bound::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
+      functor(pass);
+      return pass.gradients;
+    });
   }
 }
 

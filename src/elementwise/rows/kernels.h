@@ -23,7 +23,10 @@ struct RowLoop {
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
     passes::Checked<C, Returned> checked({row.size, row.index, row.data + kResults, nullptr, row.numbers});
     Bound::template call<C>(checked);
-    if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) checked.kept_rows--, checked.updated = 1;
+    if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
+      checked.kept_rows--;
+      checked.keeps_in_result = true;
+    }
     return checked;
   }
 };
@@ -82,7 +85,8 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       const void* const* const grads = inputs + kInputs;
       // The gradients' kernel has the softmax where that of the second derivatives has tangents.
       const void* const* const more = grads + Parts::kResults;
-      passes::Known<B> known(source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr);
+      passes::Known<B, those<true, false>.count> known(
+          source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr);
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
       void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
       uint32_t added = 0;
@@ -106,11 +110,7 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     passes::Checked<C, typename Bound::Returned, role != rows::Role::tangent, has_softmax> checked(
         {row.size, row.index, row.data + kResults, nullptr, row.numbers});
     Bound::template call<C>(checked);
-    if constexpr (role != rows::Role::tangent) { // gradients, which have a share of each loop that reads the tensor
-      constexpr Chosen of = those<true, false>;
-      for (int i = 0; i < of.count; i++) checked.updated |= (checked.read_again >> of.place[i] & 1) << of.tensor[i];
-      checked.kept_rows *= 1 + of.count; // the derivatives of a row are kept, too
-    }
+    if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + those<true, false>.count; // with derivatives
     return checked;
   }
 };

@@ -89,6 +89,45 @@
 #define ELEMENTWISE_UNROLL
 #endif
 
+namespace elementwise::inline ELEMENTWISE_TARGET {
+namespace passes {
+
+// The part of a gradient that is written: in a derivative of the second order, its tangent.
+template <class B>
+ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
+  if constexpr (std::is_same_v<B, math::primal_t<B>>)
+    return x;
+  else
+    return x.derivative;
+}
+
+// One number, where a loop otherwise computes a vector of them.
+template <class B>
+struct One {
+  static constexpr int kSize = 1;
+  B number;
+  template <class P>
+  ELEMENTWISE_INLINE void write_to(P* to) const {
+    *to = written(number);
+  }
+  template <class P>
+  ELEMENTWISE_INLINE void add_to(P* to) const {
+    *to = *to + written(number);
+  }
+};
+template <class B, class F>
+ELEMENTWISE_INLINE void update(One<B>& one, const F& f) {
+  one.number = f(one.number, 0);
+}
+
+template <class T, int n>
+struct Several {
+  T each[n];
+};
+
+} // namespace passes
+} // namespace elementwise::inline ELEMENTWISE_TARGET
+
 #if defined(ELEMENTWISE_IS_CUDA)
 #include "../cuda/team.h"
 #else
@@ -267,7 +306,6 @@ class Row {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return -math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
-    check_place(place, self().source.size);
     return self().element(x, place);
   }
   template <class F, class... X>
@@ -378,12 +416,21 @@ struct Bound {
 
   template <class C, class Row>
   ELEMENTWISE_INLINE static auto call(Row& row) {
+    return with_arguments<C>(row)(row);
+  }
+  // The functor with the arguments of this row. It can be called with other rows that have the same ones.
+  template <class C, class Row>
+  ELEMENTWISE_INLINE static auto with_arguments(const Row& row) {
     return [&]<size_t... I>(std::index_sequence<I...>) ELEMENTWISE_LAMBDA {
-      return F{}.template operator()<C, Row>(row, argument<I, C>(row)...);
+      return of<C>(argument<I, C>(row)...);
     }(std::make_index_sequence<sizeof...(kKind)>{});
   }
 
  private:
+  template <class C, class... X>
+  ELEMENTWISE_INLINE static auto of(X... x) {
+    return [x...]<class Row>(Row& row) ELEMENTWISE_LAMBDA { return F{}.template operator()<C, Row>(row, x...); };
+  }
   template <size_t argument> // the place is among the tensors that are present, or among the numbers
   static constexpr int place_of_argument = [] {
     constexpr Kind each[] = {kKind...};
@@ -464,6 +511,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     return max_of<B>(source.size, f);
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
+    check_place(place, source.size);
     return this->load(x, place);
   }
   template <class F>
@@ -526,7 +574,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
 };
 
 // ---- The row of a pass that computes nothing. It checks whether each place that row.at reads lies in the row, and
-// sees how many rows are kept, and which tensors are read.
+// counts the rows that are kept.
 template <class B, class Returned, bool kDerives = false, bool kHasSoftmax = false>
 struct Checked;
 template <class B, class... R, bool kDerives, bool kHasSoftmax>
@@ -537,8 +585,7 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   Source source;
   bool is_inside = true;
   int kept_rows = 0;
-  uint32_t read = 0, read_again = 0; // bit k: a loop reads the tensor at place k; a second loop does
-  uint32_t updated = 0;              // bit k: the k-th result is read after it was written, and written again
+  bool keeps_in_result = false; // whether one more row is kept in the memory of the result
 
   ELEMENTWISE_INLINE explicit Checked(const Source& source) : source(source) {}
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
@@ -554,20 +601,20 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, 0};
   }
   template <class F, class... X>
-  ELEMENTWISE_INLINE B sum_terms(const F&, X... x) {
-    return loop_over(x...);
+  ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
+    return 0;
   }
   template <class Join, class F>
   ELEMENTWISE_INLINE B join_terms(B identity, const Join&, const F&) {
     return identity;
   }
   template <class F, class... X>
-  ELEMENTWISE_INLINE B max_terms(const F&, X... x) {
-    return loop_over(x...);
+  ELEMENTWISE_INLINE B max_terms(const F&, X...) {
+    return 0;
   }
-  ELEMENTWISE_INLINE B at(Elements<B> x, int64_t place) {
+  ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
     is_inside &= place >= 0 && place < source.size;
-    return loop_over(x);
+    return 0;
   }
   template <class F>
   ELEMENTWISE_INLINE B range_of(const F&) {
@@ -578,20 +625,7 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
     return 0;
   }
   template <class To, class F, class... X>
-  ELEMENTWISE_INLINE void write(const F&, X... x) {
-    loop_over(x...);
-  }
-
- private:
-  template <class... X>
-  ELEMENTWISE_INLINE B loop_over([[maybe_unused]] X... x) {
-    for (int place = 0; place < 32; place++) {
-      const uint32_t bit = uint32_t{(reads(x, place) || ...)} << place;
-      read_again |= read & bit;
-      read |= bit;
-    }
-    return 0;
-  }
+  ELEMENTWISE_INLINE void write(const F&, X...) {}
 };
 
 } // namespace passes
