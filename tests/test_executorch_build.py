@@ -62,17 +62,6 @@ def test_what_the_build_needs_is_named(tmp_path, version, args, says):
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_operators_over_rows_are_left_out_and_refused_by_name(tmp_path):
-    for package in ("executorch", "yaml"):
-        pretend(tmp_path, package, PINNED)
-    both = configure(tmp_path, "muladd_nb::softmax.out=rows")
-    assert both.returncode == 0
-    assert both.stdout.splitlines()[2] == ",".join(OURS)
-    named = configure(tmp_path, "muladd_nb::softmax.out=rows", "--operators", "muladd_nb::softmax.out")
-    assert named.returncode == 1
-    assert named.stderr.startswith("executorch: muladd_nb::softmax.out is of an operator over rows, and only ")
-
-
 @with_executorch
 @pytest.mark.parametrize(
     ("args", "says"),
@@ -169,15 +158,18 @@ from executorch.runtime import Runtime
 class Model(torch.nn.Module):
     def forward(self, x, gate, weight):
         my_ops.scale(x, 2.0, out=gate)
-        return my_ops.scale(x, 0.1), my_ops.gated(weight, x, gate), my_ops.gated(None, x, gate)
+        of_rows = my_ops.norm(x, [3], weight), my_ops.norm(x, [4, 3], None), my_ops.mean(x), my_ops.mean(x, 1, True)
+        return my_ops.scale(x, 0.1), my_ops.gated(weight, x, gate), my_ops.gated(None, x, gate), *of_rows
 
-args = torch.randn(4, 3), torch.randn(4, 3), torch.randn(3)
-program = my_ops.executorch.functional(torch.export.export(Model(), args))
+n = torch.export.Dim("n", min=1, max=9)
+args = torch.randn(2, 4, 3), torch.randn(2, 4, 3), torch.randn(3)
+program = my_ops.executorch.functional(torch.export.export(Model(), args, dynamic_shapes=({0: n}, {0: n}, {})))
 my_ops.executorch.load()
 my_ops.executorch.load()
 method = Runtime.get().load_program(to_edge(program).to_executorch().buffer).load_method("forward")
-for of_program, of_eager in zip(method.execute(args)[-3:], Model()(*args), strict=True):
-    assert torch.equal(of_program, of_eager)
+for args in args, (torch.randn(9, 4, 3), torch.randn(9, 4, 3), torch.randn(3)):
+    for of_program, of_eager in zip(method.execute(args)[-7:], Model()(*args), strict=True):
+        assert torch.equal(of_program, of_eager)
 print(sorted(name for name in Runtime.get().operator_registry.operator_names if name.startswith("my_ops")))
 """
 
@@ -186,10 +178,20 @@ print(sorted(name for name in Runtime.get().operator_registry.operator_names if 
 def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schemas = ["scale(Tensor x, float by) -> Tensor", "gated(Tensor? weight, Tensor x, Tensor gate) -> Tensor"]
+    of_rows = [
+        "norm(Tensor x, int[] normalized_shape, Tensor? weight) -> Tensor",
+        "mean(Tensor x, int dim=-1, bool keepdim=False) -> Tensor",
+    ]
     assert main(["new", "my_ops", *schemas]) == 0
+    monkeypatch.chdir(tmp_path / "my_ops")
+    assert main(["add", "--rows", *of_rows]) == 0
+    entries = tmp_path / "my_ops/src/operators.h"
+    entries.write_text(entries.read_text().replace(" | differentiable", ""))  # derivatives take long to compile
     install(tmp_path / "my_ops", tmp_path / "site", QUICKLY, "--config-settings=setup-args=-Dexecutorch=enabled")
     printed = run(sys.executable, "-c", OF_A_PROJECT, cwd="/", PYTHONPATH=str(tmp_path / "site"))
-    assert printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::scale.out']"
+    assert (
+        printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::mean.out', 'my_ops::norm.out', 'my_ops::scale.out']"
+    )
 
 
 def test_executorch_that_is_missing_or_another_one_is_named(monkeypatch):

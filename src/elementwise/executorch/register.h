@@ -52,6 +52,15 @@ struct TensorArgument {
   Operand operand;
 };
 
+// Runs loops on the threads of the runtime.
+struct ParallelFor {
+  const contract::Caller& caller;
+  template <class Body>
+  void operator()(int64_t end, int64_t grain, const Body& body) const {
+    if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
+  }
+};
+
 // One call. `stack` has the arguments of the schema, and then `out`.
 class Call {
  public:
@@ -93,7 +102,7 @@ class Call {
     }
     if (operands_[0].numel() == 0) return;
     const Plan plan = make_plan(operands(), operands_[0].dim, operands_[0].sizes, strides);
-    cpu::launch({op_->index, first.dtype, numbers_, plan, data}, parallel_for());
+    cpu::launch({op_->index, first.dtype, numbers_, plan, data}, ParallelFor{caller_});
   }
 
   void launch_over_rows() {
@@ -105,13 +114,14 @@ class Call {
     layout.check_result(0, whole);
     bool is_apart = true;
     for (int k = 0; k < operands(); k++) {
-      if (!layout.has_one_step(k)) contract::fail(caller_, operands_[k].name, " must be contiguous");
+      const Operand& x = operands_[k];
+      if (!layout.has_one_step(k))
+        contract::fail(caller_, x.name, " must be contiguous, got strides ", contract::list(x.strides, x.dim));
       if (k == 0) continue;
-      (layout.is_of_row(0) ? contract::check_apart : contract::check_apart_or_same)(
-          caller_, operands_[0], operands_[k]);
-      is_apart &= operands_[0].data != operands_[k].data;
+      (layout.is_of_row(0) ? contract::check_apart : contract::check_apart_or_same)(caller_, operands_[0], x);
+      is_apart &= x.data != operands_[0].data;
     }
-    if (!cpu::launch_rows(layout.task(whole, is_apart), parallel_for()))
+    if (!cpu::launch_rows(layout.task(whole, is_apart), ParallelFor{caller_}))
       contract::fail(caller_, "a place that is read lies outside of its row");
   }
 
@@ -127,12 +137,6 @@ class Call {
   void find_out(int64_t dim, const int64_t* sizes) {
     (void)runtime::resize_tensor(out_, ::executorch::aten::ArrayRef<int64_t>(sizes, dim));
     operands_[0] = tensors_[0].emplace("out", out_).operand;
-  }
-  auto parallel_for() const {
-    return [this](int64_t end, int64_t grain, const auto& body) {
-      if (!::executorch::extension::parallel_for(0, end, grain, body))
-        contract::fail(caller_, "the thread pool failed");
-    };
   }
 
   const contract::Caller caller_;
