@@ -20,12 +20,14 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
     """Return a function that computes a dual result below Autograd, given the dispatch keys and all arguments.
 
     It calls the operator ``value_and_tangent``, which also takes a tangent for each tensor that can have one. The
-    function returns None if that is not possible: there is no kernel for the dtype, or the call is also recorded in
-    reverse mode, which needs each tangent's product alone, or the program is compiled and ``compiled`` is false.
+    function returns the plain result if no tensor has a tangent, and None if it cannot compute the call: there is no
+    kernel for the dtype, or the call is also recorded in reverse mode, which needs each tangent's product alone, or the
+    program is compiled and ``compiled`` is false.
     """
     tensors, dtypes = [*form.inputs.values()], value_and_tangent.dtypes
     places = [place for x, place in form.inputs.items() if (x,) in form.family]
     redispatch = private.redispatch(value_and_tangent.op)
+    without_tangents = by_position(private.redispatch(form.op), form.op, leading=1)
     count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
@@ -42,6 +44,8 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
             primals[place], tangent = private.unpack_dual(args[place], level=0)
             if tangent is not None:
                 given[place] = tangent
+        if not given and not form.tensor_numbers:  # a number that is a tensor may have one, and is refused
+            return without_tangents(private.below_autograd(keyset), *args)
         if not given or not given.keys() <= {*places}:
             return None
         zero = [(place, primals[place]) for place in places if place not in given]
