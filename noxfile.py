@@ -13,6 +13,7 @@ import shutil
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -549,9 +550,13 @@ def macos(session: nox.Session) -> None:
     work.mkdir()
     pip = ["python", "-P", "-m", "pip"]  # -P: do not import from the folder of the sources
     oldest = next(iter(MATRIX))
-    for name, torch in {"oldest": f"torch=={oldest}.*", "newest": f"torch>={oldest}"}.items():
+
+    def download(name: str, torch: str) -> None:
         foreign = ["--only-binary=:all:", "--python-version=3.12", "--platform=macosx_26_0_arm64"]
         session.run(*pip, "install", "-q", "--no-deps", "--no-compile", *foreign, "--target", work / name, torch)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(download, ["oldest", "newest"], [f"torch=={oldest}.*", f"torch>={oldest}"]))
     stub = work / "libc++.tbd"
     session.run("python", "tests/macos/libcxx_stub.py", work / "newest/torch/lib", stub)
 

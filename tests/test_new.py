@@ -631,7 +631,20 @@ SCHEMAS = {
     "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
     "f(Tensor x, ...) -> Tensor": "not ...",
     "f(Tensor M_PI) -> Tensor": "a macro of C++ has already, got 'M_PI'",
-    "f(Tensor x, SymInt k) -> Tensor": "k is symbolic",
+    "f(Tensor x, SymInt k) -> Tensor": "k is symbolic; write int",
+    "f(Tensor x, SymBool k) -> Tensor": "take a bool",
+    "f(Tensor x, complex z) -> Tensor": "take two floats",
+    "f(Tensor x, Generator? g) -> Tensor": "take a seed, an int",
+    "f(Tensor x, Tensor?[] xs) -> Tensor": "xs must be a tensor, an optional tensor or a list of tensors",
+    "f(Tensor x, double[] xs) -> Tensor": "write float",
+    "f(Tensor x, half c) -> Tensor": "write float",
+    "f(Tensor x, Storage s) -> Tensor": "it passes Tensor, float, int",
+    "f(Tensor x, float c,) -> Tensor": "leave out the comma before the parenthesis",
+    "f(Tensor x)": "write its results, as in '-> Tensor'",
+    "f(Tensor x) -> Tensor;": "leave out what stands after the results",
+    "f(x: Tensor) -> Tensor": "write the type before the name",
+    "f(const Tensor& x) -> Tensor": "write Tensor, Tensor?, Tensor[]",
+    "f(Tensor x, Optional[Tensor] y) -> Tensor": "write Tensor, Tensor?, Tensor[]",
     "class(Tensor x) -> Tensor": "torch says:",
     "f(Tensor(a) x) -> Tensor(a)": "it returns a view",
     "f(Tensor(a) x) -> Tensor": "x is aliased",
@@ -730,6 +743,7 @@ REMOVED = {
     "a write to what is called output": ["rmsnorm(Tensor! output, Tensor input, Tensor weight, float eps) -> ()"],
     "kernels": ["--kernel", *EVERY_ARGUMENT],
     "kernels of a schema each": ["--kernel", KERNEL, RMS_NORM],
+    "over rows": ["--rows", RMS_NORM, "halves(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)"],
 }
 
 
@@ -750,7 +764,7 @@ def test_what_is_removed_was_never_added(folder, capsys, monkeypatch, schemas, f
     assert {name: path.read_bytes() for name, path in files(Path()).items()} != before
     operators = Path("tests/operators.py")
     operators.write_text("tolerance={},\n        reference=".join(operators.read_text().rsplit("reference=", 1)))
-    names = [schema.partition("(")[0] for schema in schemas if schema != "--kernel"]
+    names = [schema.partition("(")[0] for schema in schemas if not schema.startswith("--")]
     for removed in ([names[-1]], names[:-1]):
         assert not removed or main(["remove", *removed]) == 0
     assert "Still named" not in capsys.readouterr().out

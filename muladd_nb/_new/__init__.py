@@ -99,7 +99,7 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     before = _own_files(folder, package)
     files, gone = dict(before), set()
     try:
-        for name in names:
+        for name in dict.fromkeys(names):
             gone |= _remove.remove(files, name, package)
     except (KeyError, SyntaxError) as error:
         raise ValueError(f"{error.args[0]}: cannot be read, so nothing is removed") from None

@@ -37,6 +37,7 @@ _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3",
 _CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "int[]": "int64_t", "bool": "bool"}
 
 Files = dict[str, str]
+ROW_H = '#include "elementwise/rows/row.h"\n'  # in functors.h if a functor is over rows
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
@@ -49,9 +50,8 @@ def add(files: Files, schema: Schema, package: str) -> None:
     entry = f'Operator<"{schema.declaration}", {functor}, {forms}>'
     made = _functor_over_rows(schema, functor) if schema.is_over_rows else _functor(schema, functor)
     _edit(files, "src/functors.h", r"(\n)(} // namespace)", lambda m: f"{m[1]}{made}\n{m[2]}")
-    row_h = '#include "elementwise/rows/row.h"\n'
-    if schema.is_over_rows and row_h not in files["src/functors.h"]:
-        _edit(files, "src/functors.h", r"(?s)(.*^#include .*?\n)", lambda m: m[1] + row_h)
+    if schema.is_over_rows and ROW_H not in files["src/functors.h"]:
+        _edit(files, "src/functors.h", r"(?s)(.*^#include .*?\n)", lambda m: m[1] + ROW_H)
     _edit(files, "src/operators.h", r"([<>])(\n>;)", lambda m: f"{m[1]}{',' * (m[1] == '>')}\n    {entry}{m[2]}")
     append(files, f"python/{package}/_operators.py", "TABLE", f'"{schema.declaration}": Elementwise()')
     _add_public(files, schema, package)

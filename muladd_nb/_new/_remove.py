@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 
-from ._operator import Files, in_table
+from ._operator import ROW_H, Files, in_table
 
 
 def remove(files: Files, name: str, package: str) -> set[str]:
@@ -61,7 +61,10 @@ def _remove_entry(files: Files, own: set[str]) -> None:
         for header in [x for x in files if x.startswith("src/") and not re.search(rf"\b{functor}\b", files[path])]:
             # From the comment above it to the line that closes it.
             struct = rf"^(?://.*\n)*struct {functor}\b.*\{{\n(?:.*\n)*?\}};.*\n\n?"
+            over_rows = "class Row>" in files[header]
             files[header] = re.sub(struct, "", files[header], count=1, flags=re.MULTILINE)
+            if over_rows and "class Row>" not in files[header]:
+                files[header] = files[header].replace(ROW_H, "")
 
 
 def _remove_functions(files: Files, path: str, own: set[str]) -> None:

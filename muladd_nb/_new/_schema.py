@@ -160,8 +160,9 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         parsed = _torch_names.parse_schema(text)
     except RuntimeError as error:
         reason = "\n".join(line for line in str(error).splitlines() if line.strip())
+        cure = next((f"; {cure}" for slip, cure in _SLIPS.items() if re.search(slip, text)), "")
         raise ValueError(
-            f"{text!r} is no schema, as 'softclip(Tensor x, float limit) -> Tensor' is one; torch says:\n{reason}"
+            f"{text!r} is no schema, as 'softclip(Tensor x, float limit) -> Tensor' is one{cure}; torch says:\n{reason}"
         ) from None
 
     def refuse(reason: str) -> ValueError:
@@ -220,7 +221,23 @@ def _is_int_list(type_: Any) -> bool:
 
 
 # The type to write in a schema, for types that authors write by mistake.
-_CALLED = {"double": "float", "number": "float", "long": "int", "int64_t": "int", "int32_t": "int"}
+_CALLED = {
+    **dict.fromkeys(("double", "number", "half", "float16", "float32", "float64"), "float"),
+    **dict.fromkeys(("long", "int32", "int64", "int32_t", "int64_t", "size_t"), "int"),
+    "string": "str",
+    "dtype": "ScalarType",
+    "device": "Device",
+    "tensor": "Tensor",
+    "torch.Tensor": "Tensor",
+}
+# What torch's parser cannot read, and what to do about it.
+_SLIPS = {
+    r",\s*\)": "leave out the comma before the parenthesis",
+    r"[;:.]\s*$": "leave out what stands after the results",
+    r"^[^>]*\)\s*$": "write its results, as in '-> Tensor'",
+    r"^\s*def\b|\w\s*:\s*\w+\s*[,=)]": "write the type before the name, as in 'float limit'",
+    r"\bconst\b|&|::|<|\b(Optional|List)\[": "write Tensor, Tensor?, Tensor[], float, int, bool or str",
+}
 _TYPES = {"Optional[Tensor]": "Tensor?", "List[int]": "int[]"}  # torch's name for a type, and a schema's
 
 
@@ -233,6 +250,7 @@ def _number_or_tensor(x: Any) -> Argument:
 _PASSED = ("Tensor", "float", "int", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat")
 _INSTEAD = {
     "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",
+    "SymBool": "SymBool, which the stable ABI of torch 2.10 does not pass; take a bool",
     "Generator": "a Generator, which the stable ABI passes from torch 2.13 on; take a seed, an int",
     "complex": "complex, which the stable ABI of torch 2.10 does not pass; take two floats",
 }
@@ -263,7 +281,8 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
         raise refuse(f"{name} is of the type {base}; write {_CALLED[base]}")
     if base not in _PASSED or argument.real_type.kind() == "SymBoolType":
         base = "SymBool" if base == "bool" else base
-        raise refuse(f"{name} is {_INSTEAD.get(base, f'{base}, which the stable ABI of torch 2.10 does not pass')}")
+        other = f"{base}, which the stable ABI of torch 2.10 does not pass; it passes {', '.join(_PASSED)}"
+        raise refuse(f"{name} is {_INSTEAD.get(base, other)}")
     if base == "Tensor" and suffix not in ("", "?", "[]"):
         raise refuse(f"{name} must be a tensor, an optional tensor or a list of tensors; a list may be empty")
     default = argument.default_value if argument.has_default_value() else REQUIRED
@@ -274,17 +293,19 @@ def _argument_of_kernel(argument: Any, refuse: Any) -> Argument:
 
 def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bool) -> None:
     name, type_ = argument.name, _TYPES.get(str(argument.real_type), str(argument.real_type))
+    allowed = ("Tensor", "Tensor?", "float", "int", "bool")
+    base = re.sub(r"Optional\[(.*)\]", r"\1", type_)
+    near = get_close_matches(type_, allowed, 1)
+    if base not in _CALLED and (not near or type_ in allowed):
+        _argument_of_kernel(argument, refuse)  # if a kernel cannot have it either, this says what to do
     if "List" in str(argument.real_type):
         raise refuse(f"{name} is a list; pass its elements one by one, or use --kernel, which takes lists")
     if argument.real_type.kind().startswith("Sym"):
-        raise refuse(f"{name} is symbolic; an int is a constant of a compiled program")
-    allowed = ("Tensor", "Tensor?", "float", "int", "bool")
+        raise refuse(f"{name} is symbolic; write {type_}, a constant of a compiled program, or use --kernel")
     if type_ == "Tensor?" and argument.alias_info is not None:
         raise refuse(f"{name} is written to and cannot be optional: leave the ? out, or use --kernel")
     if type_ not in allowed:
-        base = re.sub(r"Optional\[(.*)\]", r"\1", type_)
         written = (base + "?" * (base != type_)).replace("number", "Scalar")
-        near = get_close_matches(type_, allowed, 1)
         advice = f"; is it {near[0]}?" if near else ""
         advice = ", or use --kernel, which takes others too" if base in _PASSED else advice
         advice = f"; write {_CALLED[base]}" if base in _CALLED else advice

@@ -1,7 +1,8 @@
 """Check that a project's tests notice each mistake of the table: a few tests must fail, and name the operator.
 
-A project with an operator of each kind is written and built once. A mistake in Python is copied over the installed
-file, one in C++ is compiled, and one in CUDA is tested by the test that runs CUDA kernels on the host.
+A project with an operator of each kind is written and built once, and one for each operator over rows. A mistake in
+Python is copied over the installed file, one in C++ is compiled, and one in CUDA is tested by the test that runs CUDA
+kernels on the host.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Project:
         self.sources, self.build, self.site = sources, folder / "build", folder / "site"
         pip = [sys.executable, "-m", "pip"]
         options = ["--no-build-isolation", "--no-deps", "--quiet"]
-        settings = [f"-Cbuild-dir={self.build}", "-Csetup-args=-Dcuda=disabled"]
+        # -O1 compiles in three quarters of the time of -O3.
+        settings = ["-Csetup-args=-Dcuda=disabled", "-Csetup-args=-Doptimization=1", f"-Cbuild-dir={self.build}"]
         run(*pip, "install", *options, *settings, f"--target={self.site}", self.sources)
         self.module = self.site / sources.name / "_C.abi3.so"
         self.compiled = self.module.read_bytes()
@@ -83,10 +85,12 @@ def main() -> None:
     chosen_rows = [row for row in rows.TABLE if row[0] in (sys.argv[1:] or row)]
     with tempfile.TemporaryDirectory() as folder:
         unseen = plant(Project(Path(folder), write_project(Path(folder))), chosen, ["", ".cu"]) if chosen else []
-    with tempfile.TemporaryDirectory() as folder:
-        if chosen_rows:
-            sources = over_rows.write_project(Path(folder), *rows.OPERATORS)
-            unseen += plant(Project(Path(folder), sources), chosen_rows, [""])
+    # A mistake in a functor or in the layer compiles every operator of a project again, so each has its own.
+    for operator in dict.fromkeys(row[0] for row in chosen_rows):
+        with tempfile.TemporaryDirectory() as folder:
+            sources = over_rows.write_project(Path(folder), operator)
+            of_operator = [row for row in chosen_rows if row[0] == operator]
+            unseen += plant(Project(Path(folder), sources), of_operator, [""])
     if unseen:
         sys.exit(f"mistakes that no test sees, or too many, or without the operator's name: {unseen}")
     print(f"all {len(chosen) + len(chosen_rows)} mistakes are seen")

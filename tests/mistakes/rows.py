@@ -1,7 +1,5 @@
 """Mistakes in the operators of ``tests/over_rows``: those that an author may make, and those that the layer may have."""
 
-OPERATORS = ["softmax", "softmax_xentropy", "masked_softmax", "scaled_variance", "rms_norm"]
-
 TABLE = [
     # A variance as a difference of two sums, which cancel if the mean is large.
     ("scaled_variance", "src/functors.h", "const C variance = row.sum([=](C x) { return (x - mean) * (x - mean); }, x) / row.size();", "const C variance = row.sum([](C x) { return x * x; }, x) / row.size() - mean * mean;"),

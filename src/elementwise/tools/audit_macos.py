@@ -52,10 +52,11 @@ def loaded(library: Any) -> list[str]:
 
 
 @functools.cache
-def symbols(library: Any) -> tuple[set[str], set[tuple[str, int]]]:
-    """Return the symbols that it exports, and those that it looks up, with the number of their library."""
+def symbols(path: pathlib.Path) -> tuple[set[str], set[tuple[str, int]]]:
+    """Return the symbols that a library exports, and those that it looks up, with the number of their library."""
+    # The argument is not what lief has read, because hashing that takes as long as reading it.
     exported, looked_up = set(), set()
-    for x in library.symbols:
+    for x in read(path).symbols:
         if not x.raw_type & 0x01 or x.raw_type & 0xE0:  # local, or of a debugger
             continue
         if x.raw_type & 0x0E == 0:  # undefined
@@ -69,10 +70,9 @@ def from_libcxx(torch: pathlib.Path) -> set[str]:
     """Return the symbols that torch's libraries take from libc++."""
     names = {*ALSO_LIBCXX}
     for path in torch.glob("lib*.dylib"):
-        library = read(path)
-        libraries = ["", *loaded(library)]
+        libraries = ["", *loaded(read(path))]
         numbers = [i for i, name in enumerate(libraries) if name == LIBCXX]
-        names |= {name for name, number in symbols(library)[1] if number in numbers}
+        names |= {name for name, number in symbols(path)[1] if number in numbers}
     return names
 
 
@@ -105,7 +105,7 @@ def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
         yield f"it has the rpath {rpath.path}"
     for found in sorted({*PATH.findall(path.read_bytes())}):
         yield f"it has a path of the machine that built it, {found.decode()}"
-    for name in symbols(library)[0]:
+    for name in symbols(path)[0]:
         # Templates of the standard library are visible in the library that instantiates them, here through torch's
         # headers.
         if not name.endswith("_registered") and not re.match(
@@ -116,10 +116,9 @@ def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
 
 def missing(path: pathlib.Path, torch: pathlib.Path, system: set[str], libcxx: set[str]) -> Iterator[str]:
     """Yield the symbols that a library looks up and that do not exist."""
-    library = read(path)
-    known = {LIBSYSTEM: system, LIBCXX: libcxx, TORCH: symbols(read(torch / "libtorch_cpu.dylib"))[0]}
-    libraries = loaded(library)
-    for name, number in sorted(symbols(library)[1]):
+    known = {LIBSYSTEM: system, LIBCXX: libcxx, TORCH: symbols(torch / "libtorch_cpu.dylib")[0]}
+    libraries = loaded(read(path))
+    for name, number in sorted(symbols(path)[1]):
         if number in (0, WHEREVER_IT_IS):  # zig's linker writes 0
             there, where = name in limited_api(), "CPython's limited API"
         else:

@@ -572,7 +572,10 @@ class Taylor:
         samples = [case.sample(torch.float64, device, choice=choice) for _ in range(n)]
         self.names = case.present(samples[0])
         self.points = [of_floats(case, args, self.names)[1] for args in samples]
-        self.function = of_floats(case, samples[0], self.names)[0]  # the other arguments come from the first sample
+        function = of_floats(case, samples[0], self.names)[0]  # the other arguments come from the first sample
+        # An infinite result, such as the logarithm of a probability that is 0, is a constant, and no finite difference
+        # or polynomial can say so.
+        self.function = lambda *x: tuple(torch.where(y.isinf(), 0, y) for y in function(*x))
         self.shapes = [x.shape for x in self.points[0]]
         self.result_shapes = [y.shape for y in self.function(*self.points[0])]
         self.x = torch.stack([flat(x) for x in self.points])
