@@ -33,10 +33,19 @@ def _count(form: Form, args: Sequence[Any]) -> int:
     return next((len(args[place]) for place in form.sizes.values()), 1)
 
 
+def _dims(form: Form, args: Sequence[Any]) -> int:
+    of_row = are_of_row(form, args)
+    return max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
+
+
+def dims_of_rows(form: Form, args: Sequence[Any]) -> int:
+    """Return how many dimensions are not reduced."""
+    return _dims(form, args) - _count(form, args)
+
+
 def _from_end(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is the first that is reduced, counted from the end: 1 is the last one."""
-    of_row = are_of_row(form, args)
-    dims = max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
+    dims = _dims(form, args)
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
     for name, place in form.sizes.items():
@@ -59,11 +68,13 @@ def _check_trailing_dimensions(form: Form, args: Sequence[Any], sizes_name: str,
 
     found = False
     for name, x in given.items():
+        if of_row[name]:
+            continue
         trailing = [1] * (len(sizes) - len(x.shape)) + [*x.shape][-len(sizes) :]
         has_all = len(x.shape) >= len(sizes) and trailing == [*sizes]
-        if not (of_row[name] or has_all or all(size == 1 for size in trailing)):
+        if not (has_all or all(size == 1 for size in trailing)):
             raise RuntimeError(refusal(name))
-        found |= has_all and not of_row[name]
+        found |= has_all
     if not found:
         raise RuntimeError(refusal(form.first))
 
