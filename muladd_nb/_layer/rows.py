@@ -7,6 +7,7 @@ has one value for each row gets dimensions of one element where the others have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -139,8 +140,12 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
                     f"of shape {list(args[place].shape)} without; pass it through vmap too"
                 )
         of = {name: in_dims[form.inputs[name]] for name in given}
+        sample = list(args)
+        for name, x in given.items():
+            sample[form.inputs[name]] = SimpleNamespace(shape=_one(x.shape, of[name]))
+        aligned(form, sample)  # raises an error if a sample is refused outside of vmap
         # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
-        dims = max(x.dim() - (of[name] is not None) for name, x in given.items() if not of_row[name])
+        dims = _dims(form, sample)
         count = _count(form, args)
         rank = max(dims, count + 1)
         moved = list(args)
@@ -152,8 +157,8 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
             if dim is None and are_gradients:
                 x = x.expand(info.batch_size, *x.shape[1:])
             moved[place] = x
-        if form.kinds.get("dim") == "int" and args[form.integers["dim"]] >= 0:
-            moved[form.integers["dim"]] = args[form.integers["dim"]] - dims
+        if form.kinds.get("dim") == "int":
+            moved[form.integers["dim"]] = -_from_end(form, sample)
         for x, place in written.items():
             if x not in form.inputs:  # out
                 out = args[place].movedim(in_dims[place], 0)

@@ -243,6 +243,17 @@ def test_a_second_derivative_by_one_of_two_tensors(dim):
         close(*found)
 
 
+def test_a_sample_of_a_batch_is_refused_as_outside_of_vmap():
+    x, w = normal(3, 4), normal(1, 4)
+    for dim in (1, -2):
+        with pytest.raises(RuntimeError, match=f"softmax: dim must be from -1 to 0, got {dim}"):
+            torch.vmap(lambda y, dim=dim: ops.softmax(y, dim))(x)
+    with pytest.raises(RuntimeError, match=r"softmax: x must have a dimension to reduce, got shape \[\]"):
+        torch.vmap(ops.softmax)(x[0])
+    with pytest.raises(RuntimeError, match=r"x must end in normalized_shape, \[1, 4\], got shape \[4\]"):
+        torch.vmap(lambda y: ops.layer_norm_stats(y, [1, 4], w, w, EPS))(x)
+
+
 def test_masks():
     x, mask = normal(3, 4, 33), normal(4, 33) > 0
     mask[1] = True
