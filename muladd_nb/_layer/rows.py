@@ -148,13 +148,14 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
         dims = _dims(form, sample)
         count = _count(form, args)
         rank = max(dims, count + 1)
+        expands = are_gradients or all(dim is None for dim in of.values())  # in the second case, only out is batched
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]
             x = x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
             for _ in range(rank + 1 - count * of_row[name] - x.dim()):
                 x = x.unsqueeze(1)
-            if dim is None and are_gradients:
+            if dim is None and expands:
                 x = x.expand(info.batch_size, *x.shape[1:])
             moved[place] = x
         if form.kinds.get("dim") == "int":

@@ -243,6 +243,12 @@ def test_a_second_derivative_by_one_of_two_tensors(dim):
         close(*found)
 
 
+def test_only_out_has_a_batch():
+    x, out = normal(3, 4), torch.zeros(3, 4, 2).double()
+    torch.vmap(lambda y: ops.softmax_out(x, 0, y), -1, None)(out)
+    close(out, x.softmax(0)[..., None].expand(out.shape))
+
+
 def test_a_sample_of_a_batch_is_refused_as_outside_of_vmap():
     x, w = normal(3, 4), normal(1, 4)
     for dim in (1, -2):
