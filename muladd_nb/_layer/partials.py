@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -298,8 +298,9 @@ class Derivative:
     def has_sums(self, by: Sequence[str], given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor) -> bool:
         """Return whether the gradient of one of these tensors is a sum, because the tensor was broadcast."""
         shape = grad.shape
+        is_shape = eq if type(grad) is Tensor else contract.is_shape  # of a traced tensor, a size may depend on data
         for x in by:  # noqa: SIM110 (a generator takes longer than this loop)
-            if (layouts[x][0] if x in layouts else given[self.places[x]].shape) != shape:
+            if not is_shape(layouts[x][0] if x in layouts else given[self.places[x]].shape, shape):
                 return True
         return False
 

@@ -16,7 +16,7 @@ from ._library import implement
 from .fast_path import caller
 from .operator import Form
 from .recording import Rule, apart, joined
-from .rows import as_tuple
+from .rows import are_of_row, as_tuple, dims_of_rows
 
 
 def register(form: Form) -> None:
@@ -97,9 +97,16 @@ class _Family:
         return as_tuple(self.family["second",].op(*args, *grads, *self._there(args, tangents), *given))
 
     def _there(self, args: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
-        first = args[self.operator.inputs[self.operator.first]]
-        pairs = zip(self.places, tangents, strict=True)
-        return [first.new_zeros(()) if x is None or args[place] is None else x for place, x in pairs]
+        form = self.operator
+        first, of_row = args[form.inputs[form.first]], are_of_row(form, args)
+
+        def zeros(name: str) -> Tensor:
+            # If `dim` is not the last dimension, a tensor with one value for each row needs the dimensions after it.
+            made: Tensor = first.new_zeros((1,) * dims_of_rows(form, args) if of_row[name] else ())
+            return made
+
+        each = zip(self.tensors, self.places, tangents, strict=True)
+        return [zeros(name) if x is None or args[place] is None else x for name, place, x in each]
 
     def of_arguments(self, args: Sequence[Any], gradients: Sequence[Tensor]) -> list[Tensor | None]:
         """Return a gradient or None for each argument of the operator."""

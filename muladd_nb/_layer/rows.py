@@ -7,6 +7,7 @@ has one value for each row gets dimensions of one element where the others have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -33,10 +34,19 @@ def _count(form: Form, args: Sequence[Any]) -> int:
     return next((len(args[place]) for place in form.sizes.values()), 1)
 
 
+def _dims(form: Form, args: Sequence[Any]) -> int:
+    of_row = are_of_row(form, args)
+    return max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
+
+
+def dims_of_rows(form: Form, args: Sequence[Any]) -> int:
+    """Return how many dimensions are not reduced."""
+    return _dims(form, args) - _count(form, args)
+
+
 def _from_end(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is the first that is reduced, counted from the end: 1 is the last one."""
-    of_row = are_of_row(form, args)
-    dims = max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
+    dims = _dims(form, args)
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
     for name, place in form.sizes.items():
@@ -59,11 +69,13 @@ def _check_trailing_dimensions(form: Form, args: Sequence[Any], sizes_name: str,
 
     found = False
     for name, x in given.items():
+        if of_row[name]:
+            continue
         trailing = [1] * (len(sizes) - len(x.shape)) + [*x.shape][-len(sizes) :]
         has_all = len(x.shape) >= len(sizes) and trailing == [*sizes]
-        if not (of_row[name] or has_all or all(size == 1 for size in trailing)):
+        if not (has_all or all(size == 1 for size in trailing)):
             raise RuntimeError(refusal(name))
-        found |= has_all and not of_row[name]
+        found |= has_all
     if not found:
         raise RuntimeError(refusal(form.first))
 
@@ -128,21 +140,26 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
                     f"of shape {list(args[place].shape)} without; pass it through vmap too"
                 )
         of = {name: in_dims[form.inputs[name]] for name in given}
+        sample = list(args)
+        for name, x in given.items():
+            sample[form.inputs[name]] = SimpleNamespace(shape=_one(x.shape, of[name]))
+        aligned(form, sample)  # raises an error if a sample is refused outside of vmap
         # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
-        dims = max(x.dim() - (of[name] is not None) for name, x in given.items() if not of_row[name])
+        dims = _dims(form, sample)
         count = _count(form, args)
         rank = max(dims, count + 1)
+        expands = are_gradients or all(dim is None for dim in of.values())  # in the second case, only out is batched
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]
             x = x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
             for _ in range(rank + 1 - count * of_row[name] - x.dim()):
                 x = x.unsqueeze(1)
-            if dim is None and are_gradients:
+            if dim is None and expands:
                 x = x.expand(info.batch_size, *x.shape[1:])
             moved[place] = x
-        if form.kinds.get("dim") == "int" and args[form.integers["dim"]] >= 0:
-            moved[form.integers["dim"]] = args[form.integers["dim"]] - dims
+        if form.kinds.get("dim") == "int":
+            moved[form.integers["dim"]] = -_from_end(form, sample)
         for x, place in written.items():
             if x not in form.inputs:  # out
                 out = args[place].movedim(in_dims[place], 0)

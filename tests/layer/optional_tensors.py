@@ -187,6 +187,21 @@ def test_programs(there, function, dtype, dynamic):
     assert torch.equal(exported.module()(*args), expected)
 
 
+def test_a_compiled_derivative_of_a_size_that_depends_on_data():
+    w, x, b, _, _ = arguments("wbn", 9, 3)
+
+    def loss(w, x, b):
+        return ops.affine(w, x[x[:, 0] > 0], b).sin().sum()
+
+    found = []
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for f in (loss, torch.compile(loss, backend="aot_eager", fullgraph=True)):
+            leaves = [y.clone().requires_grad_() for y in (w[0], x, b[:1])]
+            f(*leaves).backward()
+            found.append([y.grad for y in leaves])
+    torch.testing.assert_close(*found)
+
+
 @every
 def test_opcheck(there):
     args = arguments(there, 5, 7)

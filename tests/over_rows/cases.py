@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-import row_ops  # noqa: F401
+import row_ops
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -100,6 +100,11 @@ CASES = {
     "causal_softmax": (lambda x: ops.causal_softmax(x, SCALE), causal, lambda n: [(2, n, n)]),
     "poly_norm": (lambda x: ops.poly_norm(x, *POLY), poly, lambda n: [(5, n)]),
     "scaled_variance": (ops.scaled_variance, variance, lambda n: [(4, 3, n), (4, 3)]),
+    "scaled_squares of dim 1": (
+        lambda x, s: ops.scaled_squares(x, s, 1),
+        lambda x, s: x.square().sum(1) * s,
+        lambda n: [(4, n, 3), (4, 3)],
+    ),
     "maximum": (lambda x: ops.max_with_place(x)[0], lambda x: x.amax(-1), lambda n: [(4, n)]),
 }
 EVERY = pytest.mark.parametrize("name", CASES)
@@ -211,6 +216,50 @@ def test_batches(name):
     close(total(op)(*first), total(reference)(*first))
 
 
+@EVERY
+def test_rows_without_elements(name):
+    if name == "cross_entropy":  # a label needs a place
+        return
+    op, _, args = made(name, 0)
+    args = [x.requires_grad_() for x in args]
+    results = op(*args)
+    sum(y.sum() for y in (results if isinstance(results, tuple) else (results,))).backward()
+    for x in args:
+        assert not x.grad.any()
+    y = torch.zeros(0, 1).as_strided((4, 3, 0), (0, 0, 0))
+    assert ops.softmax(y).shape == y.shape
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
+def test_a_second_derivative_by_one_of_two_tensors(dim):
+    x, scale = normal(3, 3, 3).requires_grad_(), normal(3, 3)
+    for first, second in ((x, scale), (scale, x)):
+        first, second = first.detach().requires_grad_(), second.detach()
+        found = []
+        for f in (ops.scaled_squares, lambda x, scale, dim: x.square().sum(dim) * scale):
+            y = f(first, second, dim) if first.dim() == 3 else f(second, first, dim)
+            (gradient,) = torch.autograd.grad(y.sin().sum(), first, create_graph=True)
+            found.append((gradient, *torch.autograd.grad(gradient.sin().sum(), first)))
+        close(*found)
+
+
+def test_only_out_has_a_batch():
+    x, out = normal(3, 4), torch.zeros(3, 4, 2).double()
+    torch.vmap(lambda y: ops.softmax_out(x, 0, y), -1, None)(out)
+    close(out, x.softmax(0)[..., None].expand(out.shape))
+
+
+def test_a_sample_of_a_batch_is_refused_as_outside_of_vmap():
+    x, w = normal(3, 4), normal(1, 4)
+    for dim in (1, -2):
+        with pytest.raises(RuntimeError, match=f"softmax: dim must be from -1 to 0, got {dim}"):
+            torch.vmap(lambda y, dim=dim: ops.softmax(y, dim))(x)
+    with pytest.raises(RuntimeError, match=r"softmax: x must have a dimension to reduce, got shape \[\]"):
+        torch.vmap(ops.softmax)(x[0])
+    with pytest.raises(RuntimeError, match=r"x must end in normalized_shape, \[1, 4\], got shape \[4\]"):
+        torch.vmap(lambda y: ops.layer_norm_stats(y, [1, 4], w, w, EPS))(x)
+
+
 def test_masks():
     x, mask = normal(3, 4, 33), normal(4, 33) > 0
     mask[1] = True
@@ -313,6 +362,25 @@ def test_tensors_without_the_trailing_dimensions_are_refused(sizes, of_weight, s
     x, weight, bias = (torch.ones(shape, device=where) for shape in ([2, 3, 4], of_weight, [3, 4]))
     with pytest.raises(RuntimeError, match=f"^{re.escape(f'layer_norm_stats: {sentence}')}"):
         ops.layer_norm_stats(x, sizes, weight, bias, EPS)
+
+
+def test_sizes_are_a_list():
+    with pytest.raises(RuntimeError, match=r"Expected a value of type 'List\[int\]' for argument 'normalized_shape'"):
+        row_ops.layer_norm_stats(torch.ones(3, 4), torch.tensor([4]), torch.ones(4), torch.ones(4), EPS)
+
+
+def test_a_compiled_derivative_of_a_size_that_depends_on_data():
+    def loss(x, w):
+        y = x[x[:, 0] > 0]
+        return ops.layer_norm_stats(y, [4], w, w, EPS)[0].sin().sum() + ops.rms_norm(y, w).sum()
+
+    found = []
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for f in (loss, torch.compile(loss, backend="aot_eager", fullgraph=True)):
+            args = normal(9, 4).requires_grad_(), normal(4).requires_grad_()
+            f(*args).backward()
+            found.append(tuple(x.grad for x in args))
+    close(*found)
 
 
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])

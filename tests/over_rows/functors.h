@@ -174,6 +174,14 @@ struct WeightedSum {
   }
 };
 
+// If dim is not the last dimension, the scale of each row lacks a dimension in the middle.
+struct ScaledSquares {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, C scale, int64_t /*dim*/) const {
+    return row.sum([](C x) { return x * x; }, x) * scale;
+  }
+};
+
 // As torch.nn.functional.cross_entropy with reduction="none".
 struct CrossEntropy {
   template <class C, class Row>

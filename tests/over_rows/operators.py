@@ -344,5 +344,10 @@ CASES = [
         lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1])),
         scaled_variance,
     ),
+    case(
+        "scaled_squares",
+        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[1:]), 0),
+        lambda x, scale, dim: x.square().sum(dim) * scale,
+    ),
 ]
 OPERATORS: list[Case] = [x for x in CASES if x]

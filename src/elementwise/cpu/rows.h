@@ -91,7 +91,7 @@ class RowsRun {
     Place& x = places_[k];
     const bool is_result = k < task_.results, is_summed = task_.summed >> k & 1;
     x.elements = is_of_row(k) ? 1 : task_.size;
-    x.step = x.elements == 1 ? 1 : task_.step[k];
+    x.step = x.elements <= 1 ? 1 : task_.step[k]; // without elements, there is no memory to read
     x.next = task_.dims ? task_.stride[task_.dims - 1][k] * task_.bytes[k] : 0;
     x.is_mask = !is_result && !is_of_row(k) && task_.dtypes[k] == kOrdinal<bool>; // the kernel reads it as RowBool
     x.is_converted = is_float16(k) || task_.dtypes[k] == kOrdinal<bfloat16> || x.is_mask;

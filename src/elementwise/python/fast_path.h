@@ -213,6 +213,8 @@ struct FastPath {
         return type == &PyLong_Type;
       case Kind::boolean:
         return type == &PyBool_Type;
+      case Kind::sizes:
+        return false;
       default:
         return is_tensor(x) || (kind == Kind::optional && x == Py_None);
     }
