@@ -59,26 +59,31 @@ def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], de
 def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     call, names = by_position(form.op, form.op), private.argument_names(form.op)
     kept = {*form.own, *form.numbers, *(names[place] for place in form.writes)}  # a write into a copy would be lost
+    read = [(place, name) for place, name in enumerate(names) if name not in kept]
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
         targets = form.targets(args, kwargs)
         args = complete(form.op, args, kwargs)
         contract.check_defined(form, args, targets)
-        read = tensors_in(x for name, x in zip(names, args, strict=True) if name not in kept)
-        dtype = dtype_of(form, read, targets.values(), device_type)
-
-        def cast(name: str, x: Any) -> Any:
-            if isinstance(x, (list, tuple)):
-                return [cast(name, y) for y in x]
-            if name in kept or not isinstance(x, Tensor) or not casts(x, device_type):
-                return x
-            contract.check_in_storage(form, name, x)
-            return x.to(dtype)
-
+        tensors = tensors_in([args[place] for place, _ in read])
+        dtype = dtype_of(form, tensors, targets.values(), device_type)
+        cast = [*args]
+        if dtype is not None:
+            for place, name in read:
+                cast[place] = _cast(form, name, cast[place], dtype, device_type)
         with WithoutAutocast():
-            return call(*(args if dtype is None else map(cast, names, args)))
+            return call(*cast)
 
     return autocast
+
+
+def _cast(form: Form, name: str, x: Any, dtype: torch.dtype, device_type: str) -> Any:
+    if isinstance(x, (list, tuple)):
+        return [_cast(form, name, y, dtype, device_type) for y in x]
+    if not isinstance(x, Tensor) or not casts(x, device_type):
+        return x
+    contract.check_in_storage(form, name, x)
+    return x.to(dtype)
 
 
 class WithoutAutocast:

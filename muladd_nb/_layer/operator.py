@@ -259,6 +259,8 @@ def _defaults(op: Any) -> dict[str, Any]:
 def complete(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return all arguments of a call by position. The dispatcher leaves out those that equal their defaults."""
     defaults = _defaults(op)
+    if len(args) == len(defaults):
+        return tuple(args)
     return tuple({**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}.values())
 
 
