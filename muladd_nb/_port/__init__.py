@@ -41,9 +41,11 @@ class Port:
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
         broken: dict[Path, dict[str, str]] = {source.path: {} for source in project.sources}
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            readers = [
-                Reader(source, project, target, project.seen(source, broken), limited) for source in project.sources
-            ]
+            readers = []
+            for source in project.sources:
+                around = sorted((x.path for x in project.around[source]))
+                seen = {name: where for path in around for name, where in broken[path].items()}
+                readers.append(Reader(source, project, target, seen, limited))
             before = sum(map(len, broken.values()))
             for reader in readers:
                 reader.read()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from ._source import Node, Project, Source, above, is_misread
+from ._source import EMPTY, Node, Project, Source, above, is_misread, part
 from ._table import Row, number, table
 
 OPTIONAL = ("<cuda", "<omp.h")  # a machine may lack these headers
@@ -56,17 +56,17 @@ class Findings:
     newly_broken: dict[str, str] = field(default_factory=dict)  # those that this file declares
     findings: list[Finding] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
-    headers: set[str] = field(default_factory=set)  # what the file includes after the edits
-    optional: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)  # and under which conditions, if any
-    conditions: tuple[str, ...] = ()  # the conditions of the preprocessor around the node that is read
+    headers: dict[str, set[str]] = field(default_factory=dict)  # what the edits need, and under which conditions
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
         return self.source.text(node)
 
-    def tell(self, node: Node, what: str, kind: str, row: Row | str, *, to: str = "", whole: bool = False) -> None:
+    def tell(
+        self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "", whole: bool = False, kind: str = ""
+    ) -> None:
         """Record what a row of the table says of the first line of a node and the methods called on it, or of all."""
-        row = table().rows[kind, row][0] if isinstance(row, str) else row
+        row = table().rows[row][0] if isinstance(row, tuple) else row
         how, to, line = row.how, to or row.to, self.source.line(node.start_byte)
         end = self.source.line(max(node.end_byte - 1, node.start_byte)) if whole else line
         for up in above(node) if how in ("decision", "none") else ():
@@ -77,74 +77,84 @@ class Findings:
         if how == "mechanical" and self.is_newer(row.runs):
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
         path = str(self.source.path)
-        self.findings.append(Finding(path, line, end, what, kind, how, to, row.runs, row.source, row.builds))
+        self.findings.append(
+            Finding(path, line, end, what, kind or row.kind, how, to, row.runs, row.source, row.builds)
+        )
 
     def apply(
-        self,
-        row: Row,
-        node: Node,
-        what: str,
-        kind: str,
-        pieces: Sequence[Piece] = (),
-        at: Node | None = None,
-        end: int = 0,
+        self, row: Row, node: Node, what: str, pieces: Sequence[Piece] = (), *, at: Node = EMPTY, end: int = 0
     ) -> None:
         """Record what the table says about a node, and the edit if it is mechanical."""
-        shown, whole = row.to, row.how != "mechanical" and kind == "macro"
+        shown, whole = row.to, row.how != "mechanical" and row.kind == "macro"
         if pieces and "$" in row.to:
             shown = "".join(piece.decode() if isinstance(piece, bytes) else self.brief(piece) for piece in pieces)
         if row.how == "mechanical" and pieces and is_misread(node):
             row = dataclasses.replace(row, how="decision", source="")
             shown += ": by hand, because this could not be parsed"
         elif row.how == "mechanical" and not self.is_newer(row.runs):
-            self.edits.append(Edit(node.start_byte, end or node.end_byte, tuple(pieces or [row.to.encode()])))
-            self.need(row.to)
-        self.tell(at or node, what, kind, row, to=shown, whole=whole)
+            self.edits.append(Edit(node.start_byte, end or node.end_byte, pieces or [row.to.encode()]))
+            self.need(row.to, node)
+        self.tell(node if at is EMPTY else at, what, row, to=shown, whole=whole)
 
     def replace(self, node: Node, *pieces: Piece) -> None:
         """Replace a node."""
-        self.edits.append(Edit(*span(node), pieces))
+        self.edits.append(Edit(node.start_byte, node.end_byte, pieces))
 
     def remove_line(self, node: Node) -> None:
         """Remove a statement, and its line if nothing else is on it."""
         data, start = self.source.data, node.start_byte
         end = start + len(data[start : node.end_byte].rstrip())
-        first = data.rfind(b"\n", 0, start) + 1
-        last = data.find(b"\n", end) + 1 or len(data)
-        if not data[first:start].strip() and not data[end:last].strip():
-            start, end = first, last
-        self.edits.append(Edit(start, end, (b"",)))
+        first, last = data.rfind(b"\n", 0, start) + 1, data.find(b"\n", end) + 1 or len(data)
+        alone = not data[first:start].strip() and not data[end:last].strip()
+        self.edits.append(Edit(first, last, ()) if alone else Edit(start, end, ()))
 
-    def need(self, text: str) -> None:
+    def need(self, text: str, node: Node) -> None:
         """Include what declares the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
             while name and name not in table().names:
                 name = name.rpartition("::")[0]
             if name:
-                self.headers.add(f"<{table().names[name]['header']}>")
+                self.headers.setdefault(f"<{table().names[name]['header']}>", set()).add("")
         for name in re.findall(r"std::(\w+)", text):
-            self.need_header("std", name)
+            self.need_header("std", name, node)
 
-    def need_header(self, kind: str, name: str) -> None:
+    def need_header(self, kind: str, name: str, node: Node) -> None:
         """Include the standard header of a name of C or C++."""
         for row in table().rows.get((kind, name), ()):
-            if row.to.startswith(OPTIONAL):
-                self.optional.setdefault(row.to, set()).add(self.conditions)
-            else:
-                self.headers.add(row.to)
+            optional = row.to.startswith(OPTIONAL)
+            self.headers.setdefault(row.to, set()).add(self.condition(node) if optional else "")
+
+    def condition(self, node: Node) -> str:
+        """Return the conditions of the preprocessor around a node, which may be in the body of a macro."""
+        inner = self.source.root.descendant_for_byte_range(node.start_byte, node.end_byte) or EMPTY
+        found = list[str]()
+        for up in above(inner):
+            if up.type in ("preproc_if", "preproc_ifdef", "preproc_elif") and not self.is_guard(up):
+                name = self.text(part(up, "name"))
+                condition = f"defined({name})" if name else f"({self.text(part(up, 'condition'))})"
+                negated = (part(up, "alternative") == inner) != (up.children[0].type == "#ifndef")
+                found.insert(0, "!" * negated + condition)
+            inner = up
+        return " && ".join(found)
+
+    def is_guard(self, node: Node) -> bool:
+        """Tell whether #ifndef X is followed by #define X."""
+        name = part(node, "name")
+        inner = [child for child in node.named_children if child != name and child.type != "comment"]
+        is_define = node.children[0].type == "#ifndef" and bool(inner) and inner[0].type == "preproc_def"
+        return is_define and self.text(part(inner[0], "name")) == self.text(name)
 
     def fill(
         self,
         to: str,
         inner: Sequence[Node],
         template: Sequence[Node] = (),
-        this: Node | None = None,
+        this: Node = EMPTY,
         options: Sequence[Piece] = (),
     ) -> list[Piece]:
         """Return the pieces of the table's code, with the arguments of a call inserted."""
         every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []
-        values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": list(options)}
-        values |= {"$self": [span(this)]} if this else {}
+        values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [span(this)]}
         values |= {f"${i}": [span(argument)] for i, argument in enumerate(inner, 1)}
         values |= {f"$T{i or ''}": [span(template[max(i, 1) - 1])] for i in range(len(template) + 1) if template}
         words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d?|\$\d)", to)
@@ -158,10 +168,6 @@ class Findings:
     def is_newer(self, version: str) -> bool:
         """Tell whether the target is older than a torch."""
         return number(version) > number(self.target)
-
-    def unsolved(self, before: int) -> list[Finding]:
-        """Return the findings after the first ``before`` that need a person."""
-        return [x for x in self.findings[before:] if x.how != "mechanical"]
 
 
 def span(node: Node) -> tuple[int, int]:

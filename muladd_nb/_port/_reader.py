@@ -1,59 +1,302 @@
 """Reads one C++ or CUDA file: its findings, and the edits that are mechanical.
 
-After the walk, torch's includes are removed, and the headers that the file needs after the edits are added.
+A variable whose type the stable ABI lacks is not declared after the port, so each line that uses it is an error too.
+The report says that these lines follow from the first. At the end, torch's includes are removed, and the headers that
+the file needs after the edits are added.
 """
 
 from __future__ import annotations
 
 import re
 
-from ._declarations import Declarations
-from ._findings import Edit
-from ._source import Node, above
+from ._calls import Calls
+from ._findings import Edit, Finding
+from ._names import ROOTS, Variable
+from ._source import EMPTY, Node, above, descend, innermost, part
+from ._table import table
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 
 
-class Reader(Declarations):
+class Reader(Calls):
     """Reads a file."""
 
     def read(self) -> None:
         """Walk the file, then what was parsed alone. The includes come last: they depend on all other edits."""
         self.walk(self.source.root)
         for names, body in self.source.fragments:
-            self.conditions = self.defined.get(body.start_byte, ())
             with self.scope(names):
                 self.walk(body)
         self.drop_options()
         self.read_includes()
 
+    # Names, and what is around them
+
+    def on_identifier(self, node: Node) -> None:
+        """Deal with a name, and with its template arguments."""
+        self.read_name(node)
+        for word in self.words(node):
+            self.walk(*word.template)
+
+    on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
+
+    def on_primitive_type(self, node: Node) -> None:
+        """Find a type such as ``int64_t``, which has a header although the grammar knows it."""
+        self.need_header("std", self.text(node), node)
+
+    def on_field_identifier(self, node: Node) -> None:
+        """Find a field whose type the stable ABI lacks."""
+        if self.project.named["field", name := self.text(node)]:
+            self.follow(node, name, self.broken.get(name, ""))
+
+    def on_ERROR(self, node: Node) -> None:
+        """Find the prefixes of torch's names where the grammar gave up."""
+        for child, after in zip(node.children, node.children[1:], strict=False):
+            if after.type == "::" and self.text(child) in ROOTS:
+                self.tell(child, self.text(child) + "::", ("name", "misread"))
+        self.children(node)
+
+    def on_preproc_include(self, node: Node) -> None:
+        """Skip what is parsed alone, or read at the end."""
+
+    on_preproc_def = on_preproc_function_def = on_preproc_include
+
+    def on_preproc_if(self, node: Node) -> None:
+        """Walk all branches; of the condition, find the version of torch."""
+        for i, child in enumerate(node.children):
+            if node.field_name_for_child(i) not in ("condition", "name"):
+                self.walk(child)
+            elif "TORCH_VERSION_" in self.text(child):
+                self.tell(child, self.text(child), ("macro", "TORCH_VERSION_MAJOR"))
+                self.need("TORCH_VERSION_MAJOR", child)
+
+    on_preproc_ifdef = on_preproc_elif = on_preproc_if
+
+    def on_compound_statement(self, node: Node) -> None:
+        """Walk the children in a scope."""
+        with self.scope():
+            self.children(node)
+
+    on_for_statement = on_if_statement = on_while_statement = on_compound_statement
+
+    def on_template_declaration(self, node: Node) -> None:
+        """Walk a template in a scope with the types that are its parameters: torch may have these names, too."""
+        parameters = [x for x in part(node, "parameters").named_children if "type_parameter" in x.type]
+        with self.scope([self.text(x.named_children[0]) for x in parameters if x.named_children]):
+            self.children(node)
+
+    def on_namespace_definition(self, node: Node) -> None:
+        """Inside torch's own namespaces, its names need no prefix."""
+        name, before = part(node, "name"), (self.here, self.inside)
+        path = self.source.path_of(name) if name is not EMPTY else ()
+        self.here += path
+        if path[:1] and path[0] in ROOTS:
+            self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
+        self.on_compound_statement(part(node, "body"))
+        self.here, self.inside = before
+
+    def on_using_declaration(self, node: Node) -> None:
+        """Remove a using declaration or an alias of a namespace of torch's: each name is written in full."""
+        path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
+        is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
+        if path[0] in (*ROOTS, "pybind11" if is_alias else "at") and not is_stable:
+            self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
+            self.remove_line(node)
+
+    on_namespace_alias_definition = on_using_declaration
+
+    # Types and functions
+
+    def breaks(self, node: Node, name: str, bad: Finding) -> None:
+        """Record that a name outside of functions is not declared, because of a finding."""
+        if name and not self.in_function(node):
+            self.newly_broken.setdefault(name, bad.where)
+
+    def on_alias_declaration(self, node: Node) -> None:
+        """Record an alias of a type that the stable ABI lacks."""
+        name = self.text(part(node, "name"))
+        if bad := self.walk(part(node, "type")):
+            self.scopes[-1][name] = Variable("bad", bad.where)
+            self.breaks(node, name, bad)
+
+    def on_class_specifier(self, node: Node) -> None:
+        """Record a class whose base the stable ABI lacks: then all of it is to be written anew."""
+        name, body, before = part(node, "name"), part(node, "body"), len(self.findings)
+        for child in node.children:
+            if child == body:
+                if (bad := self.unsolved(before)) and name is not EMPTY:
+                    self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
+                    bad.end_line = self.source.line(node.end_byte)
+                self.on_compound_statement(child)
+            elif child != name:
+                self.walk(child)
+
+    on_struct_specifier = on_class_specifier
+
+    def on_function_definition(self, node: Node) -> None:
+        """Read a function in a scope; a registration is parsed as a function, too."""
+        outer, (name, function) = (self.options, self.unused), innermost(part(node, "declarator"))
+        self.options, self.unused = {}, {}
+        with self.scope():
+            if function is EMPTY or not self.on_registration(node, name, function):
+                around = self.text(part(name.parent or EMPTY, "scope"))
+                self.follow(node, f"{around}::{self.text(name)}", self.broken.get(around.split("<")[0], ""), whole=True)
+                self.read_body(node, name)
+            self.drop_options()
+        self.options, self.unused = outer
+
+    def on_lambda_expression(self, node: Node) -> None:
+        """Read a lambda."""
+        with self.scope():
+            self.read_body(node, EMPTY)
+
+    def read_body(self, node: Node, name: Node) -> None:
+        """Read a signature, then a body."""
+        before, body = len(self.findings), part(node, "body")
+        for child in node.children:
+            if child == body:
+                self.check_signature(name, node, self.unsolved(before))
+            self.walk(child)
+
+    def check_signature(self, name: Node, node: Node, bad: Finding | None) -> None:
+        """Record a function that uses a type which the stable ABI lacks: it and its parameters are then broken, too."""
+        if bad:
+            for variable in self.scopes[-1].values():
+                variable.origin = variable.origin if variable.type == "bad" else bad.where
+            if name is not EMPTY:
+                self.newly_broken.setdefault(self.text(name), bad.where)
+                bad.end_line = max(bad.end_line, self.source.line(part(node, "declarator").end_byte))
+
+    def on_registration(self, node: Node, name: Node, function: Node) -> bool:
+        """Read TORCH_LIBRARY(ns, m) { ... } and PYBIND11_MODULE(name, m) { ... }."""
+        macro, parameters = self.text(name), part(function, "parameters").named_children
+        if part(node, "type") is not EMPTY:
+            return False
+        is_pybind = macro.startswith("PYBIND11_MODULE")
+        if (is_pybind or macro.startswith(("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY"))) and parameters:
+            self.scopes[-1][self.text(parameters[-1]).split()[-1]] = Variable("pybind" if is_pybind else "library")
+        elif not self.is_macro(macro) or macro in table().names:
+            return False
+        self.read_macro(name, [], at=node if is_pybind else EMPTY)
+        self.walk(part(node, "body"))
+        return True
+
+    # Variables
+
+    def on_declaration(self, node: Node) -> None:
+        """Give variables their types."""
+        before, lost = len(self.findings), ""
+        bad, declared = self.walk(part(node, "type")), self.type_of_type(part(node, "type"))
+        is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
+        for i, child in enumerate(node.children):
+            field = node.field_name_for_child(i)
+            if field == "declarator":
+                lost = self.declare(node, child, declared, bad, lost, is_guard=is_guard) or lost
+            elif field != "type":
+                self.walk(child)
+        name, function = innermost(part(node, "declarator"))
+        if function is not EMPTY:
+            self.check_signature(name, node, bad)
+
+    on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
+
+    def declare(
+        self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str, *, is_guard: bool
+    ) -> str:
+        """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
+        (name, function), value = innermost(declarator), part(declarator, "value")
+        of, text, scope = declared or self.type_of(value), self.text(name), self.scopes[-1]
+        words = {self.text(child) for child in node.children}
+        is_function, is_local = function is not EMPTY, node.type == "declaration"
+        inner = [x for x in (declarator, *declarator.named_children[:1]) if x.type == "structured_binding_declarator"]
+        names = [self.text(word) for binding in inner for word in binding.named_children]
+        scope |= {word: Variable("Tensor" if of in ("tuple", "Tensor") else "") for word in names}
+        if is_guard:  # Guard guard(device); is parsed as a function, too
+            self.read_guard((part(function, "parameters") if is_function else value).named_children)
+        is_first = len(node.children_by_field_name("declarator")) == 1
+        if (
+            text
+            and not is_function
+            and of == "options"
+            and is_local
+            and is_first
+            and self.read_options(value) is not None
+        ):
+            self.options[text], self.unused[text] = value, node
+            scope[text] = Variable("options")
+            self.findings = [x for x in self.findings if x is not bad]
+            return ""
+        # A variable with arguments is parsed as a function: Tensor x(y);
+        if text and (not is_function or (len(self.scopes) > 1 and is_local)):
+            if bad and not is_function:
+                self.breaks(node, text, bad)
+            if of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
+                of = "other"
+            root = value
+            while root.type in ("call_expression", "field_expression", "pointer_expression"):
+                root = part(root, "function" if root.type == "call_expression" else "argument")
+            is_reference = b"&" in self.source.data[declarator.start_byte : name.start_byte]
+            other = self.variable(self.text(root)) if is_reference else None
+            in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
+            origin = scope[text].origin if in_branch and text in scope else ""
+            constant = "const" in words or (other is not None and other.constant)
+            scope[text] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
+            names.append(text)
+        found = self.walk(declarator)
+        origin = found.where if found else self.guess(value)
+        is_fixed = declarator.type == "array_declarator" or "constexpr" in words
+        if not is_function:
+            guessed = origin if declared == "" or not is_local or is_fixed else ""
+            for word in names:  # after an error a compiler skips the rest of a declaration
+                scope[word].origin = scope[word].origin or lost or guessed
+        return origin
+
+    def on_for_range_loop(self, node: Node) -> None:
+        """Give the variable of a loop its type."""
+        before, declarator, body = len(self.findings), part(node, "declarator"), part(node, "body")
+        element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
+        with self.scope():
+            if name := self.text(innermost(declarator)[0]):
+                constant = any(self.text(x) == "const" for x in node.children)
+                of = self.type_of_type(part(node, "type")) or element
+                self.scopes[-1][name] = Variable(of, constant=constant)
+            for child in node.children:
+                if child == body and (bad := self.unsolved(before)):
+                    for word in (x for x in descend(declarator) if x.type == "identifier"):
+                        self.scopes[-1].setdefault(self.text(word), Variable()).origin = bad.where
+                self.walk(child)
+
+    def in_function(self, node: Node) -> bool:
+        """Tell whether a node is in the body or the parameters of a function."""
+        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
+
+    # Includes
+
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         mine = {name for _, name in self.source.includes}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
-        had_torch = any(map(HEADER.match, self.project.includes_seen(self.source)))
-        some = {
-            x: "" if () in places else " || ".join(sorted(map(" && ".join, places)))
-            for x, places in self.optional.items()
-        }
-        some |= dict.fromkeys(self.headers, "")
-        needed = sorted(x for x in some if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
-        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
-        code = [f"#if {some[x]}\n#include {x}\n#endif" if some[x] else f"#include {x}" for x in needed]
+        had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
+        some = {x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/"))}
+        code = [f"#include {x}" for x in sorted(some)]
+        for i, x in enumerate(sorted(some)):
+            if "" not in (conditions := self.headers[x]):
+                code[i] = f"#if {' || '.join(sorted(conditions))}\n{code[i]}\n#endif"
         block = "\n".join(code).encode().replace(b"\n", self.source.newline)
+        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
         for node, name in torch:
             if name == "Python.h" or name.startswith("numpy/"):
                 if not self.limited:
-                    self.tell(node, name, "name", "Python.h")
-            elif node == first and needed:
-                self.tell(node, name, "header", "*", to=", ".join(needed))
+                    self.tell(node, name, ("name", "Python.h"))
+            elif node == first and block:
+                self.tell(node, name, ("header", "*"), to=", ".join(sorted(some)))
                 end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
                 self.edits.append(Edit(node.start_byte, end, (block,)))
             else:
-                self.tell(node, name, "header", "*")
+                self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
-        if needed and first is None:
+        if block and first is None:
             at = self.place()
             self.edits.append(Edit(at, at, (block + self.source.newline,)))
 

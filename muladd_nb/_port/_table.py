@@ -1,7 +1,4 @@
-"""The tables: since which torch the stable ABI has a name, what replaces one that it lacks, and what types there are.
-
-``names.csv`` is read from torch's headers by ``tools/stable_names.py``; the others are written by hand.
-"""
+"""The tables: what to write instead of each name, which names the stable ABI has and since when, and words."""
 
 from __future__ import annotations
 
@@ -27,6 +24,7 @@ class Row:
     The line of the table with the name ``*`` is for all other names of its kind.
     """
 
+    kind: str
     what: str
     args: str  # how many arguments it is for: "2", "0-1", "1-"; with ":T" or ":3", template arguments too
     how: str
@@ -58,15 +56,17 @@ class Table:
             self.words.setdefault(row["kind"], {})[row["name"]] = row["word"]
         self.rows: dict[tuple[str, str], list[Row]] = {}
         for row in _read("replacements.csv"):
-            self.rows.setdefault((row.pop("kind"), row["what"]), []).append(self.row(**row))
+            self.rows.setdefault((row["kind"], row["what"]), []).append(self.row(**row))
+        # The functions and methods of torch's whose names others seldom use: what they take or return is a tensor.
+        self.rare = self.aten - self.words["common"].keys()
 
-    def row(self, what: str, args: str, how: str, to: str, source: str) -> Row:
+    def row(self, kind: str, what: str, args: str, how: str, to: str, source: str) -> Row:
         """Return a line of the table, with the oldest torch that has everything that it uses."""
         used = [self.names[name] for name in re.findall(r"[A-Za-z_][\w:]*", to) if name in self.names]
         used += [self.methods[name] for name in re.findall(r"[.]([A-Za-z_]+)[(<]", to) if name in self.methods]
         runs = max((name["runs"] for name in used), key=number, default=FIRST)
         builds = max((name["builds"] for name in used), key=number, default=FIRST)
-        return Row(what, args, how, to, source, runs, max(runs, builds, key=number))
+        return Row(kind, what, args, how, to, source, runs, max(runs, builds, key=number))
 
     def find(self, kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
         """Return the first row that fits and that the target has; else the first that fits."""
@@ -77,7 +77,7 @@ class Table:
         """Return a row for a type or a constant that has the same name in the stable ABI."""
         for full in (f"torch::headeronly::{name}", f"torch::stable::{name}"):
             if full in self.names and not self.names[full]["header"].endswith("stable/ops.h"):
-                return self.row(name, "", "mechanical", full, self.names[full]["header"])
+                return self.row("name", name, "", "mechanical", full, self.names[full]["header"])
         return None
 
 
