@@ -17,7 +17,7 @@ from . import _python
 from ._findings import Finding, rewritten
 from ._reader import Reader
 from ._source import Project
-from ._table import FIRST, number
+from ._table import FIRST
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
 SKIPPED = frozenset(
@@ -33,7 +33,7 @@ class Port:
         files = list({file.resolve(): file for path in paths for file in _files(path)}.values())
         if not files:
             raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}")
-        if not re.fullmatch(r"2\.\d\d", target) or number(target) < number(FIRST):
+        if not re.fullmatch(r"2\.\d\d", target) or target < FIRST:
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
         self.paths, self.target, self.files = list(paths), target, len(files)
         scripts = [_python.Script(path) for path in files if path.suffix == ".py"]
@@ -43,7 +43,7 @@ class Port:
         for _ in range(4):  # each round finds lines that follow from those of the round before
             readers = []
             for source in project.sources:
-                around = sorted((x.path for x in project.around[source]))
+                around = sorted(x.path for x in project.around[source])
                 seen = {name: where for path in around for name, where in broken[path].items()}
                 readers.append(Reader(source, project, target, seen, limited))
             before = sum(map(len, broken.values()))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-from ._findings import span
-from ._names import ROOTS, Word
+from ._findings import fill
+from ._names import ROOTS, UNKNOWN, Word
 from ._operators import Operators
 from ._source import EMPTY, Node, part
 from ._table import table
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
-OPERATORS = frozenset("+ - * / % == != < > <= >= & | ^ << >> += -= *= /= &= |= ^=".split())  # noqa: SIM905
+OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 UNPRINTABLE = {"sizes", "device", "device type"}
 
@@ -62,7 +62,7 @@ class Calls(Operators):
         elif "$" in row.to and not is_call:
             self.tell(name, text, ("name", "misread"))
         elif is_call and ("$" in row.to or row.to.endswith("()")):
-            self.apply(row, call, text, self.fill(row.to, inner))
+            self.apply(row, call, text, fill(row.to, inner))
         else:
             self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
 
@@ -94,7 +94,7 @@ class Calls(Operators):
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
-        if self.is_declared(name) or self.variable(name) or name in self.project.macros:
+        if self.is_declared(name) or self.variable(name) is not UNKNOWN or name in self.project.macros:
             return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
@@ -107,8 +107,8 @@ class Calls(Operators):
             call = argument
             while call.type in WRAPPERS and call.named_children:
                 call = call.named_children[-1]
-            field, variable = part(part(call, "function"), "field"), self.variable(self.text(call))
-            match = re.fullmatch(rb"(?:\w+::)*device_of\(([\s\S]+)\)", self.source.data[slice(*span(call))])
+            field, code = part(part(call, "function"), "field"), self.source.data[call.start_byte : call.end_byte]
+            match = re.fullmatch(rb"(?:\w+::)*device_of\(([\s\S]+)\)", code)
             if self.text(field) in ("device", "get_device"):
                 self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
                 self.done.add(field.id)
@@ -116,18 +116,16 @@ class Calls(Operators):
                 kept = (call.start_byte + match.start(1), call.start_byte + match.end(1))
                 self.replace(argument, kept, b".get_device_index()")
                 self.done |= {part(call, "function").id, part(call, "type").id}
-            elif variable and variable.type == "device":
-                self.replace(argument, span(call), b".index()")
+            elif self.variable(self.text(call)).type == "device":
+                self.replace(argument, call, b".index()")
 
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
-        word, of, root = self.word(field), self.type_of(this), this
+        (word,), of, root = self.words(field), self.type_of(this), this
         name, key = word.text, word.text if (of, word.text) in table().rows else "*"
-        if word.template:
-            self.follow(field, f"x.{name}<>()", self.guess(this), "method")
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
         chained = part(this, "function")
@@ -144,7 +142,7 @@ class Calls(Operators):
             and self.type_of(tensor) in ("", "Tensor")
         ):  # x.type().is_cuda()
             self.tell(field, f"type().{name}()", ("type", name))
-            self.replace(this, span(tensor))
+            self.replace(this, tensor)
             self.done.add(this.id)
             self.walk(tensor)
         elif self.is_of_tensor(of, word, function):
@@ -154,7 +152,7 @@ class Calls(Operators):
         elif (of, key) in table().rows and not (of == "options" and self.read_options(node) is not None):
             self.tell(field, f"{of}.{name}()", (of, key))
             if (of, key) == ("stream", "stream"):
-                self.replace(node, span(this))
+                self.replace(node, this)
         elif field.type == "field_identifier":
             self.walk(field)
         self.walk(this, *word.template)
@@ -164,16 +162,16 @@ class Calls(Operators):
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
         name, words, named = word.text, table().words, self.project.named
-        is_known = name in table().aten or ("method", name) in table().rows or name in words["method"]
+        is_known = name in table().aten or ("method", name) in table().rows or name in words["Tensor"]
         is_mine = named["template method", name] or (not word.template and named["method", name])
         return is_known and name not in words["common"] and not is_mine
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
         """Deal with a method of a tensor."""
-        _, name, template, _ = self.word(field)
-        what, variable = f"x.{name}()", self.variable(self.text(this))
+        ((_, name, template, _),) = self.words(field)
+        what = f"x.{name}()"
         takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
-        plain = this.type == "identifier" and not (variable and variable.constant)
+        plain = this.type == "identifier" and not self.variable(self.text(this)).constant
         kind = "method" if plain or ("const method", name) not in table().rows else "const method"
         row = table().find(kind, name, None if takes_options else len(inner), len(template), self.target)
         if row is None and f"torch::stable::Tensor::{name}" not in table().names:
@@ -184,7 +182,7 @@ class Calls(Operators):
                 to = self.const_pointer(node, template[0]) or to
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
-            self.apply(row, node, what, self.fill(to, inner, template, this), at=field)
+            self.apply(row, node, what, fill(to, inner, template, this), at=field)
         elif row:
             self.apply(row, node, what, at=field)
 
@@ -201,38 +199,34 @@ class Calls(Operators):
     # Operators, such as x + y, which the stable ABI does not have
 
     def on_binary_expression(self, node: Node) -> None:
-        """Find x + y, and what a stream cannot print."""
+        """Find x + y, x += y and -x, and what a stream cannot print."""
         operator, right = part(node, "operator"), part(node, "right")
-        symbol, sides = self.text(operator), {self.type_of(part(node, "left")), self.type_of(right)}
-        if symbol in OPERATORS and ("Tensor" in sides or ("Tensor[]" in sides and symbol != "<<")):
-            self.tell(operator, f"x {symbol} y", ("operator", "+"))
-        elif symbol == "<<" and UNPRINTABLE & sides:
+        symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in ("left", "argument")}
+        if node.type == "binary_expression":
+            types.add(self.type_of(right))
+        if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
+            what = f"{symbol}x" if right is EMPTY else f"x {symbol} y"
+            self.tell(operator, what, ("operator", "+"))
+        elif symbol == "<<" and UNPRINTABLE & types:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)
 
-    def on_unary_expression(self, node: Node) -> None:
-        """Find -x."""
-        if self.type_of(node) == "Tensor":
-            self.tell(node, self.text(node.children[0]) + "x", ("operator", "+"))
-        self.children(node)
+    on_unary_expression = on_binary_expression
 
     def on_assignment_expression(self, node: Node) -> None:
-        """Find x += y and x[i] = y, and options that change after their declaration."""
+        """Find x[i] = y, and options that change after their declaration."""
         operator, left = part(node, "operator"), part(node, "left")
-        if self.type_of(left) == "Tensor" and self.text(operator) != "=":
-            self.tell(operator, f"x {self.text(operator)} y", ("operator", "+"))
-        if self.text(left) in self.options:
-            self.keep_options(self.text(left))
+        self.keep_options(left)
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="), whole=True)
             self.tell(operator, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
-        self.children(node)
+        self.on_binary_expression(node)
 
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
         this, indices = part(node, "argument"), part(node, "indices").named_children
         row = table().rows["operator", "[]"][0]
         if self.type_of(this) == "Tensor" and len(indices) == 1:
-            self.apply(row, node, "x[i]", self.fill(row.to, indices, this=this))
+            self.apply(row, node, "x[i]", fill(row.to, indices, this=this))
         self.children(node)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from ._findings import Finding, Findings
-from ._source import EMPTY, Node, Source, above, descend, part
+from ._findings import Finding, Findings, fill
+from ._source import EMPTY, Node, Source, above, part
 from ._table import Row, table
 
 ROOTS = ("at", "c10", "torch", "caffe2")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
+WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
 Path = tuple[str, ...]
 
 
@@ -39,6 +40,8 @@ class Variable:
     type: str = ""
     origin: str = ""  # the unsolved line that its type or its value depends on
     constant: bool = False
+    options: Node | None = None  # the initial value, if it is a TensorOptions
+    unused: Node | None = None  # the declaration, if all uses of these options are rewritten
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,10 +61,11 @@ class Names(Findings):
         self.using_names = {k: v for file in visible for k, v in file.using_names.items()}
         self.aliases = {"py": ("pybind11",)} | {k: v for file in visible for k, v in file.aliases.items()}
 
-    # The walk: each kind of node has a method on_KIND, or its children are walked
-
     def walk(self, *nodes: Node) -> Finding | None:
-        """Deal with some nodes and all nodes below them; return the first finding in them that needs a person."""
+        """Deal with some nodes and all nodes below them: each kind of node has a method on_KIND, or its children do.
+
+        Return the first finding that needs a person.
+        """
         before = len(self.findings)
         for node in nodes:
             if node.id not in self.done:
@@ -77,43 +81,41 @@ class Names(Findings):
         self.walk(*node.children)
 
     @contextlib.contextmanager
-    def scope(self, names: Sequence[str] = ()) -> Iterator[None]:
-        """Open a scope with variables of unknown type."""
+    def scope(self, names: Iterable[str] = ()) -> Iterator[None]:
+        """Open a scope with variables of unknown type. At its end, remove options whose uses are all rewritten."""
         self.scopes.append({name: Variable() for name in names})
         yield
-        self.scopes.pop()
+        for name, variable in self.scopes.pop().items():
+            if variable.unused:
+                self.tell(variable.unused, name, ("options", "unused"))
+                self.remove_line(variable.unused)
 
-    def variable(self, name: str) -> Variable | None:
-        """Return the variable of this name."""
-        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+    def variable(self, name: str) -> Variable:
+        """Return the variable of this name, or one of which nothing is known."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), UNKNOWN)
 
-    def guess(self, node: Node) -> str:
-        """Return the unsolved line on which the value of an expression depends."""
-        variables = (self.variable(self.text(x)) for x in descend(node) if x.type == "identifier")
-        return next((x.origin for x in variables if x and x.origin), "")
+    def in_function(self, node: Node) -> bool:
+        """Tell whether a node is in the body or the parameters of a function."""
+        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
 
     # Names
 
     def words(self, node: Node) -> list[Word]:
         """Return the words of a name."""
-        found = []
-        while node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
-            found += [self.word(scope)] if (scope := node.child_by_field_name("scope")) else []
-            node = name
-        return [*found, self.word(node)]
-
-    def word(self, node: Node) -> Word:
-        """Return a name without a ``::``."""
+        found, name = [], part(node, "name")
+        if node.type == "qualified_identifier" and name is not EMPTY:
+            scope = node.child_by_field_name("scope")
+            return [*(self.words(scope) if scope else ()), *self.words(name)]
         arguments, inner = part(node, "arguments"), node
         while inner.type in TEMPLATES:
             inner = inner.child_by_field_name("name") or inner.named_children[0]
-        is_template = arguments.type == "template_argument_list"
-        return Word(inner, self.text(inner), arguments.named_children if is_template else [], node.end_byte)
+        found = arguments.named_children if arguments.type == "template_argument_list" else []
+        return [Word(inner, self.text(inner), found, node.end_byte)]
 
     def resolve(self, words: list[Word], *, called: bool = False) -> Path | None:
         """Return the full name of what torch, pybind11 or the standard library declares, or None."""
         names = tuple(word.text for word in words)
-        if len(names) == 1 and self.variable(names[0]):
+        if len(names) == 1 and self.variable(names[0]) is not UNKNOWN:
             return None
         if names[0] not in ROOTS:
             names = self.aliases.get(names[0], names[:1]) + names[1:]
@@ -130,9 +132,8 @@ class Names(Findings):
 
     def is_known(self, full: Path, *, called: bool) -> bool:
         """Tell whether torch has something of this name, as far as the tables know."""
-        heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
+        heads, kinds = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], ("name", "guard", "factory")
         is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
-        kinds = ("name", "guard", "factory")
         return is_torchs or any(table().same(head) or (kind, head) in table().rows for head in heads for kind in kinds)
 
     def read_name(self, node: Node, full: Path | None = None, call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
@@ -158,24 +159,22 @@ class Names(Findings):
     ) -> bool:
         """Find the first ``count`` words of a name in the tables."""
         key, what, known = "::".join(full[1:count]), "::".join(full), table().names.get("::".join(full[:count]))
-        if known and not (self.is_newer(known["builds"]) and ("name", key) in table().rows):
+        if known and not (known["builds"] > self.target and ("name", key) in table().rows):
             self.need("::".join(full[:count]), node)
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
         finds = (table().find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
         row = next(filter(None, finds), None) or table().same(key)
-        if row is None:
-            return False
-        if "$T" in row.to:
-            self.apply(row, node, what, self.fill(row.to, [], word.template), end=word.end)
-        elif "$" in row.to or row.args:
-            self.apply(row, call, what, self.fill(row.to, inner))
-        else:
+        if row and "$T" in row.to:
+            self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
+        elif row and ("$" in row.to or row.args):
+            self.apply(row, call, what, fill(row.to, inner))
+        elif row:
             self.apply(row, node, what, end=word.node.end_byte)
             if row.how != "mechanical":
                 self.qualify(words, full)
-        return True
+        return row is not None
 
     def qualify(self, words: list[Word], full: Path) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""
@@ -194,12 +193,9 @@ class Names(Findings):
         if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, ("name", name.partition("_")[0]))
             return
-        is_variable, origins = len(words) == 1 and variable is not None, [self.broken.get(name, "")]
-        if variable and is_variable:
-            origins = [variable.origin]
-        for word in words[:-1]:
-            outer = self.variable(word.text)
-            origins += [outer.origin if outer else "", self.broken.get(word.text, "")]
+        is_variable = len(words) == 1 and variable is not UNKNOWN
+        origins = [variable.origin if is_variable else self.broken.get(name, "")]
+        origins += [x for word in words[:-1] for x in (self.variable(word.text).origin, self.broken.get(word.text, ""))]
         if any(origins):
             self.follow(node, name, next(filter(None, origins)))
         elif not is_variable:
@@ -207,10 +203,10 @@ class Names(Findings):
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
                 self.need_header(kind, name, node)
 
-    def follow(self, node: Node, what: str, origin: str, kind: str = "name", *, whole: bool = False) -> None:
+    def follow(self, node: Node, what: str, origin: str, *, whole: bool = False) -> None:
         """Record that a line is right when another is."""
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
-            self.tell(node, what, Row(kind, what, "", "follows", f"follows from {origin}"), whole=whole)
+            self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"), whole=whole)
 
     # Types
 
@@ -219,18 +215,15 @@ class Names(Findings):
         of = self.type_of(part(node, "argument")) if part(node, "argument") is not EMPTY else ""
         match node.type:
             case "identifier":
-                variable = self.variable(self.text(node))
-                return variable.type if variable else ""
+                return self.variable(self.text(node)).type
             case "parenthesized_expression":
                 return self.type_of(node.named_children[0]) if node.named_children else ""
             case "assignment_expression" | "unary_expression":
                 return of or self.type_of(part(node, "left"))
             case "conditional_expression":
                 return self.type_of(part(node, "consequence")) or self.type_of(part(node, "alternative"))
-            case "subscript_expression":
-                return {"Tensor": "Tensor", "Tensor[]": "Tensor", "sizes": "other"}.get(of, "")
-            case "pointer_expression":
-                return "Tensor" if of == "Tensor?" else ""
+            case "subscript_expression" | "pointer_expression":
+                return table().words.get(of, {}).get("[]" if node.type[0] == "s" else "*", "")
             case "binary_expression":
                 sides = (self.type_of(part(node, "left")), self.type_of(part(node, "right")))
                 is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
@@ -244,13 +237,17 @@ class Names(Findings):
 
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
         """Return what a call returns."""
-        if function.type == "lambda_expression":  # what --write writes
-            words = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}
-            return next((words[word] for word in words if word in self.text(function)), "")
+        known, rare = table().words, table().rare
+        if function.type == "lambda_expression":
+            return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         if function.type == "field_expression":
-            return self.type_of_method(function)
-        names = self.words(function)
-        full, name, inner = self.resolve(names, called=True) or ("",), names[-1].text, [*map(self.type_of, arguments)]
+            name, of = self.words(part(function, "field"))[0].text, self.type_of(part(function, "argument"))
+            if (of == "Tensor?" and function.children[1].type == "->") or (not of and name in rare):
+                of = "Tensor"
+            default = {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other")
+            return known.get(of, {}).get(name, default)
+        words, inner = self.words(function), [self.type_of(x) for x in arguments]
+        full, name = self.resolve(words, called=True) or ("",), words[-1].text
         if full[0] == "std":
             if name in ("move", "forward") and inner:
                 return inner[0]
@@ -259,28 +256,11 @@ class Names(Findings):
             return "tuple" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
         if full[0] in ROOTS:
             is_tensor = full[:2] == ("torch", "stable") or name in table().aten or ("factory", name) in table().rows
-            returned = "other" if table().words["method"].get(name) == "other" else "Tensor"
-            return table().words["function"].get(name, returned if is_tensor else "")
-        if self.variable(name):
-            return ""
-        if declarations := self.project.named["function", name]:
+            returned = "other" if known["Tensor"].get(name) == "other" else "Tensor"
+            return known["function"].get(name, returned if is_tensor else "")
+        if self.variable(name) is UNKNOWN and (declarations := self.project.named["function", name]):
             return self.agreed(declarations)
-        return "Tensor" if "Tensor" in inner and name in table().rare else ""
-
-    def type_of_method(self, function: Node) -> str:
-        """Return what the call of a method returns."""
-        name, of = self.word(part(function, "field")).text, self.type_of(part(function, "argument"))
-        if (
-            of == "Tensor"
-            or (of == "Tensor?" and function.children[1].type == "->")
-            or (not of and name in table().rare)
-        ):
-            return table().words["method"].get(name, "Tensor")
-        if of in ("Tensor?", "Tensor[]"):
-            return "Tensor" if name in ("value", "value_or", "at", "front", "back", "get") else "other"
-        if of == "device" and name == "type":
-            return "device type"
-        return of if of in ("", "options") else "other"
+        return "Tensor" if self.variable(name) is UNKNOWN and "Tensor" in inner and name in rare else ""
 
     def type_of_type(self, node: Node) -> str:
         """Return the word for a type."""
@@ -295,7 +275,7 @@ class Names(Findings):
         if node.type in ("placeholder_type_specifier", "auto", "decltype"):
             return ""
         words, known = self.words(node.child_by_field_name("type") or node), table().words
-        if len(words) == 1 and self.variable(words[0].text):  # a parameter of a template
+        if len(words) == 1 and self.variable(words[0].text) is not UNKNOWN:  # a parameter of a template
             return ""
         full = self.resolve(words)
         name = full[-1] if full else words[-1].text
@@ -322,4 +302,7 @@ class Names(Findings):
 
     def in_file(self, source: Source) -> Names:
         """Return what resolves the names of another file of the project."""
-        return self if source is self.source else Names(source, self.project, self.target, {})
+        return self if source is self.source else Names(source, self.project, self.target)
+
+
+UNKNOWN = Variable()

@@ -14,7 +14,7 @@ import dataclasses
 import re
 from dataclasses import field
 
-from ._findings import Piece, span
+from ._findings import Piece, fill
 from ._names import ROOTS, Names
 from ._source import EMPTY, Node, innermost, part
 from ._table import table
@@ -22,42 +22,39 @@ from ._table import table
 Options = dict[str, Node]  # like (a tensor), dtype, device, index (of the device)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
+SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 
 
 @dataclasses.dataclass(eq=False)
 class Operators(Names):
     """Rewrites empty, zeros, ones and full, and reads the calls of a library's methods and of a pybind11 module's."""
 
-    options: dict[str, Node] = field(default_factory=dict)  # variables of TensorOptions, and their initial values
-    unused: dict[str, Node] = field(default_factory=dict)  # the declarations of those whose uses are all rewritten
     schemas: list[str] = field(default_factory=list)
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options are more than a tensor's, a dtype and a device."""
-        count = 2 if name == "full" else 1
-        rest, what = inner[count:], f"torch::{name}"
+        count, what = 2 if name == "full" else 1, f"torch::{name}"
+        rest = inner[count:]
         options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
         if options is None or len(inner) < count:
             self.tell(function, what, ("factory", name))
-            for argument in rest:
-                if self.text(argument) in self.options:
-                    self.keep_options(self.text(argument))
-                    self.tell(argument, self.text(argument), ("factory", name))
+            for argument in (x for x in rest if self.variable(self.text(x)).options):
+                self.keep_options(argument)
+                self.tell(argument, self.text(argument), ("factory", name))
             return
         like, device, index = (options.get(x, EMPTY) for x in ("like", "device", "index"))
-        to: list[Piece] = [] if device is EMPTY else [span(device)]
+        dtype: list[Piece] = [options["dtype"]] if "dtype" in options else []
+        to: list[Piece] = [] if device is EMPTY else [device]
         if index is not EMPTY or device.type == "qualified_identifier":
-            more = [b", ", span(index)] if index is not EMPTY else []
-            to = [b"torch::stable::Device(", span(device), *more, b")"]
-        dtype: list[Piece] = [span(options["dtype"])] if "dtype" in options else []
+            to = [b"torch::stable::Device(", device, b", " * (index is not EMPTY), index, b")"]
         row = (table().rows.get(("make like", name)) if "like" in options else None) or table().rows["make", name]
         if like is not EMPTY and "$self" not in row[0].to:
-            dtype, to = dtype or [span(like), b".scalar_type()"], to or [span(like), b".device()"]
-        pieces = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
+            dtype, to = dtype or [like, b".scalar_type()"], to or [like, b".device()"]
+        pieces: list[Piece] = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
         pieces += [b", std::nullopt, ", *to] if to else []
-        self.apply(row[0], node, what, self.fill(row[0].to, inner, [], like, pieces))
+        self.apply(row[0], node, what, fill(row[0].to, inner, [], like, pieces))
         self.need("torch::stable::Device std::nullopt", node)
-        if rest and (rest[0].type != "identifier" or self.text(rest[0]) in self.options):
+        if rest and (rest[0].type != "identifier" or self.variable(self.text(rest[0])).options):
             self.walk(*options.values())
             self.done |= {word.id for word in options.values()}
         self.done |= {argument.id for argument in rest}
@@ -68,7 +65,7 @@ class Operators(Names):
         this, name = part(function, "argument"), self.text(part(function, "field"))
         if node.type in ("argument_list", "initializer_list"):
             return self.read_options(node.named_children[0]) if len(node.named_children) == 1 else None
-        if node.type == "identifier" and (value := self.options.get(self.text(node))):
+        if value := self.variable(self.text(node)).options:
             return self.read_options(value)
         if self.type_of(node) == "dtype":
             return {"dtype": node}
@@ -80,11 +77,10 @@ class Operators(Names):
         full = self.resolve(self.words(function if is_call else node), called=is_call) or ("",)
         if full[0] not in ROOTS:
             return None
-        if not is_call:
-            is_dtype = re.match(r"k[A-Z]", full[-1]) or "ScalarType" in full
-            return {"device" if full[-1] in ("kCPU", "kCUDA") else "dtype": node} if is_dtype else None
-        if full[-1] == "TensorOptions":
-            return {} if not inner else self.read_options(inner[0]) if len(inner) == 1 else None
+        if not is_call and (re.match(r"k[A-Z]", full[-1]) or "ScalarType" in full):
+            return {"device" if full[-1] in ("kCPU", "kCUDA") else "dtype": node}
+        if full[-1] == "TensorOptions" and len(inner) < 2:
+            return self.read_options(inner[0]) if inner else {}
         return self.with_option({}, full[-1], inner) if full[-1] in ("dtype", "device") else None
 
     def with_option(self, options: Options | None, name: str, inner: list[Node]) -> Options | None:
@@ -98,17 +94,12 @@ class Operators(Names):
             return kept | dict(zip((name, "index"), inner, strict=False))
         return options if name in DEFAULTS and self.text(inner[0]).endswith(DEFAULTS[name]) else None
 
-    def keep_options(self, name: str) -> None:
+    def keep_options(self, node: Node) -> None:
         """Keep a variable, because a use of it is not rewritten."""
-        if (declaration := self.unused.pop(name, None)) is not None:
-            self.tell(declaration, name, ("options", "*"))
-
-    def drop_options(self) -> None:
-        """Remove the variables whose uses are all rewritten."""
-        for name, declaration in self.unused.items():
-            self.options.pop(name, None)
-            self.tell(declaration, name, ("options", "unused"))
-            self.remove_line(declaration)
+        variable = self.variable(self.text(node))
+        if variable.unused:
+            self.tell(variable.unused, self.text(node), ("options", "*"))
+            variable.unused = None
 
     # Registrations
 
@@ -128,9 +119,9 @@ class Operators(Names):
             to = table().rows["library", "def"][0].to.replace("$schema", schema)
             to = to.replace("$name", literal.split("(")[0])
             self.tell(node, "m.def(name, f)", ("library", "def"), to=to, whole=True)
-        elif name == "def" and is_tagged and self.is_newer("2.12"):
+        elif name == "def" and is_tagged and self.target < "2.12":
             self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
-        elif name not in ("def", "set_python_module") or (name == "set_python_module" and self.is_newer("2.13")):
+        elif name not in ("def", "set_python_module") or (name == "set_python_module" and self.target < "2.13"):
             key = name if ("library", name) in table().rows else "*"
             self.tell(node, f"m.{name}()", ("library", key), whole=key == "*")
         self.walk(*inner)
@@ -145,10 +136,10 @@ class Operators(Names):
 
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
-        text = self.text(function)
+        text, row = self.text(function), table().rows["library", "impl"][0]
         if function.type in ("pointer_expression", "identifier", "qualified_identifier", "template_function"):
-            begin = b"TORCH_BOX(" if text.startswith("&") else b"TORCH_BOX(&"
-            self.apply(table().rows["library", "impl"][0], function, "m.impl()", [begin, span(function), b")"])
+            inner = function if part(function, "argument") is EMPTY else part(function, "argument")
+            self.apply(row, function, "m.impl()", fill(row.to, [inner]))
             if function.type != "pointer_expression":
                 self.read_broken(function, self.words(function))
             function = part(function, "argument")
@@ -169,7 +160,7 @@ class Operators(Names):
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
         target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], ""
         for source, node in self.project.named["function", target]:
-            other = Operators(source, self.project, self.target, {})
+            other = Operators(source, self.project, self.target)
             if schema := other.schema(name.split("::")[-1], node):
                 self.findings += other.findings
                 found = found or schema
@@ -197,6 +188,4 @@ class Operators(Names):
     def in_schema(self, node: Node) -> str:
         """Return the type of a declaration in a schema, or ""."""
         word = self.schema_type(part(node, "type")).replace("sizes", "int[]").replace("device", "Device")
-        return (
-            word if re.fullmatch(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+", word) else ""
-        )
+        return word if SCHEMA.fullmatch(word) else ""

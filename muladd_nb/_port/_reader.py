@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ._calls import Calls
-from ._findings import Edit, Finding
+from ._findings import Finding
 from ._names import ROOTS, Variable
 from ._source import EMPTY, Node, above, descend, innermost, part
 from ._table import table
@@ -24,11 +24,11 @@ class Reader(Calls):
 
     def read(self) -> None:
         """Walk the file, then what was parsed alone. The includes come last: they depend on all other edits."""
-        self.walk(self.source.root)
+        with self.scope():
+            self.walk(self.source.root)
         for names, body in self.source.fragments:
             with self.scope(names):
                 self.walk(body)
-        self.drop_options()
         self.read_includes()
 
     # Names, and what is around them
@@ -136,15 +136,12 @@ class Reader(Calls):
 
     def on_function_definition(self, node: Node) -> None:
         """Read a function in a scope; a registration is parsed as a function, too."""
-        outer, (name, function) = (self.options, self.unused), innermost(part(node, "declarator"))
-        self.options, self.unused = {}, {}
+        name, function = innermost(part(node, "declarator"))
         with self.scope():
             if function is EMPTY or not self.on_registration(node, name, function):
                 around = self.text(part(name.parent or EMPTY, "scope"))
                 self.follow(node, f"{around}::{self.text(name)}", self.broken.get(around.split("<")[0], ""), whole=True)
                 self.read_body(node, name)
-            self.drop_options()
-        self.options, self.unused = outer
 
     def on_lambda_expression(self, node: Node) -> None:
         """Read a lambda."""
@@ -223,8 +220,7 @@ class Reader(Calls):
             and is_first
             and self.read_options(value) is not None
         ):
-            self.options[text], self.unused[text] = value, node
-            scope[text] = Variable("options")
+            scope[text] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
             return ""
         # A variable with arguments is parsed as a function: Tensor x(y);
@@ -233,18 +229,18 @@ class Reader(Calls):
                 self.breaks(node, text, bad)
             if of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
                 of = "other"
-            root = value
-            while root.type in ("call_expression", "field_expression", "pointer_expression"):
-                root = part(root, "function" if root.type == "call_expression" else "argument")
-            is_reference = b"&" in self.source.data[declarator.start_byte : name.start_byte]
-            other = self.variable(self.text(root)) if is_reference else None
             in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
             origin = scope[text].origin if in_branch and text in scope else ""
-            constant = "const" in words or (other is not None and other.constant)
+            # What auto& refers to may be constant.
+            constant = "const" in words or (
+                declared == ""
+                and declarator.type == "init_declarator"
+                and b"&" in self.source.data[declarator.start_byte : name.start_byte]
+            )
             scope[text] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
             names.append(text)
         found = self.walk(declarator)
-        origin = found.where if found else self.guess(value)
+        origin = found.where if found else ""
         is_fixed = declarator.type == "array_declarator" or "constexpr" in words
         if not is_function:
             guessed = origin if declared == "" or not is_local or is_fixed else ""
@@ -267,10 +263,6 @@ class Reader(Calls):
                         self.scopes[-1].setdefault(self.text(word), Variable()).origin = bad.where
                 self.walk(child)
 
-    def in_function(self, node: Node) -> bool:
-        """Tell whether a node is in the body or the parameters of a function."""
-        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
-
     # Includes
 
     def read_includes(self) -> None:
@@ -292,13 +284,13 @@ class Reader(Calls):
             elif node == first and block:
                 self.tell(node, name, ("header", "*"), to=", ".join(sorted(some)))
                 end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
-                self.edits.append(Edit(node.start_byte, end, (block,)))
+                self.edits.append((node.start_byte, end, [block]))
             else:
                 self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
         if block and first is None:
             at = self.place()
-            self.edits.append(Edit(at, at, (block + self.source.newline,)))
+            self.edits.append((at, at, [block + self.source.newline]))
 
     def place(self) -> int:
         """Return the byte after the last include that is always compiled, after the include guard, or 0."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import Port
 from ._findings import Finding
-from ._table import FIRST, number
+from ._table import FIRST
 
 HOW = {
     "mechanical": "--write changes it",
@@ -28,7 +28,7 @@ def data(port: Port) -> dict[str, Any]:
         "findings": [dataclasses.asdict(finding) for finding in port.findings],
         "unparsed": port.unparsed,
         "lines": {how: len({(f.path, f.line) for f in port.findings if f.how == how}) for how in HOW},
-        "lowest_torch": max((f.since for f in port.findings if f.since), key=number, default=FIRST),
+        "lowest_torch": max((f.since for f in port.findings if f.since), default=FIRST),
         "new_takes": _taken(port),
         "schemas": port.schemas,
     }
