@@ -106,80 +106,64 @@ class Reader(Calls):
 
     on_namespace_alias_definition = on_using_declaration
 
-    # Types and functions
-
-    def breaks(self, node: Node, name: str, bad: Finding) -> None:
-        """Record that a name outside of functions is not declared, because of a finding."""
-        if name and not self.in_function(node):
-            self.newly_broken.setdefault(name, bad.where)
+    # Declarations
 
     def on_alias_declaration(self, node: Node) -> None:
         """Record an alias of a type that the stable ABI lacks."""
-        name = self.text(part(node, "name"))
         if bad := self.walk(part(node, "type")):
-            self.scopes[-1][name] = Variable("bad", bad.where)
-            self.breaks(node, name, bad)
+            self.scopes[-1][self.text(part(node, "name"))] = Variable("bad", bad.where)
+            self.breaks(node, part(node, "name"), bad)
 
-    def on_class_specifier(self, node: Node) -> None:
-        """Record a class whose base the stable ABI lacks: then all of it is to be written anew."""
-        name, body, before = part(node, "name"), part(node, "body"), len(self.findings)
-        for child in node.children:
-            if child == body:
-                if (bad := self.unsolved(before)) and name is not EMPTY:
-                    self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
-                    bad.end_line = self.source.line(node.end_byte)
-                self.on_compound_statement(child)
-            elif child != name:
+    def breaks(self, node: Node, name: Node, bad: Finding) -> None:
+        """Record that a name outside of functions is not declared, because of a finding."""
+        if name is not EMPTY and not self.in_function(node):
+            self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
+
+    def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
+        """Read a head, then a body. If the stable ABI lacks something in the head, what it declares is broken, too."""
+        before, body, declarator = len(self.findings), part(node, "body"), part(node, "declarator")
+        name = part(node, "name") if declarator is EMPTY else innermost(declarator)[0]
+        self.done |= {part(node, "name").id}
+        with self.scope():
+            self.scopes[-1] |= variables or {}
+            for child in node.children:
+                if child == body and (bad := self.unsolved(before)):
+                    self.check_signature(node if declarator is EMPTY else declarator, name, bad)
                 self.walk(child)
 
-    on_struct_specifier = on_class_specifier
+    on_struct_specifier = on_lambda_expression = on_class_specifier
+
+    def check_signature(self, node: Node, name: Node, bad: Finding) -> None:
+        """Record that a function or a class is broken, and so are the parameters of a function."""
+        for variable in self.scopes[-1].values():
+            variable.origin = variable.origin if variable.type == "bad" else bad.where
+        self.breaks(node, name, bad)
+        bad.end_line = max(bad.end_line, self.source.line(node.end_byte))
+
+    def on_for_range_loop(self, node: Node) -> None:
+        """Give the variables of a loop their types."""
+        names = [self.text(x) for x in descend(part(node, "declarator")) if x.type == "identifier"]
+        element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
+        of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
+        constant = any(self.text(x) == "const" for x in node.children)
+        self.on_class_specifier(node, {name: Variable(of, constant=constant) for name in names})
 
     def on_function_definition(self, node: Node) -> None:
-        """Read a function in a scope; a registration is parsed as a function, too."""
+        """Read a function, or TORCH_LIBRARY(ns, m) { ... } and PYBIND11_MODULE(name, m) { ... }, parsed as one."""
         name, function = innermost(part(node, "declarator"))
-        with self.scope():
-            if function is EMPTY or not self.on_registration(node, name, function):
-                around = self.text(part(name.parent or EMPTY, "scope"))
-                self.follow(node, f"{around}::{self.text(name)}", self.broken.get(around.split("<")[0], ""), whole=True)
-                self.read_body(node, name)
-
-    def on_lambda_expression(self, node: Node) -> None:
-        """Read a lambda."""
-        with self.scope():
-            self.read_body(node, EMPTY)
-
-    def read_body(self, node: Node, name: Node) -> None:
-        """Read a signature, then a body."""
-        before, body = len(self.findings), part(node, "body")
-        for child in node.children:
-            if child == body:
-                self.check_signature(name, node, self.unsolved(before))
-            self.walk(child)
-
-    def check_signature(self, name: Node, node: Node, bad: Finding | None) -> None:
-        """Record a function that uses a type which the stable ABI lacks: it and its parameters are then broken, too."""
-        if bad:
-            for variable in self.scopes[-1].values():
-                variable.origin = variable.origin if variable.type == "bad" else bad.where
-            if name is not EMPTY:
-                self.newly_broken.setdefault(self.text(name), bad.where)
-                bad.end_line = max(bad.end_line, self.source.line(part(node, "declarator").end_byte))
-
-    def on_registration(self, node: Node, name: Node, function: Node) -> bool:
-        """Read TORCH_LIBRARY(ns, m) { ... } and PYBIND11_MODULE(name, m) { ... }."""
         macro, parameters = self.text(name), part(function, "parameters").named_children
-        if part(node, "type") is not EMPTY:
-            return False
-        is_pybind = macro.startswith("PYBIND11_MODULE")
-        if (is_pybind or macro.startswith(("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY"))) and parameters:
-            self.scopes[-1][self.text(parameters[-1]).split()[-1]] = Variable("pybind" if is_pybind else "library")
-        elif not self.is_macro(macro) or macro in table().names:
-            return False
-        self.read_macro(name, [], at=node if is_pybind else EMPTY)
-        self.walk(part(node, "body"))
-        return True
-
-    # Variables
+        kind = "pybind" if macro.startswith("PYBIND11_MODULE") else "library" if "TORCH_LIBRARY" in macro else ""
+        is_macro = self.is_macro(macro) and macro not in table().names
+        if part(node, "type") is EMPTY and ((kind and parameters) or is_macro):
+            with self.scope():
+                if kind and parameters:
+                    self.scopes[-1][self.text(parameters[-1]).split()[-1]] = Variable(kind)
+                self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
+                self.walk(part(node, "body"))
+            return
+        around = self.text(part(name.parent or EMPTY, "scope"))
+        self.follow(node, f"{around}::{macro}", self.broken.get(around.split("<")[0], ""), whole=True)
+        self.on_class_specifier(node)
 
     def on_declaration(self, node: Node) -> None:
         """Give variables their types."""
@@ -189,79 +173,51 @@ class Reader(Calls):
         for i, child in enumerate(node.children):
             field = node.field_name_for_child(i)
             if field == "declarator":
-                lost = self.declare(node, child, declared, bad, lost, is_guard=is_guard) or lost
+                function = innermost(child)[1]
+                if is_guard:  # Guard guard(device); is parsed as a function, too
+                    self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
+                lost = self.declare(node, child, declared, bad, lost) or lost
+                if bad and function is not EMPTY:
+                    self.check_signature(child, innermost(child)[0], bad)
             elif field != "type":
                 self.walk(child)
-        name, function = innermost(part(node, "declarator"))
-        if function is not EMPTY:
-            self.check_signature(name, node, bad)
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
 
-    def declare(
-        self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str, *, is_guard: bool
-    ) -> str:
+    def declare(self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str) -> str:
         """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
-        (name, function), value = innermost(declarator), part(declarator, "value")
-        of, text, scope = declared or self.type_of(value), self.text(name), self.scopes[-1]
-        words = {self.text(child) for child in node.children}
-        is_function, is_local = function is not EMPTY, node.type == "declaration"
-        inner = [x for x in (declarator, *declarator.named_children[:1]) if x.type == "structured_binding_declarator"]
-        names = [self.text(word) for binding in inner for word in binding.named_children]
-        scope |= {word: Variable("Tensor" if of in ("tuple", "Tensor") else "") for word in names}
-        if is_guard:  # Guard guard(device); is parsed as a function, too
-            self.read_guard((part(function, "parameters") if is_function else value).named_children)
-        is_first = len(node.children_by_field_name("declarator")) == 1
-        if (
-            text
-            and not is_function
-            and of == "options"
-            and is_local
-            and is_first
-            and self.read_options(value) is not None
-        ):
-            scope[text] = Variable("options", options=value, unused=node)
+        (name, function), value, scope = innermost(declarator), part(declarator, "value"), self.scopes[-1]
+        left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+        is_binding = left.type == "structured_binding_declarator"
+        of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
+        words, is_alone = (
+            {self.text(child) for child in node.children},
+            len(node.children_by_field_name("declarator")) == 1,
+        )
+        names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
+        if is_binding:
+            of = "Tensor" if of in ("tuple", "Tensor") else ""
+        elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
+            names = []
+        elif of == "options" and is_local and is_alone and self.read_options(value) is not None:
+            scope[names[0]] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
             return ""
-        # A variable with arguments is parsed as a function: Tensor x(y);
-        if text and (not is_function or (len(self.scopes) > 1 and is_local)):
-            if bad and not is_function:
-                self.breaks(node, text, bad)
-            if of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
-                of = "other"
-            in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
-            origin = scope[text].origin if in_branch and text in scope else ""
-            # What auto& refers to may be constant.
-            constant = "const" in words or (
-                declared == ""
-                and declarator.type == "init_declarator"
-                and b"&" in self.source.data[declarator.start_byte : name.start_byte]
-            )
-            scope[text] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
-            names.append(text)
+        elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
+            of = "other"
+        if bad and not is_function:
+            self.breaks(node, name, bad)
+        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
+        constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be
+        for word in names:
+            origin = scope[word].origin if in_branch and word in scope else ""
+            scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
-        origin = found.where if found else ""
         is_fixed = declarator.type == "array_declarator" or "constexpr" in words
-        if not is_function:
-            guessed = origin if declared == "" or not is_local or is_fixed else ""
-            for word in names:  # after an error a compiler skips the rest of a declaration
-                scope[word].origin = scope[word].origin or lost or guessed
-        return origin
-
-    def on_for_range_loop(self, node: Node) -> None:
-        """Give the variable of a loop its type."""
-        before, declarator, body = len(self.findings), part(node, "declarator"), part(node, "body")
-        element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
-        with self.scope():
-            if name := self.text(innermost(declarator)[0]):
-                constant = any(self.text(x) == "const" for x in node.children)
-                of = self.type_of_type(part(node, "type")) or element
-                self.scopes[-1][name] = Variable(of, constant=constant)
-            for child in node.children:
-                if child == body and (bad := self.unsolved(before)):
-                    for word in (x for x in descend(declarator) if x.type == "identifier"):
-                        self.scopes[-1].setdefault(self.text(word), Variable()).origin = bad.where
-                self.walk(child)
+        guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
+        for word in names if not is_function else ():  # after an error a compiler skips the rest of a declaration
+            scope[word].origin = scope[word].origin or lost or guessed
+        return found.where if found else ""
 
     # Includes
 
@@ -270,11 +226,11 @@ class Reader(Calls):
         mine = {name for _, name in self.source.includes}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
         had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
-        some = {x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/"))}
-        code = [f"#include {x}" for x in sorted(some)]
-        for i, x in enumerate(sorted(some)):
-            if "" not in (conditions := self.headers[x]):
-                code[i] = f"#if {' || '.join(sorted(conditions))}\n{code[i]}\n#endif"
+        some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
+        conditions = [" || ".join(sorted(self.headers[x])) if "" not in self.headers[x] else "" for x in some]
+        code = [
+            f"#if {y}\n#include {x}\n#endif" if y else f"#include {x}" for x, y in zip(some, conditions, strict=True)
+        ]
         block = "\n".join(code).encode().replace(b"\n", self.source.newline)
         first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
         for node, name in torch:
@@ -282,7 +238,7 @@ class Reader(Calls):
                 if not self.limited:
                     self.tell(node, name, ("name", "Python.h"))
             elif node == first and block:
-                self.tell(node, name, ("header", "*"), to=", ".join(sorted(some)))
+                self.tell(node, name, ("header", "*"), to=", ".join(some))
                 end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
                 self.edits.append((node.start_byte, end, [block]))
             else:
