@@ -14,14 +14,13 @@ from dataclasses import field
 from typing import NamedTuple
 
 from ._findings import Finding, Findings, fill
-from ._source import EMPTY, Node, Source, above, part
+from ._source import EMPTY, Node, Path, Source, above, part
 from ._table import Row, table
 
 ROOTS = ("at", "c10", "torch", "caffe2")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
-Path = tuple[str, ...]
 
 
 class Word(NamedTuple):

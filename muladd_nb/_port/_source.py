@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
 
 import tree_sitter
 import tree_sitter_cpp
@@ -14,6 +14,7 @@ import tree_sitter_cpp
 from ._table import table
 
 Node = tree_sitter.Node
+Path = tuple[str, ...]  # of a name like a::b
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 _ATTRIBUTES = table().words["attribute"]  # words that the grammar does not know, some with "()"
 _ARGUMENTS = r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)"
@@ -52,7 +53,7 @@ EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part 
 class Source:
     """One file: its bytes, its tree, the trees of the bodies of its macros, and the names that it declares."""
 
-    def __init__(self, path: Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
+    def __init__(self, path: pathlib.Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
         self.path, self.data = path, data
         self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
         self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
@@ -66,40 +67,30 @@ class Source:
         # The bodies of macros and some branches of conditions are parsed alone, with names that are parameters.
         self.fragments = [*map(self._macro, found["macro"]), *((list[str](), self._parsed(*x)) for x in branches)]
         self.macros = {self.text(part(node, "name")) for node in found["macro"]}
-        self.usings: set[tuple[str, ...]] = set()
-        self.using_names: dict[str, tuple[str, ...]] = {}
-        for node in found["using"]:
-            path_ = self.path_of(node.named_children[-1])
-            if any(child.type == "namespace" for child in node.children):
-                self.usings.add(path_)
-            else:
-                self.using_names[path_[-1]] = path_
+        using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
+        self.usings = {path for path, is_namespace in using if is_namespace}
+        self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
         self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["namespace"]}
-        self.declared: set[tuple[str, ...]] = set()  # full names
+        self.declared: set[Path] = set()  # full names
         self.names: list[tuple[str, str, Node]] = []  # functions, methods, fields, and types that are aliases
         for node in found["declaration"]:
             for inner, function in map(innermost, node.children_by_field_name("declarator")):
-                name = self.text(inner)
+                name, outer, scope = self.text(inner), node.parent or EMPTY, inner.parent or EMPTY
                 if function is not EMPTY:
+                    is_template = outer.type == "template_declaration"
+                    outer = (outer.parent or EMPTY) if is_template else outer
                     self.names.append(("function", name, node))
-                    outer, is_template = (
-                        node.parent or EMPTY,
-                        node.parent and node.parent.type == "template_declaration",
-                    )
-                    outer = outer.parent if is_template and outer.parent else outer
-                    around = inner.parent or EMPTY
-                    if outer.type == "field_declaration_list" or around.type == "qualified_identifier":
+                    if outer.type == "field_declaration_list" or scope.type == "qualified_identifier":
                         self.names.append(("template method" if is_template else "method", name, node))
                     if inner.type == "identifier":
-                        self._declare(node, name)
-                elif node.type == "field_declaration" and inner is not EMPTY:
+                        self.declared.add(self._path(node, name))
+                elif node.type == "field_declaration" and name:
                     self.names.append(("field", name, node))
         for node in found["type"]:
             is_typedef = node.type == "type_definition"
             if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
-                self._declare(node, name.split("<")[0])
-                if is_typedef or node.type == "alias_declaration":
-                    self.names.append(("type", name, node))
+                self.declared.add(self._path(node, name.split("<")[0]))
+                self.names += [("type", name, node)] * (is_typedef or node.type == "alias_declaration")
 
     def _macro(self, node: Node) -> tuple[list[str], Node]:
         """Return the parameters of a macro, and the tree of its body. There a##b is a name, and #x is x."""
@@ -109,22 +100,19 @@ class Source:
         return [self.text(x) for x in part(node, "parameters").named_children], self._parsed(start, end)
 
     def _parsed(self, start: int, end: int) -> Node:
-        points = [(self.line(x) - 1, x - self._starts[self.line(x) - 1]) for x in (start, end)]
-        where = tree_sitter.Range(points[0], points[1], start, end)
+        where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
         return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(self._masked).root_node
 
-    def _declare(self, node: Node, name: str) -> None:
-        path: tuple[str, ...] = (name,)
-        for up in above(node):
-            if up.type == "namespace_definition":
-                path = (*filter(None, self.path_of(part(up, "name"))), *path)
-        self.declared.add(path)
+    def _path(self, node: Node, name: str) -> Path:
+        """Return the full name of what is declared at a node."""
+        around = [self.path_of(part(up, "name")) for up in above(node) if up.type == "namespace_definition"]
+        return (*filter(None, (word for path in reversed(around) for word in path)), name)
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
-    def path_of(self, node: Node) -> tuple[str, ...]:
+    def path_of(self, node: Node) -> Path:
         """Return the words of a name like a::b."""
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
@@ -136,7 +124,7 @@ class Source:
 class Project:
     """The files, and the names that they declare, which are not torch's."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[pathlib.Path]) -> None:
         data = {path: path.read_bytes() for path in paths}
         attributes = _attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
