@@ -11,6 +11,7 @@ from ._source import EMPTY, Node, part
 from ._table import table
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
+CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
@@ -124,23 +125,17 @@ class Calls(Operators):
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
-        (word,), of, root = self.words(field), self.type_of(this), this
-        name, key = word.text, word.text if (of, word.text) in table().rows else "*"
+        (word,), of, root, chained = self.words(field), self.type_of(this), this, part(this, "function")
+        name, tensor, rows = word.text, part(chained, "argument"), table().rows
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
-        chained = part(this, "function")
-        tensor = part(chained, "argument")
-        if self.type_of(root) in ("library", "pybind"):
+        if (kind := self.type_of(root)) in ("library", "pybind"):
             self.walk(this)
-            read = self.read_library if self.type_of(root) == "library" else self.read_binding
-            read(node, name, inner)
-            self.done |= {part(node, "arguments").id}
+            self.read_library(node, kind, name, inner)
+            self.done.add(part(node, "arguments").id)
             return
-        if (
-            self.text(part(chained, "field")) == "type"
-            and ("type", name) in table().rows
-            and self.type_of(tensor) in ("", "Tensor")
-        ):  # x.type().is_cuda()
+        is_type = ("type", name) in rows and self.text(part(chained, "field")) == "type"  # x.type().is_cuda()
+        if is_type and self.type_of(tensor) in ("", "Tensor"):
             self.tell(field, f"type().{name}()", ("type", name))
             self.replace(this, tensor)
             self.done.add(this.id)
@@ -149,10 +144,10 @@ class Calls(Operators):
             self.read_method(node, this, field, inner)
         elif of == "" and name == "data_ptr" and word.template:  # the extension has a method of this name
             self.tell(field, f"x.{name}()", ("method", "mine"))
-        elif (of, key) in table().rows and not (of == "options" and self.read_options(node) is not None):
-            self.tell(field, f"{of}.{name}()", (of, key))
-            if (of, key) == ("stream", "stream"):
-                self.replace(node, this)
+        elif of == "options" and self.read_options(node) is not None:
+            pass  # it is rewritten where it is used
+        elif row := rows.get((of, name)) or rows.get((of, "*")):
+            self.apply(row[0], node, f"{of}.{name}()", fill(row[0].to, inner, (), this), at=field)
         elif field.type == "field_identifier":
             self.walk(field)
         self.walk(this, *word.template)
@@ -178,23 +173,16 @@ class Calls(Operators):
             self.tell(field, what, self.without("method", ("at", name)))
         elif row and row.how == "mechanical":
             to = row.to
-            if name in ("data_ptr", "data") and template:
-                to = self.const_pointer(node, template[0]) or to
+            if name in ("data_ptr", "data") and template:  # a const pointer, or what initialises one
+                before, text = self.source.data[: node.start_byte][-200:], self.text(template[0])
+                if text.startswith("const ") or CONST_POINTER.search(before):
+                    to = "$self.const_data_ptr<$T>()"
+                    to = to.replace("$T", text.removeprefix("const ")) if text.startswith("const ") else to
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, fill(to, inner, template, this), at=field)
         elif row:
             self.apply(row, node, what, at=field)
-
-    def const_pointer(self, node: Node, template: Node) -> str:
-        """Read through a const pointer, if that is what the result initialises."""
-        parent, text = node.parent or EMPTY, self.text(template)
-        if text.startswith("const "):
-            return f"$self.const_data_ptr<{text.removeprefix('const ').strip()}>()"
-        start = parent.parent.start_byte if parent.parent else parent.start_byte
-        is_pointer = parent.type == "init_declarator" and part(parent, "declarator").type == "pointer_declarator"
-        is_const = is_pointer and re.search(rb"\bconst\b", self.source.data[start : parent.start_byte])
-        return "$self.const_data_ptr<$T>()" if is_const else ""
 
     # Operators, such as x + y, which the stable ABI does not have
 

@@ -1,14 +1,15 @@
 """The walk over a file; what a name means: a variable, something of the extension's, or of torch's; and types.
 
-The type of an expression is one word: Tensor, Tensor[], Tensor?, tuple (of tensors), sizes, options, dtype, device,
-device type, stream, library, pybind, or another that a port does not need; or "" if it is unknown. ``words.csv`` has
-the words of C++ types, and of what the methods of a tensor return.
+The type of an expression is what a schema calls it, such as Tensor, Tensor[], int? or (Tensor, Tensor); or another
+word: sizes, options, dtype, device, device type, stream, library, pybind, other; or "" if it is unknown. ``words.csv``
+has the words of C++ types, and of what the methods of a tensor return.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import NamedTuple
@@ -19,7 +20,10 @@ from ._table import Row, table
 
 ROOTS = ("at", "c10", "torch", "caffe2")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
+KINDS = ("name", "guard", "factory")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
+ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
+TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
 WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
 
 
@@ -121,19 +125,17 @@ class Names(Findings):
         names = self.using_names.get(names[0], names[:1]) + names[1:]
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        paths = [] if self.is_declared(names[0]) else sorted(self.usings | self.inside)
-        return next((path + names for path in paths if self.is_known(path + names, called=called)), None)
+        for full in () if self.is_declared(names[0]) else (path + names for path in sorted(self.usings | self.inside)):
+            heads, rows = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], table().rows
+            is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
+            if is_torchs or any(table().same(x) or any((kind, x) in rows for kind in KINDS) for x in heads):
+                return full
+        return None
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
         around = [self.here[:i] for i in range(len(self.here) + 1)]
         return any((*path, name) in self.project.declared for path in (*around, *self.opened))
-
-    def is_known(self, full: Path, *, called: bool) -> bool:
-        """Tell whether torch has something of this name, as far as the tables know."""
-        heads, kinds = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], ("name", "guard", "factory")
-        is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
-        return is_torchs or any(table().same(head) or (kind, head) in table().rows for head in heads for kind in kinds)
 
     def read_name(self, node: Node, full: Path | None = None, call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
         """Find a name of torch's, and replace it if the table can: or the whole call, which has the arguments."""
@@ -222,7 +224,7 @@ class Names(Findings):
             case "conditional_expression":
                 return self.type_of(part(node, "consequence")) or self.type_of(part(node, "alternative"))
             case "subscript_expression" | "pointer_expression":
-                return table().words.get(of, {}).get("[]" if node.type[0] == "s" else "*", "")
+                return self.part_of(of, "[]" if node.type == "subscript_expression" else "*", "")
             case "binary_expression":
                 sides = (self.type_of(part(node, "left")), self.type_of(part(node, "right")))
                 is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
@@ -241,18 +243,17 @@ class Names(Findings):
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         if function.type == "field_expression":
             name, of = self.words(part(function, "field"))[0].text, self.type_of(part(function, "argument"))
-            if (of == "Tensor?" and function.children[1].type == "->") or (not of and name in rare):
-                of = "Tensor"
-            default = {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other")
-            return known.get(of, {}).get(name, default)
+            of = "Tensor" if not of and name in rare else of
+            of = of.removesuffix("?") if function.children[1].type == "->" else of
+            return self.part_of(of, name, {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other"))
         words, inner = self.words(function), [self.type_of(x) for x in arguments]
         full, name = self.resolve(words, called=True) or ("",), words[-1].text
         if full[0] == "std":
             if name in ("move", "forward") and inner:
                 return inner[0]
             if name == "get":
-                return "Tensor" if inner[:1] == ["tuple"] else ""
-            return "tuple" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
+                return "Tensor" if inner and TUPLE.match(inner[0]) else ""
+            return "(Tensor, ...)" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
         if full[0] in ROOTS:
             is_tensor = full[:2] == ("torch", "stable") or name in table().aten or ("factory", name) in table().rows
             returned = "other" if known["Tensor"].get(name) == "other" else "Tensor"
@@ -261,16 +262,14 @@ class Names(Findings):
             return self.agreed(declarations)
         return "Tensor" if self.variable(name) is UNKNOWN and "Tensor" in inner and name in rare else ""
 
-    def type_of_type(self, node: Node) -> str:
-        """Return the word for a type."""
-        word = self.schema_type(node)
-        if word.startswith("(") and word.endswith(")"):
-            return "tuple" if "Tensor" in word[1:-1].split(", ") else "" if "Tensor" in word else "other"
-        plain = "Tensor" not in word or word in ("Tensor", "Tensor?", "Tensor[]")
-        return word if plain else "Tensor[]" if word == "Tensor[]?" else ""
+    def part_of(self, of: str, name: str, default: str) -> str:
+        """Return what a method or an operator returns of something of a type."""
+        if name in ELEMENT and of.endswith(("[]", "?")):
+            return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
+        return table().words.get(of, {}).get(name, default)
 
-    def schema_type(self, node: Node) -> str:
-        """Return the word for a type as it stands in a schema, but with sizes, device and other words of torch's."""
+    def type_of_type(self, node: Node) -> str:
+        """Return the word for a type, as it stands in a schema if it has one."""
         if node.type in ("placeholder_type_specifier", "auto", "decltype"):
             return ""
         words, known = self.words(node.child_by_field_name("type") or node), table().words
@@ -282,17 +281,17 @@ class Names(Findings):
             return "Tensor"
         if name in known["type"]:
             return known["type"][name]
-        inner = [self.schema_type(x) for x in words[-1].template]
+        inner = [self.type_of_type(x) for x in words[-1].template]
         if found := self.project.named.pop(("type", name), []):  # it is no alias inside, as in using A = b::A
-            alias = self.in_file(found[0][0]).schema_type(part(found[0][1], "type"))
+            alias = self.in_file(found[0][0]).type_of_type(part(found[0][1], "type"))
             self.project.named["type", name] = found
             return alias
-        form = known["template"].get(name, "")
-        if "{}" in form and inner and not {"", "other", "tuple"} & set(inner):
-            return form.format(", ".join(inner if name == "tuple" else inner[:1]))
+        form = known["template"].get(name, "(Tensor, ...)")
+        if "{}" in form and inner and not {"", "other"} & set(inner):
+            return form.format(", ".join(inner if form == "({})" else inner[:1]))
         if "Tensor" in inner:
-            return form.format("Tensor") if form and name != "tuple" else "tuple"
-        return "" if any("Tensor" in x or x == "tuple" for x in inner) else "other"
+            return "(Tensor, ...)" if form == "({})" else form.format("Tensor")
+        return "" if any("Tensor" in x for x in inner) else "other"
 
     def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
         """Return the type that all declarations of a name have, or "" if they differ."""

@@ -103,9 +103,15 @@ class Operators(Names):
 
     # Registrations
 
-    def read_library(self, node: Node, name: str, inner: list[Node]) -> None:
-        """Read m.def(...) and m.impl(...) of a library."""
+    def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:
+        """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
         literal, count = self.string(inner[0]) if inner else "", len(inner)
+        if kind == "pybind":
+            if name == "def" and literal and count > 1:
+                schema = self.schema_of(literal, inner[1])
+                to = f'm.def("{schema}")' if schema else ""
+                self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=to, whole=True)
+            return
         has_schema = "(" in literal
         is_tagged = count == 2 and has_schema and inner[1].type == "initializer_list"
         if name == "def" and has_schema:
@@ -125,14 +131,6 @@ class Operators(Names):
             key = name if ("library", name) in table().rows else "*"
             self.tell(node, f"m.{name}()", ("library", key), whole=key == "*")
         self.walk(*inner)
-
-    def read_binding(self, node: Node, name: str, inner: list[Node]) -> None:
-        """Read m.def(...) of a pybind11 module."""
-        literal = self.string(inner[0]) if inner else ""
-        if name == "def" and literal and len(inner) > 1:
-            schema = self.schema_of(literal, inner[1])
-            to = f'm.def("{schema}")' if schema else ""
-            self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=to, whole=True)
 
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
@@ -187,5 +185,5 @@ class Operators(Names):
 
     def in_schema(self, node: Node) -> str:
         """Return the type of a declaration in a schema, or ""."""
-        word = self.schema_type(part(node, "type")).replace("sizes", "int[]").replace("device", "Device")
+        word = self.type_of_type(part(node, "type")).replace("sizes", "int[]").replace("device", "Device")
         return word if SCHEMA.fullmatch(word) else ""

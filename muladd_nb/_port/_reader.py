@@ -11,7 +11,7 @@ import re
 
 from ._calls import Calls
 from ._findings import Finding
-from ._names import ROOTS, Variable
+from ._names import ROOTS, TUPLE, Variable
 from ._source import EMPTY, Node, above, descend, innermost, part
 from ._table import table
 
@@ -196,7 +196,7 @@ class Reader(Calls):
         )
         names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
         if is_binding:
-            of = "Tensor" if of in ("tuple", "Tensor") else ""
+            of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
         elif of == "options" and is_local and is_alone and self.read_options(value) is not None:
