@@ -12,7 +12,7 @@ import re
 from ._calls import Calls
 from ._findings import Finding
 from ._names import ROOTS, TUPLE, Variable
-from ._source import EMPTY, Node, above, descend, innermost, part
+from ._source import EMPTY, Node, above, innermost, part
 from ._table import table
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
@@ -40,10 +40,7 @@ class Reader(Calls):
             self.walk(*word.template)
 
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
-
-    def on_primitive_type(self, node: Node) -> None:
-        """Find a type such as ``int64_t``, which has a header although the grammar knows it."""
-        self.need_header("std", self.text(node), node)
+    on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
 
     def on_field_identifier(self, node: Node) -> None:
         """Find a field whose type the stable ABI lacks."""
@@ -142,7 +139,7 @@ class Reader(Calls):
 
     def on_for_range_loop(self, node: Node) -> None:
         """Give the variables of a loop their types."""
-        names = [self.text(x) for x in descend(part(node, "declarator")) if x.type == "identifier"]
+        names = re.findall(r"\w+", self.text(part(node, "declarator")))
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
         constant = any(self.text(x) == "const" for x in node.children)

@@ -162,14 +162,6 @@ def above(node: Node) -> Iterator[Node]:
         yield (node := node.parent)
 
 
-def descend(node: Node) -> Iterator[Node]:
-    """Yield all nodes under one, in the order of the file."""
-    stack = [node]
-    while stack:
-        yield (node := stack.pop())
-        stack += reversed(node.children)
-
-
 def is_misread(node: Node) -> bool:
     """Tell whether the grammar gave up in a node, not counting the blocks in it."""
     inner = (child for child in node.children if child.has_error and child.type != "compound_statement")
