@@ -105,15 +105,14 @@ class Names(Findings):
 
     def words(self, node: Node) -> list[Word]:
         """Return the words of a name."""
-        found, name = [], part(node, "name")
-        if node.type == "qualified_identifier" and name is not EMPTY:
+        if node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
             scope = node.child_by_field_name("scope")
             return [*(self.words(scope) if scope else ()), *self.words(name)]
         arguments, inner = part(node, "arguments"), node
         while inner.type in TEMPLATES:
             inner = inner.child_by_field_name("name") or inner.named_children[0]
-        found = arguments.named_children if arguments.type == "template_argument_list" else []
-        return [Word(inner, self.text(inner), found, node.end_byte)]
+        template = arguments.named_children if arguments.type == "template_argument_list" else []
+        return [Word(inner, self.text(inner), template, node.end_byte)]
 
     def resolve(self, words: list[Word], *, called: bool = False) -> Path | None:
         """Return the full name of what torch, pybind11 or the standard library declares, or None."""
@@ -153,7 +152,8 @@ class Names(Findings):
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full))
-            self.qualify(words, full)
+            if "::".join(full[1:]) not in table().aten:  # floor(x) may be the C library's
+                self.qualify(words, full)
 
     def replace_name(
         self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]

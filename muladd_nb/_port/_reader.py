@@ -120,7 +120,7 @@ class Reader(Calls):
         """Read a head, then a body. If the stable ABI lacks something in the head, what it declares is broken, too."""
         before, body, declarator = len(self.findings), part(node, "body"), part(node, "declarator")
         name = part(node, "name") if declarator is EMPTY else innermost(declarator)[0]
-        self.done |= {part(node, "name").id}
+        self.done.add(part(node, "name").id)
         with self.scope():
             self.scopes[-1] |= variables or {}
             for child in node.children:
@@ -170,12 +170,12 @@ class Reader(Calls):
         for i, child in enumerate(node.children):
             field = node.field_name_for_child(i)
             if field == "declarator":
-                function = innermost(child)[1]
+                inner, function = innermost(child)
                 if is_guard:  # Guard guard(device); is parsed as a function, too
                     self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
                 lost = self.declare(node, child, declared, bad, lost) or lost
                 if bad and function is not EMPTY:
-                    self.check_signature(child, innermost(child)[0], bad)
+                    self.check_signature(child, inner, bad)
             elif field != "type":
                 self.walk(child)
 
@@ -187,16 +187,13 @@ class Reader(Calls):
         left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
         is_binding = left.type == "structured_binding_declarator"
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
-        words, is_alone = (
-            {self.text(child) for child in node.children},
-            len(node.children_by_field_name("declarator")) == 1,
-        )
+        words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
-        elif of == "options" and is_local and is_alone and self.read_options(value) is not None:
+        elif of == "options" and is_local and alone and names and self.read_options(value) is not None:
             scope[names[0]] = Variable("options", options=value, unused=node)
             self.findings = [x for x in self.findings if x is not bad]
             return ""
