@@ -125,7 +125,7 @@ class Calls(Operators):
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
-        (word,), of, root, chained = self.words(field), self.type_of(this), this, part(this, "function")
+        (*scope, word), of, root, chained = self.words(field), self.type_of(this), this, part(this, "function")
         name, tensor, rows = word.text, part(chained, "argument"), table().rows
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
@@ -140,7 +140,7 @@ class Calls(Operators):
             self.replace(this, tensor)
             self.done.add(this.id)
             self.walk(tensor)
-        elif self.is_of_tensor(of, word, function):
+        elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
         elif of == "" and name == "data_ptr" and word.template:  # the extension has a method of this name
             self.tell(field, f"x.{name}()", ("method", "mine"))

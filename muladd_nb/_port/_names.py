@@ -242,7 +242,7 @@ class Names(Findings):
         if function.type == "lambda_expression":
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         if function.type == "field_expression":
-            name, of = self.words(part(function, "field"))[0].text, self.type_of(part(function, "argument"))
+            name, of = self.words(part(function, "field"))[-1].text, self.type_of(part(function, "argument"))
             of = "Tensor" if not of and name in rare else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
             return self.part_of(of, name, {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other"))
