@@ -130,6 +130,8 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "namespace mine { struct Tensor {}; }\nmine::Tensor f();",
         "using namespace at;\nstruct Tensor {};\nTensor f();",
         "struct at_Tensor {}; int at = 0; int torch_f();",
+        "struct A { int x; };\nstruct B { A x; };\nint f(B b) { return b.x.cumsum(0); }",
+        "#if MY_TORCH_VERSION_MAJOR > 1\n#endif",
         "struct A { int cumsum(); };\nstruct B : A {};\nint f(B b) { return b.A::cumsum(); }",
         "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
         "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",

@@ -24,6 +24,7 @@ KINDS = ("name", "guard", "factory")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
+TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
 WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
 
 
@@ -296,7 +297,8 @@ class Names(Findings):
     def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
         """Return the type that all declarations of a name have, or "" if they differ."""
         found = {self.in_file(source).type_of_type(part(node, "type")) for source, node in declarations}
-        return found.pop() if len(found) == 1 else ""
+        plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
+        return found.pop() if len(found) == 1 else "other" if plain else ""
 
     def in_file(self, source: Source) -> Names:
         """Return what resolves the names of another file of the project."""

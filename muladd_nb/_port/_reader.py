@@ -64,7 +64,7 @@ class Reader(Calls):
         for i, child in enumerate(node.children):
             if node.field_name_for_child(i) not in ("condition", "name"):
                 self.walk(child)
-            elif "TORCH_VERSION_" in self.text(child):
+            elif re.search(r"\bTORCH_VERSION_", self.text(child)):
                 self.tell(child, self.text(child), ("macro", "TORCH_VERSION_MAJOR"))
                 self.need("TORCH_VERSION_MAJOR", child)
 
