@@ -74,6 +74,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f() { auto d = c10::Dict<int, at::Tensor>(); }", "at::Tensor", "mechanical"),
         ("void f(torch::Tensor x) { x += 1; }", "x += y", "none"),
         ("void f(std::vector<at::Tensor> x) { g(x[0] * 2); }", "x * y", "none"),
+        ("void f(std::vector<std::vector<at::Tensor>> x) { g(x[0][0] * 2); }", "x * y", "none"),
         ("void f(torch::Tensor x) { g(at::softmax(x, 0)); }", "at::softmax", "none"),
         ("void f(torch::Tensor x) { g(relu(x)); }", "at::relu", "none"),
         ("std::string f(at::Device d) { return DeviceTypeName(d.type()); }", "at::DeviceTypeName", "none"),
@@ -129,6 +130,9 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "namespace mine { struct Tensor {}; }\nmine::Tensor f();",
         "using namespace at;\nstruct Tensor {};\nTensor f();",
         "struct at_Tensor {}; int at = 0; int torch_f();",
+        "struct A { int x; };\nstruct B { A x; };\nint f(B b) { return b.x.cumsum(0); }",
+        "#if MY_TORCH_VERSION_MAJOR > 1\n#endif",
+        "struct A { int cumsum(); };\nstruct B : A {};\nint f(B b) { return b.A::cumsum(); }",
         "void f(std::vector<int> x) { x.size(); x.data(); x.sum(); }",
         "void f(torch::stable::Tensor x) { x.mutable_data_ptr<float>(); STD_TORCH_CHECK(x.dim() == 1); }",
         "c10::Half f();",
@@ -196,6 +200,8 @@ def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
         "#define HERE __attribute__((used))\n#define API HERE inline\nAPI std::vector<at::Tensor> f(\n"
         "  const std::vector<int>& a, at::Tensor x) {\nreturn g<A>(x.\ndata_ptr<float>()); }",
         "void f(at::Tensor x) {\n\n\n\n  typename A::B(x).g(\n    x.data_ptr<float>()); }\n",
+        "template <int n>\nCUTLASS_DEVICE __launch_bounds__(n, (2)) void f(at::Tensor x) {\nCUTE_UNROLL\n"
+        "for (;;) x.data_ptr<float>(); }",
     ],
 )
 def test_conditions_and_macros_that_stand_for_attributes_are_parsed(code, tmp_path, capsys):
@@ -209,6 +215,12 @@ def test_a_line_follows_only_from_lines_of_the_files_around_it(tmp_path, capsys)
     use = "struct F {};\nvoid g() { F f; }\n"
     findings, _ = found(tmp_path, capsys, a_DOT_cpp="struct F : torch::nn::Module {};\n", b_DOT_cpp=use)
     assert not [finding for finding in findings if finding[2] == "follows"]
+
+
+def test_a_name_that_the_c_library_has_too_stays(tmp_path):
+    code = "float f(float x, at::Tensor y) { y.cumsum(0); return floor(x); }\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp="using namespace at;\n" + code)
+    assert " floor(x)" in (tmp_path / "a.cpp").read_text()
 
 
 def test_an_error_may_be_at_the_end_of_a_check(tmp_path, capsys):

@@ -2,8 +2,7 @@
 
 :mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` find; :mod:`._table` knows the replacements;
 :mod:`._report` writes the report. The reader is a class in layers, each a file and an idea, from the bottom up:
-:mod:`._findings`, :mod:`._names`, :mod:`._types`, :mod:`._walk`; on these :mod:`._factories`,
-:mod:`._registrations`, :mod:`._calls`, :mod:`._declarations`; on top :mod:`._reader`.
+:mod:`._findings`, :mod:`._names`, :mod:`._operators`, :mod:`._calls`, :mod:`._reader`.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import _python
-from ._findings import Finding, rewritten
+from ._findings import rewritten
 from ._reader import Reader
 from ._source import Project
-from ._table import FIRST, number
+from ._table import FIRST
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
 SKIPPED = frozenset(
@@ -33,7 +32,7 @@ class Port:
         files = list({file.resolve(): file for path in paths for file in _files(path)}.values())
         if not files:
             raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}")
-        if not re.fullmatch(r"2\.\d\d", target) or number(target) < number(FIRST):
+        if not re.fullmatch(r"2\.\d\d", target) or target < FIRST:
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
         self.paths, self.target, self.files = list(paths), target, len(files)
         scripts = [_python.Script(path) for path in files if path.suffix == ".py"]
@@ -41,10 +40,11 @@ class Port:
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
         broken: dict[Path, dict[str, str]] = {source.path: {} for source in project.sources}
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            readers = [
-                Reader(source, project, target, project.seen(source, broken), limited) for source in project.sources
-            ]
-            before = sum(map(len, broken.values()))
+            readers, before = list[Reader](), sum(map(len, broken.values()))
+            for source in project.sources:
+                around = sorted(x.path for x in project.around[source])
+                seen = {name: where for path in around for name, where in broken[path].items()}
+                readers.append(Reader(source, project, target, seen, limited))
             for reader in readers:
                 reader.read()
                 broken[reader.source.path] = reader.newly_broken | broken[reader.source.path]
@@ -54,7 +54,7 @@ class Port:
         found = [finding for reader in readers for finding in reader.findings]
         found += [finding for script in scripts for finding in script.findings(target, modules)]
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
-        self.findings: list[Finding] = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
+        self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
         new = {reader.source.path: rewritten(reader.source.data, reader.edits) for reader in readers}
         self.changed = {file.path: new[file.path] for file in project.sources if new[file.path] != file.data}
         self.unparsed = {str(file.path): file.unparsed for file in project.sources if file.unparsed}

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
-from typing import NamedTuple
 
-from ._source import Node, Project, Source, above, is_misread
-from ._table import Row, number, table
+from ._source import EMPTY, Node, Project, Source, above, is_misread, part
+from ._table import Row, table
 
 OPTIONAL = ("<cuda", "<omp.h")  # a machine may lack these headers
-Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
-
-
-class Edit(NamedTuple):
-    """The replacement of a range of bytes."""
-
-    start: int
-    end: int
-    pieces: Sequence[Piece]
+Piece = bytes | Node | tuple[int, int]  # text, or a range of the file, in which other edits are made
+Edit = tuple[int, int, list[bytes | tuple[int, int]]]  # the replacement of a range of bytes
 
 
 @dataclasses.dataclass
@@ -51,136 +43,126 @@ class Findings:
     source: Source
     project: Project
     target: str
-    broken: dict[str, str]
+    broken: dict[str, str] = field(default_factory=dict)
     limited: bool = False  # setup.py defines Py_LIMITED_API
     newly_broken: dict[str, str] = field(default_factory=dict)  # those that this file declares
     findings: list[Finding] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
-    headers: set[str] = field(default_factory=set)  # what the file includes after the edits
-    optional: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)  # and under which conditions, if any
-    conditions: tuple[str, ...] = ()  # the conditions of the preprocessor around the node that is read
+    headers: dict[str, set[str]] = field(default_factory=dict)  # what the edits need, and under which conditions
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
         return self.source.text(node)
 
-    def tell(self, node: Node, what: str, kind: str, row: Row | str, *, to: str = "", whole: bool = False) -> None:
+    def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "", whole: bool = False) -> None:
         """Record what a row of the table says of the first line of a node and the methods called on it, or of all."""
-        row = table().rows[kind, row][0] if isinstance(row, str) else row
-        how, to, line = row.how, to or row.to, self.source.line(node.start_byte)
-        end = self.source.line(max(node.end_byte - 1, node.start_byte)) if whole else line
-        for up in above(node) if how in ("decision", "none") else ():
+        row = table().rows[row][0] if isinstance(row, tuple) else row
+        how, to, last = row.how, to or row.to, max(node.end_byte - 1, node.start_byte) if whole else node.start_byte
+        for up in above(node) if how != "mechanical" else ():
             if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
                 break
-            if up.type == "field_expression":
-                end = max(end, self.source.line(up.end_byte - 1))
-        if how == "mechanical" and self.is_newer(row.runs):
+            last = max(last, up.end_byte - 1) if up.type == "field_expression" else last
+        if how == "mechanical" and row.runs > self.target:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
-        path = str(self.source.path)
-        self.findings.append(Finding(path, line, end, what, kind, how, to, row.runs, row.source, row.builds))
+        path, line, end = str(self.source.path), self.source.line(node.start_byte), self.source.line(last)
+        self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
 
     def apply(
-        self,
-        row: Row,
-        node: Node,
-        what: str,
-        kind: str,
-        pieces: Sequence[Piece] = (),
-        at: Node | None = None,
-        end: int = 0,
+        self, row: Row, node: Node, what: str, pieces: Sequence[Piece] = (), at: Node = EMPTY, end: int = 0
     ) -> None:
         """Record what the table says about a node, and the edit if it is mechanical."""
-        shown, whole = row.to, row.how != "mechanical" and kind == "macro"
+        shown, parts = row.to, _ranges(pieces or [row.to.encode()])
         if pieces and "$" in row.to:
-            shown = "".join(piece.decode() if isinstance(piece, bytes) else self.brief(piece) for piece in pieces)
+            shown = "".join(x.decode() if isinstance(x, bytes) else self.brief(*x) for x in parts)
         if row.how == "mechanical" and pieces and is_misread(node):
             row = dataclasses.replace(row, how="decision", source="")
             shown += ": by hand, because this could not be parsed"
-        elif row.how == "mechanical" and not self.is_newer(row.runs):
-            self.edits.append(Edit(node.start_byte, end or node.end_byte, tuple(pieces or [row.to.encode()])))
-            self.need(row.to)
-        self.tell(at or node, what, kind, row, to=shown, whole=whole)
+        elif row.how == "mechanical" and row.runs <= self.target:
+            self.edits.append((node.start_byte, end or node.end_byte, parts))
+            self.need(row.to, node)
+        whole = row.how != "mechanical" and row.kind == "macro"
+        self.tell(node if at is EMPTY else at, what, row, to=shown, whole=whole)
+
+    def brief(self, start: int, end: int) -> str:
+        """Return the text of a range if it is short."""
+        text = self.source.data[start:end].decode("utf-8", "replace")
+        return text if len(text) <= 40 and "\n" not in text else "..."
 
     def replace(self, node: Node, *pieces: Piece) -> None:
         """Replace a node."""
-        self.edits.append(Edit(*span(node), pieces))
+        self.edits.append((node.start_byte, node.end_byte, _ranges(pieces)))
 
     def remove_line(self, node: Node) -> None:
         """Remove a statement, and its line if nothing else is on it."""
         data, start = self.source.data, node.start_byte
         end = start + len(data[start : node.end_byte].rstrip())
-        first = data.rfind(b"\n", 0, start) + 1
-        last = data.find(b"\n", end) + 1 or len(data)
-        if not data[first:start].strip() and not data[end:last].strip():
-            start, end = first, last
-        self.edits.append(Edit(start, end, (b"",)))
+        first, last = data.rfind(b"\n", 0, start) + 1, data.find(b"\n", end) + 1 or len(data)
+        alone = not data[first:start].strip() and not data[end:last].strip()
+        self.edits.append((first, last, []) if alone else (start, end, []))
 
-    def need(self, text: str) -> None:
+    def need(self, text: str, node: Node) -> None:
         """Include what declares the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
             while name and name not in table().names:
                 name = name.rpartition("::")[0]
             if name:
-                self.headers.add(f"<{table().names[name]['header']}>")
+                self.headers[f"<{table().names[name]['header']}>"] = {""}
         for name in re.findall(r"std::(\w+)", text):
-            self.need_header("std", name)
+            self.need_header("std", name, node)
 
-    def need_header(self, kind: str, name: str) -> None:
+    def need_header(self, kind: str, name: str, node: Node) -> None:
         """Include the standard header of a name of C or C++."""
         for row in table().rows.get((kind, name), ()):
-            if row.to.startswith(OPTIONAL):
-                self.optional.setdefault(row.to, set()).add(self.conditions)
-            else:
-                self.headers.add(row.to)
+            condition = self.condition(node) if row.to.startswith(OPTIONAL) else ""
+            self.headers.setdefault(row.to, set()).add(condition)
 
-    def fill(
-        self,
-        to: str,
-        inner: Sequence[Node],
-        template: Sequence[Node] = (),
-        this: Node | None = None,
-        options: Sequence[Piece] = (),
-    ) -> list[Piece]:
-        """Return the pieces of the table's code, with the arguments of a call inserted."""
-        every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []
-        values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": list(options)}
-        values |= {"$self": [span(this)]} if this else {}
-        values |= {f"${i}": [span(argument)] for i, argument in enumerate(inner, 1)}
-        values |= {f"$T{i or ''}": [span(template[max(i, 1) - 1])] for i in range(len(template) + 1) if template}
-        words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d?|\$\d)", to)
-        return [piece for word in words for piece in values.get(word, [word.encode()])]
+    def condition(self, node: Node) -> str:
+        """Return the conditions of the preprocessor around a node, which may be in the body of a macro."""
+        inner, found = self.source.root.descendant_for_byte_range(node.start_byte, node.end_byte) or EMPTY, ""
+        for up in above(inner):
+            if up.type in ("preproc_if", "preproc_ifdef", "preproc_elif") and not self.is_guard(up):
+                name, condition = self.text(part(up, "name")), self.text(part(up, "condition"))
+                negated = (part(up, "alternative") == inner) != (up.children[0].type == "#ifndef")
+                is_true = f"defined({name})" if name else f"({condition})"
+                found = "!" * negated + is_true + (f" && {found}" if found else "")
+            inner = up
+        return found
 
-    def brief(self, part: tuple[int, int]) -> str:
-        """Return the text of a range if it is short."""
-        text = self.source.data[slice(*part)].decode("utf-8", "replace")
-        return text if len(text) <= 40 and "\n" not in text else "..."
-
-    def is_newer(self, version: str) -> bool:
-        """Tell whether the target is older than a torch."""
-        return number(version) > number(self.target)
-
-    def unsolved(self, before: int) -> list[Finding]:
-        """Return the findings after the first ``before`` that need a person."""
-        return [x for x in self.findings[before:] if x.how != "mechanical"]
+    def is_guard(self, node: Node) -> bool:
+        """Tell whether #ifndef X is followed by #define X."""
+        name = part(node, "name")
+        inner = [x for x in node.named_children if x != name and x.type != "comment"] or [EMPTY]
+        is_define = node.children[0].type == "#ifndef" and inner[0].type == "preproc_def"
+        return is_define and self.text(part(inner[0], "name")) == self.text(name)
 
 
-def span(node: Node) -> tuple[int, int]:
-    """Return the range of a node."""
-    return node.start_byte, node.end_byte
+def fill(
+    to: str, inner: Sequence[Node], template: Sequence[Node] = (), this: Node = EMPTY, options: Sequence[Piece] = ()
+) -> list[Piece]:
+    """Return the pieces of the table's code, with the arguments of a call inserted."""
+    every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []
+    values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this]}
+    values |= {f"${i}": [argument] for i, argument in enumerate(inner, 1)}
+    values |= {f"$T{i}": [argument] for i, argument in enumerate(template, 1)} | {"$T": template[:1]}
+    words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d?|\$\d)", to)
+    return [piece for word in words for piece in values.get(word, [word.encode()])]
+
+
+def _ranges(pieces: Iterable[Piece]) -> list[bytes | tuple[int, int]]:
+    return [(x.start_byte, x.end_byte) if isinstance(x, Node) else x for x in pieces]
 
 
 def rewritten(data: bytes, edits: list[Edit]) -> bytes:
     """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
-    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end > edit.start, -edit.end))
+    ordered = sorted(edits, key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1]))
 
-    def render(start: int, end: int, outer: Edit | None = None) -> bytes:
+    def render(start: int, end: int, outer: tuple[int, int] | None = None) -> bytes:
         out, at = [], start
-        for edit in ordered:
-            is_inside = at <= edit.start and edit.end <= end and (edit.start < end or edit.end == edit.start)
-            if is_inside and not (outer and edit[:2] == outer[:2]):
-                out.append(data[at : edit.start])
-                out += [piece if isinstance(piece, bytes) else render(*piece, edit) for piece in edit.pieces]
-                at = edit.end
+        for first, last, pieces in ordered:
+            is_inside = at <= first and last <= end and (first < end or last == first)
+            if is_inside and outer != (first, last):
+                out += [data[at:first], *(x if isinstance(x, bytes) else render(*x, (first, last)) for x in pieces)]
+                at = last
         return b"".join([*out, data[at:end]])
 
     return render(0, len(data))

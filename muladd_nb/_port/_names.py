@@ -1,19 +1,31 @@
-"""Scopes, and what a name means: a variable, something of the extension's, or something of torch's."""
+"""The walk over a file; what a name means: a variable, something of the extension's, or of torch's; and types.
+
+The type of an expression is what a schema calls it, such as Tensor, Tensor[], int? or (Tensor, Tensor); or another
+word: sizes, options, dtype, device, device type, stream, library, pybind, other; or "" if it is unknown. ``words.csv``
+has the words of C++ types, and of what the methods of a tensor return.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from ._findings import Findings
-from ._source import EMPTY, Node, above, part
+from ._findings import Finding, Findings, fill
+from ._source import EMPTY, Node, Path, Source, above, part
 from ._table import Row, table
 
 ROOTS = ("at", "c10", "torch", "caffe2")
-Path = tuple[str, ...]
+TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
+KINDS = ("name", "guard", "factory")
+LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
+ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
+TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
+TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
+WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
 
 
 class Word(NamedTuple):
@@ -29,83 +41,95 @@ class Word(NamedTuple):
 class Variable:
     """A variable, or a type that a function declares."""
 
-    type: str = ""  # in the words of _types.py
-    bad: str = ""  # the line with its type, if the stable ABI lacks the type
-    guessed: str = ""  # the unsolved line that its value depends on
+    type: str = ""
+    origin: str = ""  # the unsolved line that its type or its value depends on
     constant: bool = False
+    options: Node | None = None  # the initial value, if it is a TensorOptions
+    unused: Node | None = None  # the declaration, if all uses of these options are rewritten
 
 
 @dataclasses.dataclass(eq=False)
 class Names(Findings):
-    """Resolves the names of one file."""
+    """Walks a file, and resolves its names."""
 
     here: Path = ()  # the namespace around the node that is read
     inside: set[Path] = field(default_factory=set)  # the namespaces of torch that the extension opens
     scopes: list[dict[str, Variable]] = field(default_factory=lambda: [{}])
+    done: set[int] = field(default_factory=set)  # the ids of the nodes to skip, because one around them dealt with them
 
     def __post_init__(self) -> None:
-        visible = self.project.visible(self.source)
+        visible = self.project.visible[self.source]
         usings = {path for file in visible for path in file.usings}
         self.opened = {path for path in usings if path[0] not in ROOTS}
         self.usings, self.std = usings - self.opened, ("std",) in usings
         self.using_names = {k: v for file in visible for k, v in file.using_names.items()}
         self.aliases = {"py": ("pybind11",)} | {k: v for file in visible for k, v in file.aliases.items()}
 
-    def read_name(self, node: Node, *, called: Node | None = None) -> None:
-        """Find a name of torch's, and replace it if the table can. ``called`` has the arguments of a call."""
-        words = self.words(node)
-        full = self.resolve(words, called=called is not None)
-        whole = "::".join(full or ())
-        if full is None or len(full) == 1:
-            self.read_broken(node, words)
-        elif full[0] == "std":
-            self.need_header("std", full[-1] if len(full) < 3 else full[1])
-        elif full[0] == "pybind11":
-            self.apply(table().rows["name", "pybind11"][0], node, whole, "name")
-        elif whole.startswith(("torch::stable::", "torch::headeronly::")):
-            self.need(whole)
-        # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
-        elif not any(self.replace_name(node, words, full, count, called) for count in range(len(full), 1, -1)):
-            self.tell(node, whole, "name", self.without(full))
-            self.qualify(words, full)
+    def walk(self, *nodes: Node) -> Finding | None:
+        """Deal with some nodes and all nodes below them: each kind of node has a method on_KIND, or its children do.
 
-    def replace_name(self, node: Node, words: list[Word], full: Path, count: int, called: Node | None) -> bool:
-        """Find the first ``count`` words of a name in the tables."""
-        key, what = "::".join(full[1:count]), "::".join(full)
-        known = table().names.get("::".join(full[:count]))
-        if known and not (self.is_newer(known["builds"]) and ("name", key) in table().rows):
-            self.need("::".join(full[:count]))
-            return True
-        rest = len(full) - count
-        word = words[-1 - rest] if rest < len(words) else words[-1]
-        for kind in ("name", "guard"):
-            size = len(called.named_children) if called is not None else None
-            if any("$T" in row.to for row in table().rows.get((kind, key), ())[:1]):
-                size = len(word.template)
-            row = table().find(kind, key, size, len(word.template), self.target)
-            if row and ("$" not in row.to or (called is None and "$T" in row.to)):
-                pieces = self.fill(row.to, [], word.template) if "$" in row.to else []
-                self.apply(row, node, what, kind, pieces, end=word.end if pieces else word.node.end_byte)
-                if row.how != "mechanical":
-                    self.qualify(words, full)
-                return True
-        if (row := table().same(key)) is not None:
-            self.apply(row, node, what, "name", end=word.node.end_byte)
-        return row is not None
+        Return the first finding that needs a person.
+        """
+        before = len(self.findings)
+        for node in nodes:
+            if node.id not in self.done:
+                getattr(self, f"on_{node.type}", self.children)(node)
+        return self.unsolved(before)
+
+    def unsolved(self, before: int) -> Finding | None:
+        """Return the first finding after the first ``before`` that needs a person."""
+        return next((x for x in self.findings[before:] if x.how != "mechanical"), None)
+
+    def children(self, node: Node) -> None:
+        """Walk the children."""
+        self.walk(*node.children)
+
+    @contextlib.contextmanager
+    def scope(self, names: Iterable[str] = ()) -> Iterator[None]:
+        """Open a scope with variables of unknown type. At its end, remove options whose uses are all rewritten."""
+        self.scopes.append({name: Variable() for name in names})
+        yield
+        for name, variable in self.scopes.pop().items():
+            if variable.unused:
+                self.tell(variable.unused, name, ("options", "unused"))
+                self.remove_line(variable.unused)
+
+    def variable(self, name: str) -> Variable:
+        """Return the variable of this name, or one of which nothing is known."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), UNKNOWN)
+
+    def in_function(self, node: Node) -> bool:
+        """Tell whether a node is in the body or the parameters of a function."""
+        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
+
+    # Names
+
+    def words(self, node: Node) -> list[Word]:
+        """Return the words of a name."""
+        if node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
+            scope = node.child_by_field_name("scope")
+            return [*(self.words(scope) if scope else ()), *self.words(name)]
+        arguments, inner = part(node, "arguments"), node
+        while inner.type in TEMPLATES:
+            inner = inner.child_by_field_name("name") or inner.named_children[0]
+        template = arguments.named_children if arguments.type == "template_argument_list" else []
+        return [Word(inner, self.text(inner), template, node.end_byte)]
 
     def resolve(self, words: list[Word], *, called: bool = False) -> Path | None:
         """Return the full name of what torch, pybind11 or the standard library declares, or None."""
         names = tuple(word.text for word in words)
-        if len(names) == 1 and self.variable(names[0]):
+        if len(names) == 1 and self.variable(names[0]) is not UNKNOWN:
             return None
         if names[0] not in ROOTS:
             names = self.aliases.get(names[0], names[:1]) + names[1:]
         names = self.using_names.get(names[0], names[:1]) + names[1:]
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        for path in [] if self.is_declared(names[0]) else sorted(self.usings | self.inside):
-            if self.is_known(path + names, called=called):
-                return path + names
+        for full in () if self.is_declared(names[0]) else (path + names for path in sorted(self.usings | self.inside)):
+            heads, rows = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], table().rows
+            is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
+            if is_torchs or any(table().same(x) or any((kind, x) in rows for kind in KINDS) for x in heads):
+                return full
         return None
 
     def is_declared(self, name: str) -> bool:
@@ -113,82 +137,172 @@ class Names(Findings):
         around = [self.here[:i] for i in range(len(self.here) + 1)]
         return any((*path, name) in self.project.declared for path in (*around, *self.opened))
 
-    def is_known(self, full: Path, *, called: bool) -> bool:
-        """Tell whether torch has something of this name, as far as the tables know."""
-        heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
-        if any((kind, head) in table().rows for kind in ("name", "guard", "factory") for head in heads):
+    def read_name(self, node: Node, full: Path | None = None, call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
+        """Find a name of torch's, and replace it if the table can: or the whole call, which has the arguments."""
+        words = self.words(node)
+        full = full or self.resolve(words, called=call is not EMPTY)
+        whole = "::".join(full or ())
+        if full is None or len(full) == 1:
+            self.read_broken(node, words)
+        elif full[0] == "std":
+            self.need_header("std", full[-1] if len(full) < 3 else full[1], node)
+        elif full[0] == "pybind11":
+            self.apply(table().rows["name", "pybind11"][0], node, whole)
+        elif whole.startswith(("torch::stable::", "torch::headeronly::")):
+            self.need(whole, node)
+        # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
+        elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
+            self.tell(node, whole, self.without("name", full))
+            if "::".join(full[1:]) not in table().aten:  # floor(x) may be the C library's
+                self.qualify(words, full)
+
+    def replace_name(
+        self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]
+    ) -> bool:
+        """Find the first ``count`` words of a name in the tables."""
+        key, what, known = "::".join(full[1:count]), "::".join(full), table().names.get("::".join(full[:count]))
+        if known and not (known["builds"] > self.target and ("name", key) in table().rows):
+            self.need("::".join(full[:count]), node)
             return True
-        is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
-        return is_torchs or any(map(table().same, heads))
+        word = words[max(len(words) - 1 - len(full) + count, -1)]
+        size, templates = None if call is EMPTY else len(inner), len(word.template)
+        finds = (table().find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
+        row = next(filter(None, finds), None) or table().same(key)
+        if row and "$T" in row.to:
+            self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
+        elif row and ("$" in row.to or row.args):
+            self.apply(row, call, what, fill(row.to, inner))
+        elif row:
+            self.apply(row, node, what, end=word.node.end_byte)
+            if row.how != "mechanical":
+                self.qualify(words, full)
+        return row is not None
+
+    def qualify(self, words: list[Word], full: Path) -> None:
+        """Write a name in full, because the using declaration that brought it is removed."""
+        is_open = any(full[: len(path)] == path for path in self.inside)
+        if len(full) > len(words) and not is_open and self.resolve(words, called=True) == full:
+            self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
+
+    def without(self, kind: str, full: Path) -> Row:
+        """Return the advice for a name that is not in the table."""
+        row = table().rows["aten" if full[-1] in table().aten and len(full) == 2 else "name", "*"][0]
+        return Row(kind, "*", "", "none", row.to.replace("$name", full[-1]), row.source)
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
         """Find a use of what another line declares with a type that the stable ABI lacks."""
         name, variable = words[-1].text, self.variable(words[0].text)
         if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
-            self.tell(node, name, "name", name.partition("_")[0])
+            self.tell(node, name, ("name", name.partition("_")[0]))
             return
-        is_variable = len(words) == 1 and variable is not None
-        origins = [variable.bad or variable.guessed] if variable and is_variable else [self.broken.get(name, "")]
-        for word in words[:-1]:
-            outer = self.variable(word.text)
-            origins += [outer.bad if outer else "", self.broken.get(word.text, "")]
+        is_variable = len(words) == 1 and variable is not UNKNOWN
+        origins = [variable.origin if is_variable else self.broken.get(name, "")]
+        origins += [x for word in words[:-1] for x in (self.variable(word.text).origin, self.broken.get(word.text, ""))]
         if any(origins):
             self.follow(node, name, next(filter(None, origins)))
         elif not is_variable:
-            self.need_header("posix", name)  # which an extension declares for Windows alone
+            self.need_header("posix", name, node)  # which an extension declares for Windows alone
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
-                self.need_header(kind, name)
+                self.need_header(kind, name, node)
 
-    def follow(self, node: Node, what: str, origin: str, kind: str = "name", *, whole: bool = False) -> None:
+    def follow(self, node: Node, what: str, origin: str, *, whole: bool = False) -> None:
         """Record that a line is right when another is."""
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
-            self.tell(node, what, kind, Row(what, "", "follows", f"follows from {origin}"), whole=whole)
+            self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"), whole=whole)
 
-    def qualify(self, words: list[Word], full: Path) -> None:
-        """Write a name in full, because the using declaration that brought it is removed."""
-        if len(full) > len(words) and not any(full[: len(path)] == path for path in self.inside):
-            self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
+    # Types
 
-    def without(self, full: Path) -> Row:
-        """Return the advice for a name that is not in the table."""
-        kind = "aten" if full[-1] in table().aten and len(full) == 2 else "name"
-        row = table().rows[kind, "*"][0]
-        return Row("*", "", "none", row.to.replace("$name", full[-1]), row.source)
+    def type_of(self, node: Node) -> str:
+        """Return the type of an expression."""
+        of = self.type_of(part(node, "argument")) if part(node, "argument") is not EMPTY else ""
+        match node.type:
+            case "identifier":
+                return self.variable(self.text(node)).type
+            case "parenthesized_expression":
+                return self.type_of(node.named_children[0]) if node.named_children else ""
+            case "assignment_expression" | "unary_expression":
+                return of or self.type_of(part(node, "left"))
+            case "conditional_expression":
+                return self.type_of(part(node, "consequence")) or self.type_of(part(node, "alternative"))
+            case "subscript_expression" | "pointer_expression":
+                return self.part_of(of, "[]" if node.type == "subscript_expression" else "*", "")
+            case "binary_expression":
+                sides = (self.type_of(part(node, "left")), self.type_of(part(node, "right")))
+                is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
+                return "Tensor" if is_tensor else "other"
+            case "field_expression":
+                return self.agreed(self.project.named["field", self.text(part(node, "field"))])
+            case "call_expression":
+                return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
+            case kind:
+                return "other" if kind.endswith("_literal") or kind in LITERALS else ""
 
-    def words(self, node: Node) -> list[Word]:
-        """Return the words of a name."""
-        found = []
-        while node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
-            found += [scope] if (scope := node.child_by_field_name("scope")) else []
-            node = name
-        return [self.word(component) for component in (*found, node)]
+    def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
+        """Return what a call returns."""
+        known, rare = table().words, table().rare
+        if function.type == "lambda_expression":
+            return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
+        if function.type == "field_expression":
+            name, of = self.words(part(function, "field"))[-1].text, self.type_of(part(function, "argument"))
+            of = "Tensor" if not of and name in rare else of
+            of = of.removesuffix("?") if function.children[1].type == "->" else of
+            return self.part_of(of, name, {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other"))
+        words, inner = self.words(function), [self.type_of(x) for x in arguments]
+        full, name = self.resolve(words, called=True) or ("",), words[-1].text
+        if full[0] == "std":
+            if name in ("move", "forward") and inner:
+                return inner[0]
+            if name == "get":
+                return "Tensor" if inner and TUPLE.match(inner[0]) else ""
+            return "(Tensor, ...)" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
+        if full[0] in ROOTS:
+            is_tensor = full[:2] == ("torch", "stable") or name in table().aten or ("factory", name) in table().rows
+            returned = "other" if known["Tensor"].get(name) == "other" else "Tensor"
+            return known["function"].get(name, returned if is_tensor else "")
+        if self.variable(name) is UNKNOWN and (declarations := self.project.named["function", name]):
+            return self.agreed(declarations)
+        return "Tensor" if self.variable(name) is UNKNOWN and "Tensor" in inner and name in rare else ""
 
-    def word(self, node: Node) -> Word:
-        """Return a name without a ``::``."""
-        arguments, inner = part(node, "arguments"), node
-        while inner.type in ("template_type", "template_function", "template_method", "dependent_name"):
-            inner = inner.child_by_field_name("name") or inner.named_children[0]
-        is_template = arguments.type == "template_argument_list"
-        return Word(inner, self.text(inner), arguments.named_children if is_template else [], node.end_byte)
+    def part_of(self, of: str, name: str, default: str) -> str:
+        """Return what a method or an operator returns of something of a type."""
+        if name in ELEMENT and of.endswith(("[]", "?")):
+            return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
+        return table().words.get(of, {}).get(name, default)
 
-    # Scopes
+    def type_of_type(self, node: Node) -> str:
+        """Return the word for a type, as it stands in a schema if it has one."""
+        if node.type in ("placeholder_type_specifier", "auto", "decltype"):
+            return ""
+        words, known = self.words(node.child_by_field_name("type") or node), table().words
+        if len(words) == 1 and self.variable(words[0].text) is not UNKNOWN:  # a parameter of a template
+            return ""
+        full = self.resolve(words)
+        name = full[-1] if full else words[-1].text
+        if name in ("Tensor", "Variable", "TensorBase") and full:
+            return "Tensor"
+        if name in known["type"]:
+            return known["type"][name]
+        inner = [self.type_of_type(x) for x in words[-1].template]
+        if found := self.project.named.pop(("type", name), []):  # it is no alias inside, as in using A = b::A
+            alias = self.in_file(found[0][0]).type_of_type(part(found[0][1], "type"))
+            self.project.named["type", name] = found
+            return alias
+        form = known["template"].get(name, "(Tensor, ...)")
+        if "{}" in form and inner and not {"", "other"} & set(inner):
+            return form.format(", ".join(inner if form == "({})" else inner[:1]))
+        if "Tensor" in inner:
+            return "(Tensor, ...)" if form == "({})" else form.format("Tensor")
+        return "" if any("Tensor" in x for x in inner) else "other"
 
-    def in_function(self, node: Node) -> bool:
-        """Tell whether a node is in the body or the parameters of a function."""
-        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
+    def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
+        """Return the type that all declarations of a name have, or "" if they differ."""
+        found = {self.in_file(source).type_of_type(part(node, "type")) for source, node in declarations}
+        plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
+        return found.pop() if len(found) == 1 else "other" if plain else ""
 
-    @contextlib.contextmanager
-    def scope(self, names: Sequence[str] = ()) -> Iterator[None]:
-        """Open a scope with variables of unknown type."""
-        self.scopes.append({name: Variable() for name in names})
-        yield
-        self.scopes.pop()
+    def in_file(self, source: Source) -> Names:
+        """Return what resolves the names of another file of the project."""
+        return self if source is self.source else Names(source, self.project, self.target)
 
-    def variable(self, name: str) -> Variable | None:
-        """Return the variable of this name."""
-        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
-    def local(self, node: Node) -> str:
-        """Return the type of a variable, or "" if it is not known."""
-        variable = self.variable(self.text(node)) if node.type == "identifier" else None
-        return variable.type if variable else ""
+UNKNOWN = Variable()

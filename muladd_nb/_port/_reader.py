@@ -1,61 +1,246 @@
 """Reads one C++ or CUDA file: its findings, and the edits that are mechanical.
 
-After the walk, torch's includes are removed, and the headers that the file needs after the edits are added.
+A variable whose type the stable ABI lacks is not declared after the port, so each line that uses it is an error too.
+The report says that these lines follow from the first. At the end, torch's includes are removed, and the headers that
+the file needs after the edits are added.
 """
 
 from __future__ import annotations
 
 import re
 
-from ._declarations import Declarations
-from ._findings import Edit
-from ._source import Node, above
+from ._calls import Calls
+from ._findings import Finding
+from ._names import ROOTS, TUPLE, Variable
+from ._source import EMPTY, Node, above, innermost, part
+from ._table import table
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 
 
-class Reader(Declarations):
+class Reader(Calls):
     """Reads a file."""
 
     def read(self) -> None:
         """Walk the file, then what was parsed alone. The includes come last: they depend on all other edits."""
-        self.walk(self.source.root)
+        with self.scope():
+            self.walk(self.source.root)
         for names, body in self.source.fragments:
-            self.conditions = self.defined.get(body.start_byte, ())
             with self.scope(names):
                 self.walk(body)
-        self.drop_options()
         self.read_includes()
+
+    # Names, and what is around them
+
+    def on_identifier(self, node: Node) -> None:
+        """Deal with a name, and with its template arguments."""
+        self.read_name(node)
+        for word in self.words(node):
+            self.walk(*word.template)
+
+    on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
+    on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
+
+    def on_field_identifier(self, node: Node) -> None:
+        """Find a field whose type the stable ABI lacks."""
+        if self.project.named["field", name := self.text(node)]:
+            self.follow(node, name, self.broken.get(name, ""))
+
+    def on_ERROR(self, node: Node) -> None:
+        """Find the prefixes of torch's names where the grammar gave up."""
+        for child, after in zip(node.children, node.children[1:], strict=False):
+            if after.type == "::" and self.text(child) in ROOTS:
+                self.tell(child, self.text(child) + "::", ("name", "misread"))
+        self.children(node)
+
+    def on_preproc_include(self, node: Node) -> None:
+        """Skip what is parsed alone, or read at the end."""
+
+    on_preproc_def = on_preproc_function_def = on_preproc_include
+
+    def on_preproc_if(self, node: Node) -> None:
+        """Walk all branches; of the condition, find the version of torch."""
+        for i, child in enumerate(node.children):
+            if node.field_name_for_child(i) not in ("condition", "name"):
+                self.walk(child)
+            elif re.search(r"\bTORCH_VERSION_", self.text(child)):
+                self.tell(child, self.text(child), ("macro", "TORCH_VERSION_MAJOR"))
+                self.need("TORCH_VERSION_MAJOR", child)
+
+    on_preproc_ifdef = on_preproc_elif = on_preproc_if
+
+    def on_compound_statement(self, node: Node) -> None:
+        """Walk the children in a scope."""
+        with self.scope():
+            self.children(node)
+
+    on_for_statement = on_if_statement = on_while_statement = on_compound_statement
+
+    def on_template_declaration(self, node: Node) -> None:
+        """Walk a template in a scope with the types that are its parameters: torch may have these names, too."""
+        parameters = [x for x in part(node, "parameters").named_children if "type_parameter" in x.type]
+        with self.scope([self.text(x.named_children[0]) for x in parameters if x.named_children]):
+            self.children(node)
+
+    def on_namespace_definition(self, node: Node) -> None:
+        """Inside torch's own namespaces, its names need no prefix."""
+        name, before = part(node, "name"), (self.here, self.inside)
+        path = self.source.path_of(name) if name is not EMPTY else ()
+        self.here += path
+        if path[:1] and path[0] in ROOTS:
+            self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
+        self.on_compound_statement(part(node, "body"))
+        self.here, self.inside = before
+
+    def on_using_declaration(self, node: Node) -> None:
+        """Remove a using declaration or an alias of a namespace of torch's: each name is written in full."""
+        path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
+        is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
+        if path[0] in (*ROOTS, "pybind11" if is_alias else "at") and not is_stable:
+            self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
+            self.remove_line(node)
+
+    on_namespace_alias_definition = on_using_declaration
+
+    # Declarations
+
+    def on_alias_declaration(self, node: Node) -> None:
+        """Record an alias of a type that the stable ABI lacks."""
+        if bad := self.walk(part(node, "type")):
+            self.scopes[-1][self.text(part(node, "name"))] = Variable("bad", bad.where)
+            self.breaks(node, part(node, "name"), bad)
+
+    def breaks(self, node: Node, name: Node, bad: Finding) -> None:
+        """Record that a name outside of functions is not declared, because of a finding."""
+        if name is not EMPTY and not self.in_function(node):
+            self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
+
+    def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
+        """Read a head, then a body. If the stable ABI lacks something in the head, what it declares is broken, too."""
+        before, body, declarator = len(self.findings), part(node, "body"), part(node, "declarator")
+        name = part(node, "name") if declarator is EMPTY else innermost(declarator)[0]
+        self.done.add(part(node, "name").id)
+        with self.scope():
+            self.scopes[-1] |= variables or {}
+            for child in node.children:
+                if child == body and (bad := self.unsolved(before)):
+                    self.check_signature(node if declarator is EMPTY else declarator, name, bad)
+                self.walk(child)
+
+    on_struct_specifier = on_lambda_expression = on_class_specifier
+
+    def check_signature(self, node: Node, name: Node, bad: Finding) -> None:
+        """Record that a function or a class is broken, and so are the parameters of a function."""
+        for variable in self.scopes[-1].values():
+            variable.origin = variable.origin if variable.type == "bad" else bad.where
+        self.breaks(node, name, bad)
+        bad.end_line = max(bad.end_line, self.source.line(node.end_byte))
+
+    def on_for_range_loop(self, node: Node) -> None:
+        """Give the variables of a loop their types."""
+        names = re.findall(r"\w+", self.text(part(node, "declarator")))
+        element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
+        of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
+        constant = any(self.text(x) == "const" for x in node.children)
+        self.on_class_specifier(node, {name: Variable(of, constant=constant) for name in names})
+
+    def on_function_definition(self, node: Node) -> None:
+        """Read a function, or TORCH_LIBRARY(ns, m) { ... } and PYBIND11_MODULE(name, m) { ... }, parsed as one."""
+        name, function = innermost(part(node, "declarator"))
+        macro, parameters = self.text(name), part(function, "parameters").named_children
+        kind = "pybind" if macro.startswith("PYBIND11_MODULE") else "library" if "TORCH_LIBRARY" in macro else ""
+        is_macro = self.is_macro(macro) and macro not in table().names
+        if part(node, "type") is EMPTY and ((kind and parameters) or is_macro):
+            with self.scope():
+                if kind and parameters:
+                    self.scopes[-1][self.text(parameters[-1]).split()[-1]] = Variable(kind)
+                self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
+                self.walk(part(node, "body"))
+            return
+        around = self.text(part(name.parent or EMPTY, "scope"))
+        self.follow(node, f"{around}::{macro}", self.broken.get(around.split("<")[0], ""), whole=True)
+        self.on_class_specifier(node)
+
+    def on_declaration(self, node: Node) -> None:
+        """Give variables their types."""
+        before, lost = len(self.findings), ""
+        bad, declared = self.walk(part(node, "type")), self.type_of_type(part(node, "type"))
+        is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
+        for i, child in enumerate(node.children):
+            field = node.field_name_for_child(i)
+            if field == "declarator":
+                inner, function = innermost(child)
+                if is_guard:  # Guard guard(device); is parsed as a function, too
+                    self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
+                lost = self.declare(node, child, declared, bad, lost) or lost
+                if bad and function is not EMPTY:
+                    self.check_signature(child, inner, bad)
+            elif field != "type":
+                self.walk(child)
+
+    on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
+
+    def declare(self, node: Node, declarator: Node, declared: str, bad: Finding | None, lost: str) -> str:
+        """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
+        (name, function), value, scope = innermost(declarator), part(declarator, "value"), self.scopes[-1]
+        left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+        is_binding = left.type == "structured_binding_declarator"
+        of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
+        words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
+        names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
+        if is_binding:
+            of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
+        elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
+            names = []
+        elif of == "options" and is_local and alone and names and self.read_options(value) is not None:
+            scope[names[0]] = Variable("options", options=value, unused=node)
+            self.findings = [x for x in self.findings if x is not bad]
+            return ""
+        elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
+            of = "other"
+        if bad and not is_function:
+            self.breaks(node, name, bad)
+        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
+        constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be
+        for word in names:
+            origin = scope[word].origin if in_branch and word in scope else ""
+            scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
+        found = self.walk(declarator)
+        is_fixed = declarator.type == "array_declarator" or "constexpr" in words
+        guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
+        for word in names if not is_function else ():  # after an error a compiler skips the rest of a declaration
+            scope[word].origin = scope[word].origin or lost or guessed
+        return found.where if found else ""
+
+    # Includes
 
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         mine = {name for _, name in self.source.includes}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
-        had_torch = any(map(HEADER.match, self.project.includes_seen(self.source)))
-        some = {
-            x: "" if () in places else " || ".join(sorted(map(" && ".join, places)))
-            for x, places in self.optional.items()
-        }
-        some |= dict.fromkeys(self.headers, "")
-        needed = sorted(x for x in some if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
-        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
-        code = [f"#if {some[x]}\n#include {x}\n#endif" if some[x] else f"#include {x}" for x in needed]
+        had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
+        some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
+        conditions = [" || ".join(sorted(self.headers[x])) if "" not in self.headers[x] else "" for x in some]
+        code = [
+            f"#if {y}\n#include {x}\n#endif" if y else f"#include {x}" for x, y in zip(some, conditions, strict=True)
+        ]
         block = "\n".join(code).encode().replace(b"\n", self.source.newline)
+        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
         for node, name in torch:
             if name == "Python.h" or name.startswith("numpy/"):
                 if not self.limited:
-                    self.tell(node, name, "name", "Python.h")
-            elif node == first and needed:
-                self.tell(node, name, "header", "*", to=", ".join(needed))
+                    self.tell(node, name, ("name", "Python.h"))
+            elif node == first and block:
+                self.tell(node, name, ("header", "*"), to=", ".join(some))
                 end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
-                self.edits.append(Edit(node.start_byte, end, (block,)))
+                self.edits.append((node.start_byte, end, [block]))
             else:
-                self.tell(node, name, "header", "*")
+                self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
-        if needed and first is None:
+        if block and first is None:
             at = self.place()
-            self.edits.append(Edit(at, at, (block + self.source.newline,)))
+            self.edits.append((at, at, [block + self.source.newline]))
 
     def place(self) -> int:
         """Return the byte after the last include that is always compiled, after the include guard, or 0."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import Port
-from ._findings import Finding
-from ._table import FIRST, number
+from ._table import FIRST
 
 HOW = {
     "mechanical": "--write changes it",
@@ -22,14 +21,21 @@ HOW = {
 
 def data(port: Port) -> dict[str, Any]:
     """Return the report for --json."""
+    from .._new import _schema
+
+    taken = []  # the schemas that ``muladd-nb new`` accepts unchanged, for an element-wise or row-wise operator
+    for schema in port.schemas.values():
+        with contextlib.suppress(ValueError):
+            _schema.read(schema.rpartition("::")[2] if "::" in schema.split("(")[0] else schema, kernel=False)
+            taken.append(schema)
     return {
         "target": port.target,
         "files": port.files,
         "findings": [dataclasses.asdict(finding) for finding in port.findings],
         "unparsed": port.unparsed,
         "lines": {how: len({(f.path, f.line) for f in port.findings if f.how == how}) for how in HOW},
-        "lowest_torch": max((f.since for f in port.findings if f.since), key=number, default=FIRST),
-        "new_takes": _taken(port),
+        "lowest_torch": max((f.since for f in port.findings if f.since), default=FIRST),
+        "new_takes": taken,
         "schemas": port.schemas,
     }
 
@@ -37,45 +43,20 @@ def data(port: Port) -> dict[str, Any]:
 def lines(port: Port) -> list[str]:
     """Return the report, a line for each finding, and a summary."""
     told, follow = [], defaultdict[tuple[str, str], list[str]](list)
-    for finding in port.findings:
-        if finding.how == "follows":
-            follow[finding.path, finding.to.removeprefix("follows ")].append(_lines(finding))
-        else:
-            told.append(_line(finding))
+    for f in port.findings:
+        where = f"{f.line}-{f.end_line}" if f.end_line > f.line else str(f.line)
+        if f.how == "follows":
+            follow[f.path, f.to.removeprefix("follows ")].append(where)
+            continue
+        headers = f", with the headers of {f.builds}" if f.builds > f.since else ""
+        since = f" (from torch {f.since}{headers})" if f.since and f.how != "none" else ""
+        link = f"muladd_nb's page {f.source[5:]}" if f.source[:5] == "docs:" else f.source
+        source = f" [{link}]" if f.how in ("decision", "none") and link else ""
+        told.append(f"{f.path}:{where}: {f.how}: {f.what} -> {f.to}{since}{source}")
     told += [f"{path}:{','.join(dict.fromkeys(where))}: follows: {to}" for (path, to), where in follow.items()]
     for path, errors in port.unparsed.items():
         told.append(f"{path}:{errors[0]}: could not be parsed here; names in it are still found ({len(errors)} places)")
     return [*told, *[""] * bool(told), *_summary(port)]
-
-
-def written(paths: list[Path]) -> str:
-    """Say what --write did."""
-    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. This report is about the rest:"
-
-
-def _taken(port: Port) -> list[str]:
-    """Return the schemas that ``muladd-nb new`` accepts unchanged, for an element-wise or row-wise operator."""
-    from .._new import _schema
-
-    found = []
-    for schema in port.schemas.values():
-        with contextlib.suppress(ValueError):
-            _schema.read(schema.rpartition("::")[2] if "::" in schema.split("(")[0] else schema, kernel=False)
-            found.append(schema)
-    return found
-
-
-def _line(finding: Finding) -> str:
-    headers = f", with the headers of {finding.builds}" if finding.builds > finding.since else ""
-    since = f" (from torch {finding.since}{headers})" if finding.since and finding.how != "none" else ""
-    link = f"muladd_nb's page {finding.source[5:]}" if finding.source[:5] == "docs:" else finding.source
-    source = f" [{link}]" if finding.how in ("decision", "none") and link else ""
-    what = f"{finding.how}: {finding.what} -> {finding.to}"
-    return f"{finding.path}:{_lines(finding)}: {what}{since}{source}"
-
-
-def _lines(finding: Finding) -> str:
-    return f"{finding.line}-{finding.end_line}" if finding.end_line > finding.line else str(finding.line)
 
 
 def _summary(port: Port) -> list[str]:
@@ -87,14 +68,17 @@ def _summary(port: Port) -> list[str]:
     if needs := Counter(f.what for f in port.findings if f.how == "none").most_common(5):
         told.append(f"Most often without a replacement: {', '.join(f'{what} ({n})' for what, n in needs)}.")
     told.append(f"The lowest torch that the port could target: {report['lowest_torch']}.")
+    count = len(port.schemas)
     if report["new_takes"]:
         told.append("'muladd-nb new' can write these operators if they are element-wise or work on rows:")
-        told += [f"  {schema}" for schema in report["new_takes"]]
-    elif port.schemas:
-        told.append(
-            f"'muladd-nb new' can write none of the {len(port.schemas)} operators; with --kernel, all but their loops."
-        )
-    return told
+    elif count:
+        told.append(f"'muladd-nb new' can write none of the {count} operators; with --kernel, all but their loops.")
+    return told + [f"  {schema}" for schema in report["new_takes"]]
+
+
+def written(paths: list[Path]) -> str:
+    """Say what --write did."""
+    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. This report is about the rest:"
 
 
 def _files(count: int) -> str:

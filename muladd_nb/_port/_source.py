@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
-import dataclasses
-import functools
-import itertools
+import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import field
-from pathlib import Path
 
 import tree_sitter
 import tree_sitter_cpp
 
+from ._table import table
+
 Node = tree_sitter.Node
+Path = tuple[str, ...]  # of a name like a::b
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
+_ATTRIBUTES = table().words["attribute"]  # words that the grammar does not know, some with "()"
+_ARGUMENTS = r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)"
+_CALLED = rf"\b(?:{'|'.join(word for word, arguments in _ATTRIBUTES.items() if arguments)}){_ARGUMENTS}"
 # Comments and strings come first, so that the other patterns match only in code.
 _LEX = re.compile(
-    rb"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
+    rf"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
     |^[ \t]*\#[ \t]*define[ \t]+\w+
-    |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){}]|;[ \t]*$)
+    |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){{}}]|;[ \t]*$)
     |^[ \t]*(?P<condition>\#[ \t]*(?P<directive>if|el|endif)(?:[^\\\n]|\\[\s\S])*)
-    |(?P<blank>__(?:global|device|host|forceinline|shared|constant|noinline|restrict)__|__restrict\b
-      |\b(?:__launch_bounds__|C10_LAUNCH_BOUNDS_[012])\s*\([^()]*(?:\([^()]*\)[^()]*)*\)
-      |\b(?:CUTLASS|CUTE|CCCL|CUB)_(?:HOST_DEVICE|HOST|DEVICE|(?:PRAGMA_)?(?:NO_)?UNROLL)\b
-      |\btypename(?=\s+\w+\s*::))
-    |\b(?P<head>class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{])
-    |\b(?P<word>[A-Za-z_]\w*)\b""",
+    |(?P<blank>{_CALLED}|\btypename(?=\s+\w+\s*::))
+    |\b(?:class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{{])
+    |\b(?P<word>[A-Za-z_]\w*)\b""".encode(),
     re.VERBOSE | re.MULTILINE,
 )
 # A macro without parameters, and what it stands for; and the words that only say more about a declaration.
 _DEFINE = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])((?:[^\\\n]|\\[\s\S])*)", re.MULTILINE)
-_ATTRIBUTE = re.compile(
-    rb"""__(?:attribute__|declspec|launch_bounds__|align__)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|\[\[.*?\]\]|__\w+
-    |\b(?:inline|static|(?:C10|TORCH)_\w+)\b|/\*[\s\S]*?\*/|//.*|\\""",
+_SAYS_MORE = re.compile(
+    rf"""__(?:attribute__|declspec|align__){_ARGUMENTS}|{_CALLED}|\[\[.*?\]\]|__\w+|/\*[\s\S]*?\*/|//.*|\\
+    |\b(?:inline|static|(?:C10|TORCH)_\w+)\b""".encode(),
     re.VERBOSE,
 )
 _DECLARES = tree_sitter.Query(
@@ -55,73 +53,66 @@ EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part 
 class Source:
     """One file: its bytes, its tree, the trees of the bodies of its macros, and the names that it declares."""
 
-    def __init__(self, path: Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
+    def __init__(self, path: pathlib.Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
         self.path, self.data = path, data
         self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
         self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
-        masked, branches = _masked(data, attributes)
-        self.root = tree_sitter.Parser(_LANGUAGE).parse(_blanked(masked, branches)).root_node
+        self._masked, branches = _masked(data, attributes)
+        self.root = tree_sitter.Parser(_LANGUAGE).parse(_blanked(self._masked, branches)).root_node
         found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
         for nodes in found.values():
             nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
-        self.macros = [self._macro(node, masked) for node in found["macro"]]
-        # The bodies of macros and some branches of conditions are parsed alone.
-        self.fragments = [x[1:] for x in self.macros] + [(list[str](), self._parsed(masked, *x)) for x in branches]
-        self.usings: set[tuple[str, ...]] = set()
-        self.using_names: dict[str, tuple[str, ...]] = {}
-        for node in found["using"]:
-            path_ = self.path_of(node.named_children[-1])
-            if any(child.type == "namespace" for child in node.children):
-                self.usings.add(path_)
-            else:
-                self.using_names[path_[-1]] = path_
+        # The bodies of macros and some branches of conditions are parsed alone, with names that are parameters.
+        self.fragments = [*map(self._macro, found["macro"]), *((list[str](), self._parsed(*x)) for x in branches)]
+        self.macros = {self.text(part(node, "name")) for node in found["macro"]}
+        using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
+        self.usings = {path for path, is_namespace in using if is_namespace}
+        self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
         self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["namespace"]}
-        self.declared: set[tuple[str, ...]] = set()  # full names
-        self.names: list[tuple[str, str, Node]] = []  # functions, fields, and types that are aliases
+        self.declared: set[Path] = set()  # full names
+        self.names: list[tuple[str, str, Node]] = []  # functions, methods, fields, and types that are aliases
         for node in found["declaration"]:
-            for declarator in node.children_by_field_name("declarator"):
-                inner, function = innermost(declarator)
+            for inner, function in map(innermost, node.children_by_field_name("declarator")):
+                name, outer, scope = self.text(inner), node.parent or EMPTY, inner.parent or EMPTY
                 if function is not EMPTY:
-                    self.names.append(("function", self.text(inner), node))
+                    is_template = outer.type == "template_declaration"
+                    outer = (outer.parent or EMPTY) if is_template else outer
+                    self.names.append(("function", name, node))
+                    if outer.type == "field_declaration_list" or scope.type == "qualified_identifier":
+                        self.names.append(("template method" if is_template else "method", name, node))
                     if inner.type == "identifier":
-                        self._declare(node, self.text(inner))
-                elif node.type == "field_declaration" and inner is not EMPTY:
-                    self.names.append(("field", self.text(inner), node))
+                        self.declared.add(self._path(node, name))
+                elif node.type == "field_declaration" and name:
+                    self.names.append(("field", name, node))
         for node in found["type"]:
             is_typedef = node.type == "type_definition"
             if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
-                self._declare(node, name.split("<")[0])
-                if is_typedef or node.type == "alias_declaration":
-                    self.names.append(("type", name, node))
+                self.declared.add(self._path(node, name.split("<")[0]))
+                self.names += [("type", name, node)] * (is_typedef or node.type == "alias_declaration")
 
-    def _macro(self, node: Node, masked: bytes) -> tuple[str, list[str], Node]:
-        """Return the name of a macro, its parameters, and the tree of its body. There a##b is a name, and #x is x."""
-        value = part(node, "value")
-        body = masked[value.start_byte : value.end_byte]
-        body = re.sub(rb"\s*##\s*|#", lambda found: (b"_" if b"##" in found[0] else b" ") * len(found[0]), body)
-        masked = masked[: value.start_byte] + body + masked[value.end_byte :]
-        names = [self.text(x) for x in part(node, "parameters").named_children]
-        return self.text(part(node, "name")), names, self._parsed(masked, value.start_byte, value.end_byte)
+    def _macro(self, node: Node) -> tuple[list[str], Node]:
+        """Return the parameters of a macro, and the tree of its body. There a##b is a name, and #x is x."""
+        start, end = part(node, "value").start_byte, part(node, "value").end_byte
+        body = re.sub(rb"\s*##\s*|#", lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), self._masked[start:end])
+        self._masked = self._masked[:start] + body + self._masked[end:]
+        return [self.text(x) for x in part(node, "parameters").named_children], self._parsed(start, end)
 
-    def _parsed(self, data: bytes, start: int, end: int) -> Node:
-        points = [(self.line(x) - 1, x - self._starts[self.line(x) - 1]) for x in (start, end)]
-        where = tree_sitter.Range(points[0], points[1], start, end)
-        return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(data).root_node
+    def _parsed(self, start: int, end: int) -> Node:
+        where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
+        return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(self._masked).root_node
 
-    def _declare(self, node: Node, name: str) -> None:
-        path: tuple[str, ...] = (name,)
-        for up in above(node):
-            if up.type == "namespace_definition":
-                path = (*filter(None, self.path_of(part(up, "name"))), *path)
-        self.declared.add(path)
+    def _path(self, node: Node, name: str) -> Path:
+        """Return the full name of what is declared at a node."""
+        around = [self.path_of(part(up, "name")) for up in above(node) if up.type == "namespace_definition"]
+        return (*filter(None, (word for path in reversed(around) for word in path)), name)
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
-    def path_of(self, node: Node) -> tuple[str, ...]:
+    def path_of(self, node: Node) -> Path:
         """Return the words of a name like a::b."""
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
@@ -133,57 +124,31 @@ class Source:
 class Project:
     """The files, and the names that they declare, which are not torch's."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[pathlib.Path]) -> None:
         data = {path: path.read_bytes() for path in paths}
         attributes = _attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
-        self._by_path = {source.path: source for source in sources}
         self.declared = {name for source in sources for name in source.declared}
-        self.macros = {name for source in sources for name, _, _ in source.macros}
-        self._visible: dict[Path, list[Source]] = {}
-        self._named: dict[tuple[str, str], list[tuple[Source, Node]]] = {}
+        self.macros = {name for source in sources for name in source.macros}
+        self.named = defaultdict[tuple[str, str], list[tuple[Source, Node]]](list)  # by kind and name
         for source in sources:
             for kind, name, node in source.names:
-                self._named.setdefault((kind, name), []).append((source, node))
-
-    def named(self, kind: str, name: str) -> list[tuple[Source, Node]]:
-        """Return the declarations of the functions, the fields or the aliases of this name, with their files."""
-        return self._named.get((kind, name), [])
-
-    @contextlib.contextmanager
-    def alias(self, name: str) -> Iterator[tuple[Source, Node] | None]:
-        """Yield the file and the node of an alias of a type. Inside, it has no alias, as in ``using A = b::A``."""
-        found = self._named.pop(("type", name), [])
-        yield found[0] if found else None
-        self._named["type", name] = found
-
-    @functools.cached_property
-    def around(self) -> dict[Path, set[Path]]:
-        """Return for each file those that it includes, and those that are included before it or after it."""
-        around: dict[Path, set[Path]] = defaultdict(set)
-        for visible in map(self.visible, self.sources):
+                self.named[kind, name].append((source, node))
+        self.visible = {source: self._visible(source) for source in sources}
+        # For each file, those that it includes, and those that are included before it or after it.
+        self.around = {source: {source} for source in sources}
+        for visible in self.visible.values():
             for source in visible:
-                around[source.path] |= {file.path for file in visible}
-        return around
+                self.around[source] |= set(visible)
 
-    def includes_seen(self, source: Source) -> set[str]:
-        """Return what a file includes, together with the files around it."""
-        return {name for path in self.around[source.path] for _, name in self._by_path[path].includes}
-
-    def seen(self, source: Source, names: dict[Path, dict[str, str]]) -> dict[str, str]:
-        """Return the names of all files around one."""
-        return {name: value for path in sorted(self.around[source.path]) for name, value in names[path].items()}
-
-    def visible(self, source: Source) -> list[Source]:
+    def _visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
-        if source.path not in self._visible:
-            found = [source]
-            for file in found:  # it grows
-                for _, name in file.includes:
-                    tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
-                    found += [x for x in self.sources if x not in found and f"/{x.path.as_posix()}".endswith(tail)]
-            self._visible[source.path] = found
-        return self._visible[source.path]
+        found = [source]
+        for file in found:  # it grows
+            for _, name in file.includes:
+                tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
+                found += [x for x in self.sources if x not in found and f"/{x.path.as_posix()}".endswith(tail)]
+        return found
 
 
 def part(node: Node, field: str) -> Node:
@@ -195,14 +160,6 @@ def above(node: Node) -> Iterator[Node]:
     """Yield the nodes around one, from the inside."""
     while node.parent is not None:
         yield (node := node.parent)
-
-
-def descend(node: Node) -> Iterator[Node]:
-    """Yield all nodes under one, in the order of the file."""
-    stack = [node]
-    while stack:
-        yield (node := stack.pop())
-        stack += reversed(node.children)
 
 
 def is_misread(node: Node) -> bool:
@@ -228,23 +185,14 @@ def innermost(node: Node) -> tuple[Node, Node]:
 
 
 def _attributes(files: Iterable[bytes]) -> set[bytes]:
-    """Return the macros that stand for nothing but attributes, such as ``#define MY_API __attribute__((used))``."""
-    bodies = defaultdict[bytes, list[set[bytes]]](list)  # the words of each definition that are no attributes
-    for name, body in itertools.chain.from_iterable(map(_DEFINE.findall, files)):
-        bodies[name].append(set(re.findall(rb"\w+|[^\s\w]", _ATTRIBUTE.sub(b" ", body))))
+    """Return the words that say more about a declaration, and the macros that stand for nothing but such words."""
+    bodies = defaultdict[bytes, list[set[bytes]]](list)  # the other words of each definition
+    for name, body in (found for file in files for found in _DEFINE.findall(file)):
+        bodies[name].append(set(re.findall(rb"\w+|[^\s\w]", _SAYS_MORE.sub(b" ", body))))
     found: set[bytes] = set()
     while more := {name for name, words in bodies.items() if all(x <= found for x in words)} - found:
         found |= more
-    return found
-
-
-@dataclasses.dataclass
-class _Condition:
-    """An ``#if`` that is open: where its directives are, and what was open before it and after its first branch."""
-
-    before: list[int]
-    after: list[int] | None = None
-    directives: list[tuple[int, int]] = field(default_factory=list)
+    return found | {word.encode() for word in _ATTRIBUTES}
 
 
 def _masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
@@ -254,25 +202,26 @@ def _masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tup
     grammar reads its first branch alone; the ranges of the other branches are returned.
     """
     launches, blocks = 0, [0]  # how many launches are open, and parentheses in each block
-    conditions, hidden, branches = list[_Condition](), list[tuple[int, int]](), list[tuple[int, int]]()
+    # Of each condition that is open: the blocks before it and after its first branch, and where its directives are.
+    conditions = list[tuple[list[int], list[list[int]], list[tuple[int, int]]]]()
+    hidden, branches = list[tuple[int, int]](), list[tuple[int, int]]()
 
     def read_condition(directive: bytes, start: int, end: int) -> None:
         nonlocal blocks
-        if directive.startswith(b"if"):
-            conditions.append(_Condition(list(blocks)))
+        if directive == b"if":
+            conditions.append((list(blocks), [], []))
         elif not conditions:
             return
-        condition = conditions[-1]
-        condition.directives.append((start, end))
-        if directive.startswith(b"el") and condition.after is None:
-            condition.after = blocks
-        if directive.startswith(b"el"):
-            blocks = list(condition.before)
-        if directive == b"endif":
-            blocks = condition.after or blocks
-            if condition.before[-1] or condition.before != blocks:
-                hidden.extend(condition.directives)
-                branches.extend([(condition.directives[1][1], start)] * (condition.after is not None))
+        before, after, directives = conditions[-1]
+        directives.append((start, end))
+        if directive == b"el":
+            after.append(blocks)
+            blocks = list(before)
+        elif directive == b"endif":
+            blocks = after[0] if after else blocks
+            if before[-1] or before != blocks:
+                hidden.extend(directives)
+                branches.extend([(directives[1][1], start)] * bool(after))
             conditions.pop()
 
     def replace(match: re.Match[bytes]) -> bytes:

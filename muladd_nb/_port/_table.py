@@ -1,7 +1,4 @@
-"""The tables: since which torch the stable ABI has a name, what replaces one that it lacks, and what types there are.
-
-``names.csv`` is read from torch's headers by ``tools/stable_names.py``; the others are written by hand.
-"""
+"""The tables: what to write instead of each name, which names the stable ABI has and since when, and words."""
 
 from __future__ import annotations
 
@@ -11,12 +8,7 @@ import functools
 import importlib.resources
 import re
 
-FIRST = "2.10"  # the oldest torch that a port may target
-
-
-def number(version: str) -> tuple[int, ...]:
-    """Return a version as a tuple of numbers, which can be compared."""
-    return tuple(map(int, version.split(".")))
+FIRST = "2.10"  # the oldest torch that a port may target; versions are compared as text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +19,7 @@ class Row:
     The line of the table with the name ``*`` is for all other names of its kind.
     """
 
+    kind: str
     what: str
     args: str  # how many arguments it is for: "2", "0-1", "1-"; with ":T" or ":3", template arguments too
     how: str
@@ -53,31 +46,33 @@ class Table:
         self.names = {name["name"]: name for name in names if name["kind"] != "aten"}
         methods = (name for name in self.names if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name))
         self.methods = {name.rpartition("::")[2]: self.names[name] for name in methods}
-        self.words: dict[str, dict[str, str]] = {}  # by kind: the type of a C++ type, or of what a method returns
+        self.words: dict[str, dict[str, str]] = {}  # by kind, or by the type whose methods these are
         for row in _read("words.csv"):
             self.words.setdefault(row["kind"], {})[row["name"]] = row["word"]
         self.rows: dict[tuple[str, str], list[Row]] = {}
         for row in _read("replacements.csv"):
-            self.rows.setdefault((row.pop("kind"), row["what"]), []).append(self.row(**row))
+            self.rows.setdefault((row["kind"], row["what"]), []).append(self.row(**row))
+        self.rare = (
+            self.aten - self.words["common"].keys()
+        )  # functions and methods whose names tell that they are torch's
 
-    def row(self, what: str, args: str, how: str, to: str, source: str) -> Row:
+    def row(self, kind: str, what: str, args: str, how: str, to: str, source: str) -> Row:
         """Return a line of the table, with the oldest torch that has everything that it uses."""
         used = [self.names[name] for name in re.findall(r"[A-Za-z_][\w:]*", to) if name in self.names]
         used += [self.methods[name] for name in re.findall(r"[.]([A-Za-z_]+)[(<]", to) if name in self.methods]
-        runs = max((name["runs"] for name in used), key=number, default=FIRST)
-        builds = max((name["builds"] for name in used), key=number, default=FIRST)
-        return Row(what, args, how, to, source, runs, max(runs, builds, key=number))
+        runs, builds = (max((name[key] for name in used), default=FIRST) for key in ("runs", "builds"))
+        return Row(kind, what, args, how, to, source, runs, max(runs, builds))
 
     def find(self, kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
         """Return the first row that fits and that the target has; else the first that fits."""
         fits = [row for row in self.rows.get((kind, what), ()) if row.fits(count, template)]
-        return next((row for row in fits if number(row.runs) <= number(target)), fits[0] if fits else None)
+        return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
 
     def same(self, name: str) -> Row | None:
         """Return a row for a type or a constant that has the same name in the stable ABI."""
         for full in (f"torch::headeronly::{name}", f"torch::stable::{name}"):
             if full in self.names and not self.names[full]["header"].endswith("stable/ops.h"):
-                return self.row(name, "", "mechanical", full, self.names[full]["header"])
+                return self.row("name", name, "", "mechanical", full, self.names[full]["header"])
         return None
 
 
