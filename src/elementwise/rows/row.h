@@ -45,7 +45,7 @@
 // whatever the tensors hold, because a GPU's memory for them is allocated before.
 //
 // const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
-// infinity, p is 0.
+// infinity, p is 0; if all of a row is, p is NaN.
 //
 // The type of the result says what it is. row.each(f, x...) returns Elements<T>, which has the shape of the tensors. C
 // or another number is one value for each row; its shape lacks the reduced dimension, or has 1 in its place if the
