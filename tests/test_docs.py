@@ -89,6 +89,14 @@ def example(name):
     return runpy.run_path(str(ROOT / "docs" / "examples" / f"plot_{name}.py"))
 
 
+def test_the_pages_find_what_they_include():
+    for page in (ROOT / "docs").rglob("*.md"):
+        included = re.findall(r"```\{(?:literal)?include\} (\S+)\n((?::.*\n)*)", page.read_text())
+        for source, options in included:
+            for text in re.findall(r':(?:start|end)-\w+: "?(.*?)"?\n', options):
+                assert text in (page.parent / source).read_text(), (page, source)
+
+
 def test_exponential_example():
     results = example("exponential")
     two_roundings, one_rounding = results["errors"].values()
