@@ -230,7 +230,7 @@ _CALLED = {
     "tensor": "Tensor",
     "torch.Tensor": "Tensor",
 }
-# What torch's parser cannot read, and what to do about it.
+# Common mistakes that torch's parser reports unclearly: a pattern that finds each in the schema, and the advice.
 _SLIPS = {
     r",\s*\)": "leave out the comma before the parenthesis",
     r"[;:.]\s*$": "leave out what stands after the results",

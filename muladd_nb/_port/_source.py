@@ -202,7 +202,8 @@ def _masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tup
     grammar reads its first branch alone; the ranges of the other branches are returned.
     """
     launches, blocks = 0, [0]  # how many launches are open, and parentheses in each block
-    # Of each condition that is open: the blocks before it and after its first branch, and where its directives are.
+    # Each open condition has an item: `blocks` before it, `blocks` after each of its branches, and the ranges of its
+    # directives.
     conditions = list[tuple[list[int], list[list[int]], list[tuple[int, int]]]]()
     hidden, branches = list[tuple[int, int]](), list[tuple[int, int]]()
 

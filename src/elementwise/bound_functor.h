@@ -1,5 +1,5 @@
-// Binds a functor to the dtype and the numbers of a call. What is left takes one element of each tensor. The code is
-// the same for the CPU and for CUDA.
+// Binds a functor to the dtype and the numbers of a call. The bound functor is called with one element of each tensor,
+// on the CPU and on CUDA.
 #pragma once
 
 #include "operator.h"

@@ -1,5 +1,5 @@
-// What the kernels use of the machine: its instruction set, its last-level cache, huge pages, and the rounding mode of
-// the calling thread. This file needs neither torch nor ExecuTorch.
+// Functions that ask the machine or set it up for the kernels: they choose the instruction set, find the size of the
+// last-level cache, request huge pages and set the rounding mode. This file needs neither torch nor ExecuTorch.
 #pragma once
 
 #include <unistd.h>

@@ -15,8 +15,8 @@
 //      gx[j] = g_0 ds_0/dx[j] + h[j] dy[j]/dx[j] = g_0 2 x[j] + h[j] f w[j], and gw[j] = h[j] dy[j]/dw[j].
 //
 // Step 3 is a single loop over j, however many loops the functor has, so that each element is read and written once.
-// The functor runs for each vector of elements, as if its loops had these elements alone. What it computes of numbers,
-// such as f, is the same for all j, and the compiler moves it out of the loop.
+// The functor runs once for each vector of elements, and each of its loops visits only these elements. Numbers such as
+// f do not depend on j, so the compiler computes them before the loop.
 //
 // B is the type of the numbers. It is itself a Dual in derivatives of the second order: then the result is the
 // derivative of the gradients in one direction (family.h).
@@ -27,8 +27,8 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// What a run differentiates with respect to. `nothing`: it computes the reductions. `number`: one reduction, or one
-// tensor with a value for each row. `elements`: some adjacent elements of the other tensors.
+// A run of the functor differentiates with respect to one of these. `nothing` computes the reductions. `number` is a
+// reduction, or a tensor with a value for each row. `elements` are some adjacent elements of the other tensors.
 enum class By { nothing, number, elements };
 
 // The index j, where the functor is differentiated with respect to element j of the i-th tensor.
@@ -363,7 +363,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
 };
 
-// The gradient of one number.
+// Returns the gradient of one number.
 template <class Bound, class Tensors, class B, int tensors>
 ELEMENTWISE_INLINE B by_number(Known<B, tensors>& known, int number) {
   Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);

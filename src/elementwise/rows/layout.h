@@ -1,6 +1,6 @@
-// How a call over rows lies in memory, from torch or from ExecuTorch: which dimension is reduced, or which trailing
-// ones are one row, and where each operand has its rows. Without these dimensions, a tensor with one value for each row
-// gets them with size 1, so that all tensors can be broadcast together.
+// Finds the rows of a call's tensors, for torch and for ExecuTorch. A row is one dimension, or several trailing ones. A
+// tensor with one value for each row lacks these dimensions. It gets them with size 1, so that all tensors can be
+// broadcast together.
 #pragma once
 
 #include <optional>

@@ -92,7 +92,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// The part of a gradient that is written: in a derivative of the second order, its tangent.
+// Returns the part of a gradient that is written. In a derivative of the second order, this is its tangent.
 template <class B>
 ELEMENTWISE_INLINE math::primal_t<B> written(const B& x) {
   if constexpr (std::is_same_v<B, math::primal_t<B>>)
