@@ -50,7 +50,7 @@ NAME = re.compile(
     r"([\w:(), ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
 )
 # The kernels of an operator over rows: its own, those of its derivatives, and those that add up the rows of a gradient.
-ROLES = ["gradients", "tangent", "second"]  # of rows/family.h
+ROLES = ["recorded", "gradients", "tangent", "second"]  # of rows/family.h
 NAME_OF_ROWS = re.compile(
     r"cuda::rows_kernel<elementwise::\w+::passes::RowLoop<(?:[\w:<]+::Parts<)?[\w:]*::(\w+)"
     r"(?:, \d+u>, \([\w:]+\)(\d)>)?, (\w+), ([\w:(), ]+)>"

@@ -34,6 +34,7 @@ class FastPath(NamedTuple):
     returns: bool  # whether it returns its results or `out`, and not None
     aten: Callable[..., Tensor] | None  # calls ATen's operator whose node in C++ has the same derivative
     recorder: Callable[..., Any] | None  # records a call in Python, given a tuple of its results and all arguments
+    recorded: str  # the declaration of the operator that computes the results for `recorder`
 
 
 def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
@@ -43,7 +44,8 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
     ``out``.
     """
     recording = (form.promises.aten, form.made.recorder) if returns else (None, None)
-    return [FastPath(form.declaration, returns, *recording)] if _REACHES_TENSORS else []
+    recorded = form if form.by else form.family.get(("recorded",), form)
+    return [FastPath(form.declaration, returns, *recording, recorded.declaration)] if _REACHES_TENSORS else []
 
 
 def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:

@@ -127,8 +127,8 @@ class Form:
         is a constant.
     of_row
         For an operator over rows (see ``rows.py``): which results and which tensors have one value for each row. The
-        keys of its ``family`` are ``()``, ``("gradients",)``, ``("tangent",)`` and ``("second",)``, and ``reads`` has
-        the tensors that have a derivative.
+        keys of its ``family`` are ``()``, ``("recorded",)``, ``("gradients",)``, ``("tangent",)`` and
+        ``("second",)``, and ``reads`` has the tensors that have a derivative.
     made
         Objects that registrations share.
     """
@@ -158,8 +158,8 @@ class Form:
 
     @cached_property
     def name(self) -> str:
-        """The name that its error messages begin with."""
-        return name(self.op)
+        """The name that its error messages begin with. Users do not call the operator that is recorded."""
+        return name(self.family[()].op if self.by == ("recorded",) else self.op)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:

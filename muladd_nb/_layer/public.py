@@ -57,7 +57,7 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
     def decorate(declared: _Function) -> _Function:
         name = declared.__name__
         rows: dict[str, dict[str, Form]] = {
-            form.declaration: {} for form in forms if form.name == name and form.kind != "out"
+            form.declaration: {} for form in forms if form.name == name and not form.by and form.kind != "out"
         }
         changing: dict[str, dict[str, Form]] = {declaration: {} for declaration in rows}
         for form in forms:

@@ -50,6 +50,7 @@ class Rule:
     instead: str | None = None  # the advice in that error
     materialize: bool = False  # whether missing gradients and tangents are replaced by zeros
     constants: Sequence[int] = ()  # the indices of results that have no derivative
+    recorded: Form | None = None  # computes a call that is recorded; its last results are only for `save`
     order: Sequence[int] = ()  # the indices of the arguments, in the order in which the function takes them
 
 
@@ -66,8 +67,11 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     without_autocast = autocast.define_uncast(op)
     if form is not None:
         form.made.recorder, form.made.without_autocast = apply, without_autocast
-    uncast = by_position(without_autocast, op)
     redispatch = by_position(private.redispatch(op), op, leading=1)
+    uncast, compute = by_position(without_autocast, op), redispatch
+    if rule.recorded:
+        of = rule.recorded.op
+        uncast, compute = _uncast(rule.recorded), by_position(private.redispatch(of), of, leading=1)
 
     def kernel(keyset: Any, *args: Any) -> Any:
         dual = private.may_be_dual()
@@ -77,7 +81,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
             refuse_tangents()
         if dual and in_forward_mode and (made := in_forward_mode(keyset, args)) is not None:
             return made
-        below: Callable[..., Any] = partial(redispatch, private.below_autograd(keyset))
+        below: Callable[..., Any] = partial(compute, private.below_autograd(keyset))
         if autocast.in_backward() and private.is_traced(args):
             # A compiled backward pass may run in an autocast region in which the forward pass did not run.
             below = uncast
@@ -98,9 +102,16 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     implement(op, with_fast_path(kernel if is_plain else kernel_with_defaults, form), "Autograd", with_keyset=True)
 
 
+def _uncast(form: Form) -> Callable[..., Any]:
+    # It is registered later than the operator that it computes.
+    return by_position(lambda *args, **kwargs: form.made.without_autocast(*args, **kwargs), form.op)
+
+
 def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     """Return a function of ``below`` and all arguments, which applies the ``autograd.Function``."""
-    several = len(private.results(op)) > 1
+    count = len(private.results(op))
+    several = count > 1
+    is_tuple = several or rule.recorded is not None  # what `below` returns
     names = private.argument_names(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
     reordered: Callable[[Any], tuple[Any, ...]] = tuple
@@ -118,7 +129,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         inputs = restored(inputs)
         is_short = type(below) is tuple
         returned = below if is_short else below(*inputs)
-        results = returned if is_short or several else (returned,)
+        results = returned if is_short or is_tuple else (returned,)
         if constants:
             ctx.mark_non_differentiable(*(results[place] for place in constants))
         tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
@@ -128,7 +139,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         if not is_short and private.may_be_dual():
             tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
             ctx.save_for_forward(*tensors)
-        return results if several else results[0]
+        return results[:count] if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # Reading saved tensors a second time is an error, even if there are none.
@@ -183,7 +194,7 @@ def apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
 def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
     """Return what ``apart`` was given."""
     each = iter(tensors)
-    return tuple(next(each) if x is _SAVED else x for x in others)
+    return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
 
 
 def _of_one_class(grads: tuple[Any, ...]) -> tuple[Any, ...]:

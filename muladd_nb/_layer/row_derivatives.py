@@ -31,14 +31,15 @@ def register(form: Form) -> None:
         derivative.none(form.op)
         return
     by = form.by[0] if form.by else ""
-    rules = {"": _of_operator, "gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
-    vjp, jvp = rules[by](operator)
+    rules = {"gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
+    vjp, jvp = rules[by](operator) if by in rules else _of_forward(form)
     count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
     more = (None,) * form.tensor_numbers
-    softmaxes = _softmaxes(form) if not by else ()
+    is_forward = by in ("", "recorded")
+    read = _read_results(operator) if is_forward else ()
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        tensors, others = apart((*inputs[:count], *(results[i] for i in softmaxes)))
+        tensors, others = apart((*inputs[:count], *(results[i] for i in read)))
         return tensors, (needs, others)
 
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -52,18 +53,20 @@ def register(form: Form) -> None:
         save,
         of_saved_vjp,
         of_saved_jvp,
-        without=[x for x, dtype in form.own.items() if dtype.is_floating_point],
-        constants=() if by else [i for i in range(len(form.of_results)) if i not in form.of_c],
-        node=operator.promises.node if not by else None,
+        without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
+        constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
+        recorded=None if by else operator.family.get(("recorded",)),
+        node=operator.promises.node if is_forward else None,
         materialize=True,
     )
     recording.register(form.op, rule, form)
 
 
-def _softmaxes(form: Form) -> list[int]:
-    """Return which results the kernel of the gradients reads: a softmax, if there is one."""
-    names = form.family["gradients",].kinds
-    return [int(x.removeprefix("softmax__")) for x in names if x.startswith("softmax__")]
+def _read_results(operator: Form) -> list[int]:
+    """Return which results of a recorded call the kernel of the gradients reads."""
+    first = {"softmax__": 0, "reduced__": len(operator.of_results)}  # the reductions follow the results
+    names = [(x[: len("softmax__")], x) for x in operator.family["gradients",].kinds]
+    return [first[kind] + int(x.removeprefix(kind)) for kind, x in names if kind in first]
 
 
 class _Family:
@@ -77,10 +80,10 @@ class _Family:
         self.call_gradients = caller(operator.family["gradients",])
 
     def gradients(
-        self, args: Sequence[Any], grads: Sequence[Tensor], softmaxes: Sequence[Tensor], needs: Sequence[bool]
+        self, args: Sequence[Any], grads: Sequence[Tensor], read: Sequence[Tensor], needs: Sequence[bool]
     ) -> tuple[Tensor, ...]:
         wanted = sum(1 << i for i, place in enumerate(self.places) if needs[place])
-        return as_tuple(self.call_gradients(*args, *grads, *softmaxes, wanted))
+        return as_tuple(self.call_gradients(*args, *grads, *read, wanted))
 
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
         return as_tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))
@@ -128,18 +131,18 @@ def zeros_of(x: Tensor) -> Tensor:
 _Rules = tuple[Callable[..., Any], Callable[..., Any]]
 
 
-def _of_operator(operator: Form) -> _Rules:
-    family, of_c = _Family(operator), operator.of_c
+def _of_forward(form: Form) -> _Rules:
+    family, of_c = _Family(form.family[()]), form.of_c
 
     def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
-        args, softmaxes = saved[: family.count], saved[family.count :]
+        args, read = saved[: family.count], saved[family.count :]
         if torch.is_grad_enabled():
-            softmaxes = [y.detach() for y in softmaxes]  # the derivatives of a gradient are by the arguments
-        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], softmaxes, needs)))
+            read = [y.detach() for y in read]  # the derivatives of a gradient are by the arguments
+        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], read, needs)))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
         made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
-        results = tuple(made.get(i) for i in range(len(operator.of_results)))
+        results = tuple(made.get(i) for i in range(len(form.of_results)))
         return results if len(results) > 1 else results[0]
 
     return vjp, jvp
@@ -167,13 +170,13 @@ def _of_gradients(operator: Form) -> _Rules:
 
 
 def _of_tangent(operator: Form) -> _Rules:
-    family, softmaxes = _Family(operator), _softmaxes(operator)
-    n = family.count
+    family, read = _Family(operator), _read_results(operator)
+    n, forward = family.count, operator.family.get(("recorded",), operator).op
 
     def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
-        results = as_tuple(operator.op(*args[:n])) if softmaxes else ()
-        return *by_arguments, *family.gradients(args[:n], grads, [results[i] for i in softmaxes], [True] * n)
+        results = as_tuple(forward(*args[:n])) if read else ()
+        return *by_arguments, *family.gradients(args[:n], grads, [results[i] for i in read], [True] * n)
 
     def jvp(args: Sequence[Any], *tangents: Any) -> NoReturn:
         raise RuntimeError(

@@ -286,6 +286,7 @@ struct Operator {
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
   static constexpr bool is_over_rows = parameters::is_of_rows<F>;
   static constexpr const int* like = nullptr; // for each result, the index of the input to whose shape it is summed
+  static constexpr const Signature& in_errors = signature; // error messages begin with its name
 
   static constexpr bool has(unsigned form) {
     return form & kForms && (!(form & tensor_numbers) || signature.reals > 0);
@@ -336,7 +337,7 @@ using KernelsOf = decltype(kernels_of(Operators{}));
 
 // One kernel of an operator, as a value.
 struct Description {
-  const Signature& signature;
+  const Signature& signature;      // the one that error messages name
   std::span<const int32_t> dtypes; // the dtypes that C may be
   size_t index;                    // in the list of all operators' kernels
   const int32_t *results, *inputs; // the dtype of each, or kOfC
@@ -362,7 +363,7 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
   static constexpr auto values = [] {
     size_t index = place();
     return std::array{Description{
-        Op::signature, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
+        Op::in_errors, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
         size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like, Op::choices.data(),
         Kernel::OfResults::of_row, Kernel::OfInputs::of_row}...};
   }();

@@ -157,9 +157,9 @@ inline std::atomic<int64_t> calls_past_dispatcher = 0;
 // The fast path of one declaration.
 struct FastPath {
   const Signature* signature;
-  Kernels without_out, with_out;
-  bool returns;       // whether it returns its results or `out`, and not None
-  PyObject* aten;     // an operator of ATen whose C++ node has the same derivative, or null
+  Kernels without_out, with_out, recorded; // the last ones compute the results for `recorder`
+  bool returns;                            // whether it returns its results or `out`, and not None
+  PyObject* aten;                          // an operator of ATen whose C++ node has the same derivative, or null
   PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
   // Returns null without an error if the call cannot go past the dispatcher.
@@ -178,6 +178,7 @@ struct FastPath {
       records = stack.requires_grad(**found);
       by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts());
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
+      if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
     } catch (const std::exception&) {
       PyErr_Clear(); // `otherwise` runs into the same problem, and raises the error
       return nullptr;
@@ -368,7 +369,9 @@ inline void define_fast_path(nanobind::module_& m) {
           if (all.empty()) continue; // an operator that was defined in Python
           function->paths.push_back(
               {&all[0]->kernel.signature, kernels_of(declaration, returns ? functional : updating),
-               kernels_of(declaration, writing), returns, kept(path.attr("aten")), kept(path.attr("recorder"))});
+               kernels_of(declaration, writing),
+               kernels_of(nb::cast<std::string>(path.attr("recorded")), returns ? functional : updating), returns,
+               kept(path.attr("aten")), kept(path.attr("recorder"))});
         }
         return object_of(function);
       },

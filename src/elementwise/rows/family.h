@@ -1,14 +1,22 @@
 // The derivative operators of an operator over rows. They are made from its functor. For f(x, w):
 //
-//   _f_gradients(x, w, grad__0, needs__)         returns the gradients of x and w, each with the shape of its tensor. A
-//                                                gradient whose bit of `needs__` is not set has the shape [0].
-//   _f_tangent(x, w, tangent__0, tangent__1)     returns the tangent of the result.
-//   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)   returns the tangents of the gradients.
+//   _f_recorded(x, w)
+//       returns f(x, w), and what the first two reductions of each row gave. A call that is recorded computes this.
+//   _f_gradients(x, w, grad__0, reduced__0, reduced__1, needs__)
+//       returns the gradients of x and w, each with the shape of its tensor. It does not compute those two reductions
+//       again. A gradient whose bit of `needs__` is not set has the shape [0].
+//   _f_tangent(x, w, tangent__0, tangent__1)
+//       returns the tangent of the result.
+//   _f_second(x, w, grad__0, tangent__0, tangent__1, grad_tangent__0)
+//       returns the tangents of the gradients.
 //
 // There is a grad__k for each result of type C, and a tangent__k for each tensor of type C. If a result is
-// Probabilities, _f_gradients takes it as well: softmax__k, if it is the k-th result. _f_second computes every
-// second derivative. The gradients are those of the number <grad, f(x)>, whose second derivatives are symmetric, so the
-// tangent of the gradients in one direction is also their vector-Jacobian product with that direction.
+// Probabilities, _f_gradients takes that result in place of the reductions: softmax__k, if it is the k-th. There is no
+// _f_recorded then, nor if it would have too many tensors.
+//
+// _f_second computes every second derivative. The gradients are those of the number <grad, f(x)>, whose second
+// derivatives are symmetric, so the tangent of the gradients in one direction is also their vector-Jacobian product
+// with that direction.
 #pragma once
 
 #include <array>
@@ -19,8 +27,12 @@
 namespace elementwise {
 namespace rows {
 
-enum class Role { gradients, tangent, second };
-constexpr std::string_view kRoles[] = {"gradients", "tangent", "second"};
+enum class Role { recorded, gradients, tangent, second };
+constexpr std::string_view kRoles[] = {"recorded", "gradients", "tangent", "second"};
+
+// How many numbers of each row are kept for the backward pass: a norm and a softmax have two reductions. row.at,
+// row.argmax and row.argmin are not kept. The numbers are of double, into which every type of a row fits.
+constexpr int kReduced = 2;
 
 // A functor, and which of its arguments are tensors: bit i stands for the i-th. The type does not depend on the
 // operator's declaration, because nvcc cannot put a declaration into the name of a kernel.
@@ -61,6 +73,14 @@ struct Parts {
   using Results = decltype(of_c(typename Read::Results{}));
   using Softmaxes = decltype(softmaxes_of(typename Read::Results{}));
   static constexpr int kTensors = count(Tensors{}), kResults = count(Results{}), kSoftmaxes = count(Softmaxes{});
+  static constexpr int kInputs = std::popcount(kIsTensor), kAllResults = count(typename Read::Results{});
+  static constexpr bool fits(int inputs, int results) {
+    return inputs <= kMaxInputs && inputs + results <= kMaxOperands;
+  }
+  static constexpr int kReduced =
+      !kSoftmaxes && fits(kInputs, kAllResults + rows::kReduced) && fits(kInputs + kResults + rows::kReduced, kTensors)
+          ? rows::kReduced
+          : 0;
   static_assert(kSoftmaxes <= 1, "a functor returns Probabilities once");
   static constexpr int kSoftmax = []<class... P>(List<P...>) { // which of the results it is
     constexpr bool are[] = {parameters::is_softmax<P>...};
@@ -136,12 +156,13 @@ constexpr size_t write(char* to, const Signature& of, Role role) {
     append(" ");
     append(of.arguments[i].name);
   }
-  append_each("grad__", role == Role::tangent ? 0 : Parts::kResults);
+  append_each("grad__", role == Role::gradients || role == Role::second ? Parts::kResults : 0);
+  append_each("reduced__", role == Role::gradients ? Parts::kReduced : 0);
   if (role == Role::gradients && Parts::kSoftmaxes) {
     append(", Tensor softmax__");
     append(digits.substr(Parts::kSoftmax, 1));
   }
-  append_each("tangent__", role == Role::gradients ? 0 : Parts::kTensors);
+  append_each("tangent__", role == Role::tangent || role == Role::second ? Parts::kTensors : 0);
   append_each("grad_tangent__", role == Role::second ? Parts::kResults : 0);
   if (role == Role::gradients) append(", int needs__");
   append(")");
@@ -159,19 +180,22 @@ struct DerivedOperator
     : Operator<declaration<PartsOf<Op>, Op::signature, kRole>(), Derived<PartsOf<Op>, kRole>, functional> {
   using Of = Op;
   static constexpr Role role = kRole;
+  static constexpr const Signature& in_errors =
+      kRole == Role::recorded ? Op::signature : DerivedOperator::Operator::signature;
   // For each gradient, the index of the argument whose shape it has.
   static constexpr auto places = PartsOf<Op>::places;
-  static constexpr const int* like = kRole == Role::tangent ? nullptr : places.data();
+  static constexpr const int* like = kRole == Role::gradients || kRole == Role::second ? places.data() : nullptr;
 };
 
 template <class Op, Role role>
 auto if_it_fits() {
   using P = PartsOf<Op>;
-  constexpr int results = role == Role::tangent ? P::kResults : P::kTensors;
-  constexpr int inputs = Op::signature.tensors + (role == Role::gradients ? P::kResults + P::kSoftmaxes
-                                                  : role == Role::tangent ? P::kTensors
-                                                                          : P::kTensors + 2 * P::kResults);
-  if constexpr (inputs <= kMaxInputs && inputs + results <= kMaxOperands)
+  constexpr int more = role == Role::gradients ? P::kResults + P::kSoftmaxes
+                       : role == Role::tangent ? P::kTensors
+                                               : P::kTensors + 2 * P::kResults;
+  if constexpr (
+      role == Role::recorded ? P::kReduced > 0
+                             : P::fits(P::kInputs + more, role == Role::tangent ? P::kResults : P::kTensors))
     return List<DerivedOperator<Op, role>>{};
   else
     return List<>{};
@@ -184,8 +208,8 @@ auto family() {
       Op::is_differentiable && has_floats(typename Op::Kernel::Dtypes{}) && PartsOf<Op>::kResults > 0 &&
       PartsOf<Op>::kTensors > 0)
     return Joined<
-        decltype(if_it_fits<Op, Role::gradients>()), decltype(if_it_fits<Op, Role::tangent>()),
-        decltype(if_it_fits<Op, Role::second>())>{};
+        decltype(if_it_fits<Op, Role::recorded>()), decltype(if_it_fits<Op, Role::gradients>()),
+        decltype(if_it_fits<Op, Role::tangent>()), decltype(if_it_fits<Op, Role::second>())>{};
   else
     return List<>{};
 }
@@ -200,13 +224,18 @@ constexpr bool is_of_rows<rows::Derived<Parts, role>> = true;
 template <class Parts, rows::Role role, size_t kArguments>
 struct Of<rows::Derived<Parts, role>, kArguments> {
   static constexpr bool kAreRead = true;
-  using Grads = std::conditional_t<role == rows::Role::tangent, List<>, typename Parts::Results>;
-  using Softmaxes = std::conditional_t<role == rows::Role::gradients, typename Parts::Softmaxes, List<>>;
-  using Tangents = std::conditional_t<role == rows::Role::gradients, List<>, typename Parts::Tensors>;
-  using GradTangents = std::conditional_t<role == rows::Role::second, typename Parts::Results, List<>>;
-  using Results = std::conditional_t<role == rows::Role::tangent, typename Parts::Results, typename Parts::Tensors>;
-  using Needs = std::conditional_t<role == rows::Role::gradients, List<int64_t>, List<>>;
-  using Arguments = Joined<typename Parts::Read::Arguments, Grads, Softmaxes, Tangents, GradTangents, Needs>;
+  template <bool is, class Those>
+  using If = std::conditional_t<is, Those, List<>>;
+  static constexpr bool is_recorded = role == rows::Role::recorded, are_gradients = role == rows::Role::gradients,
+                        is_tangent = role == rows::Role::tangent, is_second = role == rows::Role::second;
+  using Reduced = If<Parts::kReduced != 0, List<double, double>>;
+  using Arguments = Joined<
+      typename Parts::Read::Arguments, If<are_gradients || is_second, typename Parts::Results>,
+      If<are_gradients, Joined<Reduced, typename Parts::Softmaxes, List<int64_t>>>,
+      If<is_tangent || is_second, typename Parts::Tensors>, If<is_second, typename Parts::Results>>;
+  using Results = Joined<
+      If<is_recorded, Joined<typename Parts::Read::Results, Reduced>>, If<is_tangent, typename Parts::Results>,
+      If<are_gradients || is_second, typename Parts::Tensors>>;
 };
 
 } // namespace parameters

@@ -6,7 +6,8 @@
 //
 // Let h be the gradient that arrives for y. While the row is in the cache, we compute
 //
-//   1. the reductions, and the rows that the functor keeps. The functor runs once;
+//   1. the reductions, unless the forward pass has kept them, and the rows that the functor keeps. The functor runs
+//      once;
 //   2. the gradient g of each reduction, the last one first. The reduction is the variable and all else is constant, so
 //      g_0 = sum of h[j] dy[j]/ds_0 = sum of h[j] x[j] w[j] df/ds_0. A later reduction that depends on this one adds
 //      its own gradient times its derivative. A tensor with one value for each row is such a variable too, and comes
@@ -48,6 +49,8 @@ struct Known {
   const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
   const void* softmax;                         // the result of row.softmax, if the functor returns it
+  const void* const* reduced;                  // what the first reductions gave in the forward pass
+  const int reduced_count;                     // how many of these have been kept
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
   int64_t place[kMost];                        // results of row.argmax
@@ -57,8 +60,14 @@ struct Known {
 
   ELEMENTWISE_INLINE Known(
       const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents,
-      const void* softmax)
-      : source(source), row(row), grads(grads), grad_tangents(grad_tangents), softmax(softmax) {}
+      const void* softmax, const void* const* reduced, int reduced_count)
+      : source(source),
+        row(row),
+        grads(grads),
+        grad_tangents(grad_tangents),
+        softmax(softmax),
+        reduced(reduced),
+        reduced_count(reduced_count) {}
 };
 
 // A kept row: where it lies, and the functions that compute an element and say whether that reads a tensor.
@@ -114,7 +123,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   B gradient = 0;   // of the number
   // Of the elements. Sums begin with 0 and so are never -0, whether or not the compiler leaves out shares that are 0.
   Several<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
-  int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0;
+  int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0, found = 0;
   bool is_read = false; // whether the functor has called row.softmax
 
   ELEMENTWISE_INLINE explicit Pass(Known<B, kTensors>& known, int number = -1, int64_t j = 0)
@@ -222,7 +231,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   ELEMENTWISE_INLINE C sum_terms(const F& f, [[maybe_unused]] X... x) {
     if constexpr (kBy == By::nothing)
       known.value[at_most(reductions)] =
-          sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+          kept_or<B>([&] { return sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
     add_to_gradient(f, x...);
     return reduction();
   }
@@ -233,7 +242,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
                              ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
     if constexpr (kBy == By::nothing) {
       known.value[at_most(reductions)] =
-          max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+          kept_or<B>([&] { return max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
       known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
     }
     const P share = 1 / known.ties[reductions];
@@ -262,7 +271,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
   template <class F>
   ELEMENTWISE_INLINE P range_of(const F& f) {
-    if constexpr (kBy == By::nothing) known.range[at_most(ranges)] = max_of<P>(source.size, f);
+    if constexpr (kBy == By::nothing)
+      known.range[at_most(ranges)] = kept_or<P>([&] { return max_of<P>(source.size, f); });
     return known.range[ranges++];
   }
   template <class F>
@@ -297,6 +307,12 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     if (kBy == By::nothing && count >= kMost)
       stop("a functor over rows with derivatives has more than six reductions, or keeps more than six rows");
     return count;
+  }
+  // Returns what a reduction gave in the forward pass, if that has been kept. Else computes it.
+  template <class T, class F>
+  ELEMENTWISE_INLINE T kept_or(const F& reduction) {
+    const int k = found++;
+    return k < known.reduced_count ? static_cast<T>(*static_cast<const double*>(known.reduced[k])) : reduction();
   }
   ELEMENTWISE_INLINE C reduction() {
     const int k = reductions++;

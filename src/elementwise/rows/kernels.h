@@ -8,20 +8,26 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-template <class F, class C, Kind... kKind>
-struct RowLoop {
+// A forward pass. If the call is recorded, the first `kNoted` reductions follow the results (family.h).
+template <class F, int kNoted, class C, Kind... kKind>
+struct ForwardLoop {
   using Bound = passes::Bound<F, kKind...>;
   using Returned = typename Bound::Returned;
   using Kept = C; // the type of a row that is kept
   static constexpr int kResults = std::size(parameters::Each<Returned>::own);
+  static constexpr int kInputs = kResults + kNoted; // where the inputs begin
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    const passes::Source source{row.size, row.index, row.data + kResults, nullptr, row.numbers};
+    const passes::Source source{row.size, row.index, row.data + kInputs, nullptr, row.numbers};
     passes::Values<C, Returned> values(source, row);
     values.finish(Bound::template call<C>(values));
+    if constexpr (kNoted)
+      once([&] {
+        for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = values.reduced[k];
+      });
   }
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
-    passes::Checked<C, Returned> checked({row.size, row.index, row.data + kResults, nullptr, row.numbers});
+    passes::Checked<C, Returned> checked({row.size, row.index, row.data + kInputs, nullptr, row.numbers});
     Bound::template call<C>(checked);
     if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
       checked.kept_rows--;
@@ -30,6 +36,13 @@ struct RowLoop {
     return checked;
   }
 };
+
+template <class F, class C, Kind... kKind>
+struct RowLoop : ForwardLoop<F, 0, C, kKind...> {};
+
+template <class Parts, class C, Kind... kKind>
+struct RowLoop<rows::Derived<Parts, rows::Role::recorded>, C, kKind...>
+    : ForwardLoop<typename Parts::Functor, rows::kReduced, C, kKind...> {};
 
 template <class Parts, rows::Role role, class C, Kind... kKind>
 struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
@@ -83,10 +96,11 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     } else {
       using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
       const void* const* const grads = inputs + kInputs;
-      // The gradients' kernel has the softmax where that of the second derivatives has tangents.
+      // The gradients' kernel has the softmax, or the kept numbers, where that of the second derivatives has tangents.
       const void* const* const more = grads + Parts::kResults;
       passes::Known<B, those<true, false>.count> known(
-          source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr);
+          source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr, more,
+          role == rows::Role::gradients ? Parts::kReduced : 0);
       const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
       void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
       uint32_t added = 0;

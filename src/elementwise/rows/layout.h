@@ -185,9 +185,9 @@ class Layout {
     const Number* const keeps = number("keepdim", Kind::boolean);
     for (int k = results_; k < count_of_operands_; k++) {
       const std::string_view name = arguments_[k - results_]->name;
-      const bool is_grad =
-          name.starts_with("grad__") || name.starts_with("grad_tangent__"); // it has the shape of the result
-      if (is_of_row(k) && !(is_grad && keeps && keeps->integer)) unsqueeze(k);
+      const bool is_like_result =
+          name.starts_with("grad__") || name.starts_with("grad_tangent__") || name.starts_with("reduced__");
+      if (is_of_row(k) && !(is_like_result && keeps && keeps->integer)) unsqueeze(k);
     }
   }
 

@@ -68,6 +68,7 @@
 #include "../math/logarithm.h"
 #include "../math/rules.h"
 #include "../operator.h"
+#include "family.h"
 
 // ELEMENTWISE_LAMBDA inlines a lambda of the layer. ELEMENTWISE_FLATTEN inlines everything that a function calls, also
 // the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a
@@ -79,8 +80,12 @@
 #define ELEMENTWISE_UNROLL _Pragma("unroll") // so that arrays of reductions stay in registers
 #elif defined(__OPTIMIZE__)
 #define ELEMENTWISE_LAMBDA __attribute__((always_inline))
+#if defined(__AVX512F__) && !defined(__clang__)
+#define ELEMENTWISE_FLATTEN [[gnu::flatten, gnu::target("prefer-vector-width=512")]] // see kVector in row_loops.h
+#else
 #define ELEMENTWISE_FLATTEN [[gnu::flatten]]
-#define ELEMENTWISE_CALLED [[gnu::noinline, gnu::flatten]]
+#endif
+#define ELEMENTWISE_CALLED [[gnu::noinline]] ELEMENTWISE_FLATTEN
 #define ELEMENTWISE_UNROLL
 #else
 #define ELEMENTWISE_LAMBDA
@@ -479,7 +484,8 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   Source source;
   void* const* results;
   const cpu::OneRow* row; // has memory for rows that are kept
-  int written = 0, kept_rows = 0;
+  int written = 0, kept_rows = 0, noted_count = 0;
+  double reduced[rows::kReduced] = {}; // what the first reductions give
 
   ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
       : source(source), results(row.data), row(&row) {}
@@ -500,7 +506,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
-    return sum_of<B>(source.size, f);
+    return noted(sum_of<B>(source.size, f));
   }
   template <class Join, class F>
   ELEMENTWISE_INLINE B join_terms(B identity, const Join& join, const F& f) {
@@ -508,7 +514,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
   template <class F, class... X>
   ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
-    return max_of<B>(source.size, f);
+    return noted(max_of<B>(source.size, f));
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
     check_place(place, source.size);
@@ -516,7 +522,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
   template <class F>
   ELEMENTWISE_INLINE auto range_of(const F& f) {
-    return max_of<math::primal_t<B>>(source.size, f);
+    return noted(max_of<math::primal_t<B>>(source.size, f));
   }
   template <class F>
   ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
@@ -546,6 +552,12 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
 
  private:
+  // Keeps the number that a reduction gives, if it is one of the first.
+  template <class T>
+  ELEMENTWISE_INLINE T noted(T x) {
+    if (noted_count < rows::kReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));
+    return x;
+  }
   // Forward mode has a tangent for each result of C.
   ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
     constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
