@@ -187,6 +187,29 @@ def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included
     assert "for elementwise::" in error and f'{header}"' in error.replace("\\", "")
 
 
+@pytest.mark.parametrize(
+    ("declaration", "sentence"),
+    [
+        ("f(Tensor x, flaot c)", 'an argument is a "Tensor x"'),
+        ("f(Tensor x, float c", 'a declaration looks like "f(Tensor x, float c)"'),
+    ],
+)
+def test_the_first_error_of_a_typo_in_a_declaration_says_what_is_wrong(tmp_path, declaration, sentence):
+    source = tmp_path / "operators.cpp"
+    source.write_text(f"""\
+#include "elementwise/operator.h"
+struct F {{
+  template <class C>
+  C operator()(C x, C c) const {{ return x * c; }}
+}};
+template struct elementwise::Operator<"{declaration}", F, elementwise::functional>;
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", source]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    first = next(line for line in printed.splitlines() if "error: " in line)
+    assert sentence in first
+
+
 @pytest.fixture(scope="module")
 def set_up(tmp_path_factory):
     """Return a function that writes a project of one operator and sets up its build, once for all mistakes."""
