@@ -187,6 +187,29 @@ def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included
     assert "for elementwise::" in error and f'{header}"' in error.replace("\\", "")
 
 
+@pytest.mark.parametrize(
+    ("declaration", "sentence"),
+    [
+        ("f(Tensor x, flaot c)", 'an argument is a "Tensor x"'),
+        ("f(Tensor x, float c", 'a declaration looks like "f(Tensor x, float c)"'),
+    ],
+)
+def test_the_first_error_of_a_typo_in_a_declaration_says_what_is_wrong(tmp_path, declaration, sentence):
+    source = tmp_path / "operators.cpp"
+    source.write_text(f"""\
+#include "elementwise/operator.h"
+struct F {{
+  template <class C>
+  C operator()(C x, C c) const {{ return x * c; }}
+}};
+template struct elementwise::Operator<"{declaration}", F, elementwise::functional>;
+""")
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}/src", source]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    first = next(line for line in printed.splitlines() if "error: " in line)
+    assert sentence in first
+
+
 @pytest.fixture(scope="module")
 def set_up(tmp_path_factory):
     """Return a function that writes a project of one operator and sets up its build, once for all mistakes."""
@@ -223,7 +246,7 @@ def printed(project, right, wrong, *target):
         # A number of float64 that is rounded to float32, and one that is rounded to an integer.
         ("C limit", "float limit", "the functor must take what its declaration says, in its order, and be const: a C"),
         ("C limit", "int64_t limit", "the functor must take what its declaration says"),
-        ("C limit", "C limit, C more", "the functor must take what its declaration says"),
+        ("C limit", "C limit, C more", "Softclip.*the functor must take what its declaration says"),
     ],
 )
 def test_a_functor_that_does_not_compile_is_one_error(set_up, right, wrong, sentence):
@@ -591,7 +614,7 @@ NO_IDENTIFIER = ["1st", "my-ops", "my ops", "größe", "_ops", "ops_", "", "clas
 @pytest.mark.parametrize(
     "name",
     [*NO_IDENTIFIER, "json", "Json", "aten", "load_library", "torch", "Torch", "elementwise", "std",
-     "double", "muladd_nb", "cases", "test", "EOF"],
+     "double", "muladd_nb", "cases", "test", "EOF", "numpy", "Pytest", "executorch"],
 )  # fmt: skip
 def test_bad_names_of_packages_are_refused(folder, capsys, name):
     sentence = refused(["new", name], capsys)
@@ -634,6 +657,10 @@ SCHEMAS = {
     "f(Tensor x, SymInt k) -> Tensor": "k is symbolic; write int",
     "f(Tensor x, SymBool k) -> Tensor": "take a bool",
     "f(Tensor x, complex z) -> Tensor": "take two floats",
+    "f(Tensor x, int n=1.5) -> Tensor": "the default of n must be of its type, int, got 1.5",
+    "f(Tensor x, int n=True) -> Tensor": "the default of n must be of its type, int, got True",
+    "f(Tensor x, bool n=2) -> Tensor": "the default of n must be of its type, bool, got 2",
+    "f(Tensor x, float n=None) -> Tensor": "the default of n must be of its type, float, got None",
     "f(Tensor x, Generator? g) -> Tensor": "take a seed, an int",
     "f(Tensor x, Tensor?[] xs) -> Tensor": "xs must be a tensor, an optional tensor or a list of tensors",
     "f(Tensor x, double[] xs) -> Tensor": "write float",
@@ -779,15 +806,34 @@ def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_t
     assert (
         refused(["remove", "clip"], capsys) == "there is no operator clip in this project; there are popcount, softclip"
     )
-    tests = Path("tests/test_more.py")
-    tests.write_text("import zoo_ops\n\nzoo_ops.softclip\n")
     assert main(["remove", "softclip"]) == 0
-    assert "Still named in tests/test_more.py" in capsys.readouterr().out
     assert "struct Softclip" in Path("src/functors.h").read_text()
     assert "softclip" not in operators.read_text()
     assert main(["remove", "popcount"]) == 0
     assert "struct Softclip" not in Path("src/functors.h").read_text()
     assert "no operator popcount in this project; there are none" in refused(["remove", "popcount"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_use"),
+    [
+        ("tests/test_more.py", "zoo_ops.f", True),
+        ("tests/test_more.py", "from zoo_ops import f", True),
+        ("tests/test_more.py", 'torch.library.opcheck("zoo_ops::f")', True),
+        ("python/zoo_ops/more.py", "twice = lambda x: f(f(x))", True),
+        ("src/more.cpp", '#include "f.h"', True),
+        ("src/more.cpp", "zoo_ops::f(x)", True),
+        ("tests/test_more.py", 'f"{name}"  # of f', False),
+        ("tests/test_more.py", "def call(f):\n    return f()", False),
+        ("src/more.cpp", "float half(float f) { return f * 1.f; } // of f", False),
+    ],
+)
+def test_what_still_names_an_operator_that_was_removed_is_told(folder, capsys, monkeypatch, path, text, is_use):
+    assert main(["new", "zoo_ops", SOFTCLIP, "f(Tensor x) -> Tensor"]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    Path(path).write_text(text)
+    assert main(["remove", "f"]) == 0
+    assert (f"Still named in {path}\n" in capsys.readouterr().out) == is_use
 
 
 def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatch):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from generated import install, its_tests
+from generated import install, its_tests, run
 from ten import GATHER, KERNEL, RMS_NORM, SCATTER, edit
 
 from muladd_nb import _new
@@ -37,6 +37,17 @@ def kernels(tmp_path_factory):
     for name, kernel in (("gather_rows", GATHER), ("scatter_rows", SCATTER)):
         _new.add([kernel], project, kernel=True)
         edit(project, name)
+    _new.add(["pick(Tensor x, Tensor index) -> Tensor"], project, kernel=True)
+    kernel = project / "src/pick.cpp"
+    alike, checks = (
+        '  elementwise::check_alike(kOperator, {{"x", x}, {"index", index}});\n',
+        """\
+  elementwise::check_beside(kOperator, {"x", x}, {"index", index}, elementwise::List<int16_t, int32_t>{});
+  elementwise::check_index(kOperator, "index", index, 4);
+""",
+    )
+    assert alike in kernel.read_text()
+    kernel.write_text(kernel.read_text().replace(alike, checks))
     _new.add([RMS_NORM], project, rows=True)
     edit(project, "rms_norm")
     _new.add([LEVEL], project, kernel=True)
@@ -46,6 +57,23 @@ def kernels(tmp_path_factory):
     )
     install(project, folder / "site")
     return project, folder / "site"
+
+
+INDEX = """
+import torch, my_ops
+for dtype in (torch.int32, torch.int16):
+    for last in (3, 4):
+        try:
+            print(my_ops.pick(torch.zeros(2), torch.tensor([0, last], dtype=dtype)).tolist())
+        except RuntimeError as error:
+            print(error)
+"""
+
+
+def test_an_index_may_be_of_int32(kernels):
+    printed = run(sys.executable, "-c", INDEX, cwd="/", PYTHONPATH=str(kernels[1]))
+    outside = "pick: index must lie in [0, 4), got 4"
+    assert printed.splitlines() == ["[0.0, 0.0]", outside, *2 * ["pick: index must be int32 or int64"]]
 
 
 def test_those_of_the_tour_pass_their_tests(kernels):

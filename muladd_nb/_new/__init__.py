@@ -106,10 +106,9 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     changed: dict[str, str | None] = {name: text for name, text in files.items() if before[name] != text}
     changed |= dict.fromkeys(name for name in gone if os.path.lexists(folder / name))
     replace(folder, changed, formatted=True)
-    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     sources = [x for inside in ("src", "python", "tests") for x in (folder / inside).rglob("*.*")]
     own = {str(x.relative_to(folder)) for x in sources if x.suffix in (".h", ".cpp", ".cu", ".py")} - {*copies(package)}
-    return sorted(x for x in own if word.search((folder / x).read_text("utf-8", "replace")))
+    return sorted(x for x in own if {*names} & _remove.used(x, (folder / x).read_text("utf-8", "replace")))
 
 
 def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel: bool, rows: bool) -> None:

@@ -45,6 +45,23 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     return gone
 
 
+def used(path: str, text: str) -> set[str]:
+    """Return the names in a source that may be operators: ``f`` in ``ops.f`` or ``"ops::f"``, not in ``f"text"``."""
+    if not path.endswith(".py"):
+        return {*re.findall(r'["/:](\w+)', text)}  # a string, the header of a kernel, or a name of the namespace
+    try:
+        nodes = [*ast.walk(ast.parse(text))]
+    except SyntaxError:
+        return {*re.findall(r"\w+", text)}
+    strings = [x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+    found = {*re.findall(r"^(?:\w+::)?(\w+)(?:\.\w+)?$", "\n".join(strings), re.MULTILINE)}
+    found |= {x.attr for x in nodes if isinstance(x, ast.Attribute)}
+    found |= {x.name for x in nodes if isinstance(x, ast.alias)}
+    bound = {x.arg for x in nodes if isinstance(x, ast.arg)}
+    bound |= {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    return found | {x.id for x in nodes if isinstance(x, ast.Name)} - bound
+
+
 def _remove_entry(files: Files, own: set[str]) -> None:
     """Remove an operator from the list in C++, and its functor if no other operator uses it."""
     path = "src/operators.h"

@@ -183,6 +183,8 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
             raise refuse(f"{x.name} is the name of something else in it, too")
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
+        if x.has_default_value() and not _fits(x.default_value, str(x.real_type)):
+            raise refuse(f"the default of {x.name} must be of its type, {x.real_type}, got {x.default_value!r}")
     updates = any(x.alias_info for x in parsed.arguments)
     if parsed.name.endswith("_") and not updates:  # torch would return a DTensor argument as the result
         raise refuse("its name ends in _, by which torch knows what updates its arguments; choose another name")
@@ -214,6 +216,13 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         if x.name in ("Row", "row"):
             raise refuse(f"a functor over rows uses the name {x.name} itself; choose another name")
     return schema
+
+
+def _fits(default: Any, type_: str) -> bool:
+    """Return whether an argument of this type can have this default. torch's parser checks only those of lists."""
+    type_, marks = re.subn(r"^Optional\[(.*)\]$", r"\1", type_)
+    types = {"int": int, "float": float, "bool": bool, "str": str}
+    return (marks and default is None) or type(default) is types.get(type_, type(default))
 
 
 def _is_int_list(type_: Any) -> bool:
@@ -372,6 +381,8 @@ def _owner(what: str, name: str) -> str:
             return "Python"
         if name.lower() == "torch" or name in _torch_names.namespaces():
             return "torch"
+        if name.lower() in ("numpy", "pytest", "executorch"):
+            return "a package that the project imports"
     elif what == "operator" and name in _torch_names.names_in_every_namespace():
         return "every namespace of torch.ops"
     return ""

@@ -37,8 +37,8 @@ struct Bound<C, Kernel<F, kKind...>> {
  private:
   template <size_t... I, class... X>
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
-    static_assert(
-        std::is_invocable_v<F, decltype(argument<I>(elements...))...>,
+    ELEMENTWISE_REQUIRE(
+        F, (std::is_invocable_v<F, decltype(argument<I>(elements...))...>),
         "the functor must take what its declaration says; where C is an integer or bool, a double for each float");
     return F{}(argument<I>(elements...)...);
   }

@@ -80,23 +80,44 @@ union Number {
   int64_t integer;
 };
 
+// What can be wrong in a declaration, and the sentence that says it. A macro lists these because a static_assert, whose
+// sentence is the first line of a compiler's error, needs a literal.
+#define ELEMENTWISE_FAULTS(FAULT)                                                                                      \
+  FAULT(form, "a declaration looks like \"f(Tensor x, float c)\"")                                                     \
+  FAULT(                                                                                                               \
+      argument, "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"int[] sizes\"") \
+  FAULT(place, "a tensor is not keyword-only, and has no default, but for None")                                       \
+  FAULT(count, "too many arguments")                                                                                   \
+  FAULT(required, "there must be a tensor among the arguments that is not optional")                                   \
+  FAULT(optional, "there may be three optional tensors")
+#define ELEMENTWISE_FAULT(name, sentence) name,
+enum class Fault { ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT) none };
+#undef ELEMENTWISE_FAULT
+#define ELEMENTWISE_FAULT(name, sentence) sentence,
+constexpr const char* kSentences[] = {ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT)};
+#undef ELEMENTWISE_FAULT
+
 struct Signature {
   std::string_view declaration, name, overload;
   int count = 0, tensors = 0, optional = 0, written = 0, reals = 0;
   Argument arguments[kMaxArguments] = {};
+  Fault fault = Fault::none;
 
-  // Parses a declaration of tensors and numbers as torch's parser does. The compiler shows the text that it throws. If
-  // `reads_arguments` is false, the arguments may be anything, and only the name is read.
+  // Parses a declaration of tensors and numbers as torch's parser does. If `reads_arguments` is false, the arguments
+  // may be anything, and only the name is read.
   constexpr explicit Signature(std::string_view text, bool reads_arguments = true) : declaration(text) {
+    fault = read(text, reads_arguments);
+  }
+
+  constexpr Fault read(std::string_view text, bool reads_arguments) {
     const size_t open = find(text, '(');
-    if (open == text.size() || (reads_arguments && text.back() != ')'))
-      throw "a declaration looks like \"f(Tensor x, float c)\"";
+    if (open == text.size() || (reads_arguments && text.back() != ')')) return Fault::form;
     name = text.substr(0, open);
     if (const size_t dot = find(name, '.'); dot != name.size()) {
       overload = name.substr(dot + 1);
       name = name.substr(0, dot);
     }
-    if (!reads_arguments) return;
+    if (!reads_arguments) return Fault::none;
     std::string_view rest = text.substr(open + 1, text.size() - open - 2);
     bool is_keyword = false;
     while (!rest.empty()) {
@@ -111,25 +132,23 @@ struct Signature {
       const bool is_written = type.ends_with('!') || type.ends_with("!)");
       const auto* const kind =
           std::find(std::begin(kKinds), std::end(kKinds), is_written ? type.substr(0, kKinds[0].size()) : type);
-      if (space == argument.size() || kind == std::end(kKinds))
-        throw "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"int[] sizes\"";
+      if (space == argument.size() || kind == std::end(kKinds)) return Fault::argument;
       const std::string_view given = argument.substr(space + 1);
       const size_t equals = find(given, '=');
       const Argument read{
           given.substr(0, equals), static_cast<Kind>(kind - kKinds), given.substr(std::min(given.size(), equals + 1)),
           is_keyword, is_written};
       const bool is_none = read.kind == Kind::optional && read.preset == "None";
-      if (read.is_tensor() && (is_keyword || !(read.preset.empty() || is_none)))
-        throw "a tensor is not keyword-only, and has no default, but for None";
-      if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) throw "too many arguments";
+      if (read.is_tensor() && (is_keyword || !(read.preset.empty() || is_none))) return Fault::place;
+      if (count == kMaxArguments || (read.is_tensor() && tensors == kMaxInputs)) return Fault::count;
       arguments[count++] = read;
       tensors += read.is_tensor();
       optional += read.kind == Kind::optional;
       written += is_written;
       reals += read.kind == Kind::real;
     }
-    if (tensors == optional) throw "there must be a tensor among the arguments that is not optional";
-    if (optional > kMaxOptional) throw "there may be three optional tensors";
+    if (tensors == optional) return Fault::required;
+    return optional > kMaxOptional ? Fault::optional : Fault::none;
   }
 
   // Returns the index of a tensor argument among the tensors.
@@ -208,6 +227,23 @@ constexpr bool takes(List<P...>) {
   return false;
 }
 
+// GCC's error of a static_assert names no type. Asked for the size of a type that is only declared, its error has both
+// the functor and the sentence. clang and nvcc shorten the sentence there, but their static_assert names the functor.
+template <bool condition, class Functor, Literal sentence>
+struct Require;
+template <class Functor, Literal sentence>
+struct Require<true, Functor, sentence> {};
+#if defined(__clang__) || defined(__CUDACC__)
+#define ELEMENTWISE_REQUIRE(Functor, condition, sentence) static_assert(condition, sentence)
+#else
+#define ELEMENTWISE_REQUIRE(Functor, condition, sentence) \
+  static_assert(sizeof(elementwise::Require<condition, Functor, sentence>))
+#endif
+
+template <class F, Kind... kKind>
+constexpr bool kFits = !parameters::Of<F, sizeof...(kKind)>::kAreRead ||
+                       takes<kKind...>(typename parameters::Of<F, sizeof...(kKind)>::Arguments{});
+
 // A functor and the kind of each of its arguments. Results<T> and Inputs<T> are the types of its results and inputs in
 // a call with dtype T. Inputs are the tensors that are passed.
 template <class F, Kind... kKind>
@@ -215,8 +251,8 @@ struct Kernel {
   using Functor = F;
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
-  static_assert(
-      !Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{}),
+  ELEMENTWISE_REQUIRE(
+      F, (kFits<F, kKind...>),
       "the functor must take what its declaration says, in its order, and be const: a C for each Tensor and float, an "
       "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
       "elementwise::OneOf<true, false> for each bool; and over rows a Row& before these, and an "
@@ -241,13 +277,14 @@ struct Kernel {
   static constexpr size_t first() {
     return first_with(kOfC, OfInputs::own);
   }
-  static_assert(
-      first() < kInputs, "a tensor that is not optional must be C; a dtype that all have is one of `using dtypes`");
-  static_assert(
-      parameters::is_of_rows<F> || ((kKind != Kind::sizes) && ...),
+  ELEMENTWISE_REQUIRE(
+      F, (first() < kInputs),
+      "a tensor that is not optional must be C; a dtype that all have is one of `using dtypes`");
+  ELEMENTWISE_REQUIRE(
+      F, (parameters::is_of_rows<F> || ((kKind != Kind::sizes) && ...)),
       "an int[] has the sizes of the dimensions that are one row: its functor must take a Row&");
-  static_assert(
-      !parameters::is_of_rows<F> || first_with(false, OfInputs::of_row) < kInputs,
+  ELEMENTWISE_REQUIRE(
+      F, (!parameters::is_of_rows<F> || first_with(false, OfInputs::of_row) < kInputs),
       "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");
   static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
   template <class T>
@@ -281,6 +318,9 @@ constexpr auto choices_of(List<P...>) {
 template <Literal declaration, class F, unsigned kForms>
 struct Operator {
   static constexpr Signature signature{std::string_view(declaration.text)};
+#define ELEMENTWISE_FAULT(name, sentence) static_assert(signature.fault != Fault::name, sentence);
+  ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT)
+#undef ELEMENTWISE_FAULT
 
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;

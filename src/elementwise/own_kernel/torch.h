@@ -34,7 +34,9 @@ namespace elementwise {
 
 // The schema of an operator with a kernel of its own, as it is registered; error messages begin with its name.
 struct KernelSignature : Signature {
-  constexpr explicit KernelSignature(const char* text) : Signature(text, false), schema(text) {}
+  constexpr explicit KernelSignature(const char* text) : Signature(text, false), schema(text) {
+    if (fault != Fault::none) throw "a schema looks like \"f(Tensor x, float c) -> Tensor\"";
+  }
 
   const char* schema;
 };
@@ -94,17 +96,22 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
 }
 
 // Refuses an index with an element that is not from 0 to n - 1, before anything is written; `where` may say which
-// elements count. The index is contiguous. On CUDA the functor calls check_place instead: to ask here, the call would
-// have to wait for the device.
+// elements count. The index is contiguous, of int32 or int64. On CUDA the functor calls check_place instead: to ask
+// here, the call would have to wait for the device.
 inline void check_index(
     const contract::Caller& op, std::string_view name, const torch::stable::Tensor& index, int64_t n,
     const std::optional<torch::stable::Tensor>& where = std::nullopt) {
   if (!index.is_cpu()) return;
-  const auto* const places = static_cast<const int64_t*>(index.const_data_ptr());
   const auto* const counts = where ? static_cast<const bool*>(where->const_data_ptr()) : nullptr;
-  for (int64_t i = 0, count = index.numel(); i < count; i++)
-    if ((!counts || counts[i]) && (places[i] < 0 || places[i] >= n))
-      contract::fail(op, name, " must lie in [0, ", n, "), got ", places[i]);
+  const auto check = [&]<class Place>(const Place* places) {
+    for (int64_t i = 0, count = index.numel(); i < count; i++)
+      if ((!counts || counts[i]) && (places[i] < 0 || places[i] >= n))
+        contract::fail(op, name, " must lie in [0, ", n, "), got ", places[i]);
+  };
+  const auto dtype = index.scalar_type();
+  if (dtype == torch::headeronly::ScalarType::Int) return check(static_cast<const int32_t*>(index.const_data_ptr()));
+  if (dtype == torch::headeronly::ScalarType::Long) return check(static_cast<const int64_t*>(index.const_data_ptr()));
+  contract::fail(op, name, " must be int32 or int64");
 }
 
 // Refuses a written tensor that overlaps itself, shares memory with another tensor of the call, or may not be written

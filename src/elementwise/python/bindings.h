@@ -45,15 +45,13 @@ void define_module(nanobind::module_& m) {
   // Parses a declaration: returns the name of the operator, and the name, the kind and whether it is written to of each
   // argument. Declarations that only Python has are parsed by this, too.
   m.def("read", [](const std::string& declaration) {
-    try {
-      const Signature signature(declaration);
-      std::vector<std::tuple<std::string, std::string, bool>> arguments;
-      for (const Argument& x : std::span(signature.arguments, signature.count))
-        arguments.emplace_back(x.name, kKinds[static_cast<int>(x.kind)], x.is_written);
-      return std::tuple(signature.qualified(functional), arguments);
-    } catch (const char* error) {
-      throw nanobind::value_error((declaration + ": " + error).c_str());
-    }
+    const Signature signature(declaration);
+    if (signature.fault != Fault::none)
+      throw nanobind::value_error((declaration + ": " + kSentences[static_cast<int>(signature.fault)]).c_str());
+    std::vector<std::tuple<std::string, std::string, bool>> arguments;
+    for (const Argument& x : std::span(signature.arguments, signature.count))
+      arguments.emplace_back(x.name, kKinds[static_cast<int>(x.kind)], x.is_written);
+    return std::tuple(signature.qualified(functional), arguments);
   });
   // Describes every form of every operator, in a dictionary:
   //   declaration, kind, tensor_numbers, name  which form it is; its name in the dispatcher

@@ -465,7 +465,10 @@ def subsets(names):
 
 
 def test_gradients(case, device):
-    """Gradients are those of the reference."""
+    """Gradients are those of the reference.
+
+    Where both arguments of elementwise::min are equal, torch.minimum has the same derivative; torch.clamp has another.
+    """
     for what, args in case.samples(device):
         cotangents = cotangents_of(case, args)
         wide = [x.double() if is_float(x) else x for x in args]
