@@ -164,6 +164,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
         "using namespace at;\ntemplate <typename Device> void f(const Device& d);",
         "namespace torch::mine { struct Generator {}; }\nvoid f(torch::mine::Generator g);",
+        "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
     ],
 )
@@ -238,6 +239,8 @@ def test_a_file_that_is_included_in_a_namespace_of_torchs_is_read_as_in_it(tmp_p
 def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
     _, report = found(tmp_path, capsys, a_DOT_cpp="int f(\n  at::Scalar a,\n  int b\n);\n")
     assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(2, 4)]
+    _, report = found(tmp_path, capsys, a_DOT_cpp="int f(at::Scalar a)\n{\n}\n")
+    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -247,11 +250,18 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
         ("void f() { cudaLaunchKernel(); }", "cuda_runtime.h"),
         ("cublasHandle_t f();", "cublas_v2.h"),
         ("using namespace std::chrono;", "chrono"),
+        ("#ifdef A\n#include <map>\n#endif\nstd::map<int, int> m;", "map>\n#ifdef A\n#include <map"),
     ],
 )
 def test_a_name_gets_the_header_of_its_family(code, header, tmp_path):
     port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}\n")
     assert f"#include <{header}>" in (tmp_path / "a.cpp").read_text()
+
+
+def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
+    code = "typedef int cudaStream_t;\nvoid f() { auto s = at::cuda::getCurrentCUDAStream(); }\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}")
+    assert "cuda_runtime.h" not in (tmp_path / "a.cpp").read_text()
 
 
 def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):

@@ -113,8 +113,10 @@ class Findings:
         """Include the standard header of a name of C or C++."""
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cuda* of cudaMalloc
         for row in table().rows.get((kind, name), table().rows.get((kind, family), [])):
-            condition = self.condition(node) if row.to.startswith(OPTIONAL) else ""
-            self.headers.setdefault(row.to, set()).add(condition)
+            is_optional = row.to.startswith(OPTIONAL)
+            condition = self.condition(node) if is_optional else ""
+            if condition or not is_optional or not self.project.named["type", "cudaStream_t"]:
+                self.headers.setdefault(row.to, set()).add(condition)  # else it is built without CUDA, too
 
     def condition(self, node: Node) -> str:
         """Return the conditions of the preprocessor around a node, which may be in the body of a macro."""

@@ -317,7 +317,10 @@ class Names(Findings):
     def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
         """Return the type that all declarations of a name have, those in this file first, or "" if they differ."""
         declarations = [x for x in declarations if x[0] is self.source] or declarations
-        found = {self.in_file(source).type_of_type(part(node, "type")) for source, node in declarations}
+        found = set[str]()
+        for source, node in declarations:
+            of = self.in_file(source).type_of_type(part(node, "type"))
+            found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
         plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
 

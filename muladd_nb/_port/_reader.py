@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ._calls import Calls
-from ._findings import Finding
+from ._findings import OPTIONAL, Finding
 from ._names import TUPLE, Variable
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
 from ._table import table
@@ -141,7 +141,7 @@ class Reader(Calls):
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     head = node if declarator is EMPTY else declarator
                     self.breaks(head, name, bad)
-                    bad.end_line = max(bad.end_line, self.source.line(head.end_byte))
+                    bad.end_line = max(bad.end_line, self.source.line(body.start_byte))
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
@@ -203,6 +203,8 @@ class Reader(Calls):
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
+        if left.type == "array_declarator" and of == "Tensor":
+            of = "Tensor[]"
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
@@ -231,7 +233,7 @@ class Reader(Calls):
 
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
-        mine = {name for _, name in self.source.includes}
+        mine = {x for at, x in self.source.includes if self.is_unconditional(at) or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
         had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
