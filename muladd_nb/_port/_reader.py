@@ -148,6 +148,11 @@ class Reader(Calls):
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
 
+    def on_virtual_specifier(self, node: Node) -> None:
+        """Find a method that overrides nothing if the base class is lost."""
+        classes = [part(up, "name") for up in above(node) if up.type in ("class_specifier", "struct_specifier")]
+        self.follow(node, "override", self.newly_broken.get(self.text(classes[0]), "") if classes else "")
+
     def on_for_range_loop(self, node: Node) -> None:
         """Give the variables of a loop their types."""
         names = re.findall(r"\w+", self.text(part(node, "declarator")))
