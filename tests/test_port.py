@@ -117,6 +117,7 @@ def found(tmp_path, capsys, *options, **files):
         ("#define TORCH_CHECK AT_CHECK\nvoid f() { TORCH_CHECK(true); }", "TORCH_CHECK", "mechanical"),
         ("auto f = [](\nat::Scalar s) {\nreturn 1;\n};", "}", "follows"),
         ("struct F : torch::nn::Module {\nvoid f() override; };", "override", "follows"),
+        ("struct A { void f() { g(h + h); }; at::Tensor h; };", "x + y", "none"),
         ("typedef at::Scalar S;\nS f();", "S", "follows"),
         ("template <class T> struct A;\ntemplate <> struct A<at::Scalar> {};", "at::Scalar", "decision"),
         ("void f() { Py_BEGIN_ALLOW_THREADS }", "Py_BEGIN_ALLOW_THREADS", "decision"),

@@ -148,6 +148,10 @@ class Reader(Calls):
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
 
+    def on_field_declaration_list(self, node: Node) -> None:
+        """Read the fields of a class before its methods, which use them."""
+        self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
+
     def on_virtual_specifier(self, node: Node) -> None:
         """Find a method that overrides nothing if the base class is lost."""
         classes = [part(up, "name") for up in above(node) if up.type in ("class_specifier", "struct_specifier")]
