@@ -110,6 +110,29 @@ def found(tmp_path, capsys, *options, **files):
         ('PYBIND11_MODULE(a, m) { m.def("f", &f); }\nvoid f(float x) {}', "float x", "decision"),
         ('void f(at::Scalar s) {}\nTORCH_LIBRARY(a, m) {\nm.impl("f", TORCH_BOX(&f)); }', "f", "follows"),
         ("std::ostream& f(std::ostream& s, c10::DeviceType t) { return s << t; }", "<< t", "none"),
+        ("void f(at::Tensor x) {\nauto o = x.options();\ng(o); }", "o", "follows"),
+        ("void f(at::Tensor x) { auto o = x.options(); x = g(x); at::zeros(1, o); }", "torch::zeros", "decision"),
+        ("#define IS(x, t) g(x, at::t)\nvoid f() { IS(1, kInt); }", "IS", "follows"),
+        ("#define DATA data_ptr\nvoid f(at::Tensor x) { x.DATA<int>(); }", "x.data_ptr()", "mechanical"),
+        ("#define TORCH_CHECK AT_CHECK\nvoid f() { TORCH_CHECK(true); }", "TORCH_CHECK", "mechanical"),
+        ("auto f = [](\nat::Scalar s) {\nreturn 1;\n};", "}", "follows"),
+        ("struct F : torch::nn::Module {\nvoid f() override; };", "override", "follows"),
+        ("struct A { void f() { g(h + h); }; at::Tensor h; };", "x + y", "none"),
+        ("typedef at::Scalar S;\nS f();", "S", "follows"),
+        ("template <class T> struct A;\ntemplate <> struct A<at::Scalar> {};", "at::Scalar", "decision"),
+        ("void f() { Py_BEGIN_ALLOW_THREADS }", "Py_BEGIN_ALLOW_THREADS", "decision"),
+        ("using namespace pybind11::literals;", "using namespace pybind11::literals", "mechanical"),
+        ("namespace pybind11::detail { template <> struct type_caster<A> {}; }", "pybind11", "none"),
+        ("ska_ordered::map<int, int> m;", "c10::ska_ordered::map", "none"),
+        ("struct A { at::Tensor sizes(); };\nvoid f(A a) { a.sizes().cumsum(0); }", "x.cumsum()", "none"),
+        ("void f(at::Tensor x) { g(at::cat({x}).cumsum(0), stack({x})); }", "at::stack", "none"),
+        ("std::ostream& f(std::ostream& s, at::Tensor x) { return s << x.layout(); }", "<< x.layout()", "none"),
+        ('at::Tensor& f(at::Tensor& x);\nTORCH_LIBRARY_IMPL(a, CPU, m) { m.impl("f", &f); }', "&f", "decision"),
+        (
+            'void f(at::IntArrayRef x);\nTORCH_LIBRARY_IMPL(a, CPU, m) {\nm.impl("f", TORCH_FN(f)); }',
+            "TORCH_FN(f)",
+            "decision",
+        ),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -142,6 +165,9 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "#define MY_CHECK(x) g(x)\nvoid f(torch::stable::Tensor x) { MY_CHECK(x); }",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
         "using namespace at;\ntemplate <typename Device> void f(const Device& d);",
+        "namespace torch::mine { struct Generator {}; }\nvoid f(torch::mine::Generator g);",
+        "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
+        "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
@@ -183,6 +209,61 @@ def test_it_writes(before, after, tmp_path, capsys):
     head = "TORCH_LIBRARY_IMPL(a, CPU, m) { at::Tensor y; std::optional<at::Tensor> o; const at::Tensor x = y;\n"
     port(tmp_path, "--write", "--force", a_DOT_cu=f"{head}{before}\n}}\n", b_DOT_h="struct P { int* data_ptr(); };\n")
     assert (tmp_path / "a.cu").read_text().splitlines()[-2] == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("using namespace at::mine;\nA a;", "using namespace at::mine;\nA a;"),
+        ("using at::vstack;\nauto y = vstack({x});", "auto y = at::vstack({x});"),
+        ("auto y = get_dim(z);", "auto y = at::get_dim(z);"),
+        ("auto o = z.options();\nauto y = at::empty({1}, o);\ng(o);", "auto o = z.options();"),
+        (
+            "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",
+            "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",
+        ),
+        ("namespace torch { namespace F = torch::nn;\nF::A a;\n}", "namespace torch { \ntorch::nn::A a;\n}"),
+    ],
+)
+def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_path):
+    head = "namespace at { int get_dim(Tensor x); namespace mine { struct A {}; } }\nextern torch::stable::Tensor z;\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=f"{head}{before}\n")
+    written = (tmp_path / "a.cpp").read_text().partition("Tensor z;\n")[2]
+    assert after in written, written
+
+
+def test_a_file_that_is_included_in_a_namespace_of_torchs_is_read_as_in_it(tmp_path, capsys):
+    files = {"a_DOT_inc": "Tensor f(Generator g);\n", "a_DOT_cpp": 'namespace at {\n#include "a.inc"\n}\n'}
+    findings, _ = found(tmp_path, capsys, **files)
+    assert {(1, "at::Tensor", "mechanical"), (1, "at::Generator", "decision")} <= findings
+
+
+def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
+    _, report = found(tmp_path, capsys, a_DOT_cpp="int f(\n  at::Scalar a,\n  int b\n);\n")
+    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(2, 4)]
+    _, report = found(tmp_path, capsys, a_DOT_cpp="int f(at::Scalar a)\n{\n}\n")
+    assert [(x["line"], x["end_line"]) for x in report["findings"] if x["how"] == "decision"] == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        ("void f() { AT_CUDA_CHECK(g()); }", "cuda_runtime.h"),
+        ("void f() { cudaLaunchKernel(); }", "cuda_runtime.h"),
+        ("cublasHandle_t f();", "cublas_v2.h"),
+        ("using namespace std::chrono;", "chrono"),
+        ("#ifdef A\n#include <map>\n#endif\nstd::map<int, int> m;", "map>\n#ifdef A\n#include <map"),
+    ],
+)
+def test_a_name_gets_the_header_of_its_family(code, header, tmp_path):
+    port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}\n")
+    assert f"#include <{header}>" in (tmp_path / "a.cpp").read_text()
+
+
+def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
+    code = "typedef int cudaStream_t;\nvoid f() { auto s = at::cuda::getCurrentCUDAStream(); }\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}")
+    assert "cuda_runtime.h" not in (tmp_path / "a.cpp").read_text()
 
 
 def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):

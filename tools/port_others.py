@@ -60,10 +60,12 @@ def main() -> int:
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--keep", type=Path, help="keep the copies in this folder")
     parser.add_argument("--include", action="append", default=[], help="a folder of headers of other libraries")
+    parser.add_argument("--define", action="append", default=[], help="a macro that the extension's setup.py defines")
     parser.add_argument("--headers", type=Path, help="the folder torch/include of another torch than the installed one")
     parser.add_argument("--jobs", type=int, default=1, help="how many files to compile at once")
     arguments = parser.parse_args()
     EXTRA.extend(f"-isystem{folder}" for folder in arguments.include)
+    EXTRA.extend(f"-D{macro}" for macro in arguments.define)
     port = _port_module()
     rows = {row["extension"]: row for row in csv.DictReader(TABLE.read_text().splitlines())} if TABLE.exists() else {}
     failed = False
@@ -110,7 +112,7 @@ def measure(
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))
     # A file that needs the header of another library, which is not here, is left out.
-    lacks = re.compile(r"fatal error: (?!ATen|c10|torch|pybind11)([\w./]+): No such file")
+    lacks = re.compile(r"fatal error: (?!ATen|c10|torch|pybind11)([\w./+-]+): No such file")
     missing = [path for path, texts in zip(files, found, strict=True) if any(lacks.match(text[2]) for text in texts)]
     print("Left out:", *missing)
     found = [texts for path, texts in zip(files, found, strict=True) if path not in missing]
@@ -137,7 +139,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
     folders = sorted(
         {
             folder
-            for folder in (*path.parents, *(x.parent for x in root.rglob("*.h*")))
+            for folder in (*path.parents, *(folder for x in root.rglob("*.h*") for folder in x.parents))
             if folder == root or root in folder.parents
         }
     )
@@ -160,7 +162,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
     ]
     command += [f"-I{folder}" for folder in ("/usr/local/cuda/include",) if Path(folder).is_dir()]
     output = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False).stderr
-    found, required, pending = [], None, None
+    found, required, pending, last = [], None, None, (str(path), 0)
     for line in output.splitlines():
         match = re.match(r"(/[^:]+):(\d+):(?:\d+:)?\s*(.*)", line)
         if not match:
@@ -173,6 +175,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
             found.append((where, number, pending))
             pending = None
         elif text.startswith(("error:", "fatal error:")):
+            last = required or last
             if inside:
                 found.append((where, number, text))
             elif required:
@@ -181,7 +184,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
                 pending = text
             required = None
     if pending:
-        found.append((str(path), 0, pending))
+        found.append((*last, pending))  # of the same instance of a template
     return found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ._findings import fill
-from ._names import ROOTS, UNKNOWN, Word
+from ._names import UNKNOWN, Word
 from ._operators import Operators
-from ._source import EMPTY, Node, part
+from ._source import EMPTY, ROOTS, Node, part
 from ._table import table
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
@@ -15,7 +15,7 @@ CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
-UNPRINTABLE = {"sizes", "device", "device type"}
+UNPRINTABLE = {"sizes", "device", "device type", "layout"}
 
 
 class Calls(Operators):
@@ -45,7 +45,10 @@ class Calls(Operators):
 
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
-        return bool(MACRO.match(name) or ("macro", name) in table().rows) and name not in self.project.macros
+        known, is_torchs = ("macro", name) in table().rows, bool(MACRO.match(name))
+        if name in self.project.macros:  # for a torch that does not have it yet, if the name says that it is torch's
+            return known and is_torchs
+        return known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
         """Replace a macro, with its arguments if it has any."""
@@ -82,6 +85,11 @@ class Calls(Operators):
         full = self.resolve(words, called=True)
         if full is None and len(words) == 1 and self.is_of_tensors(words[0].text, inner):
             full = ("at", words[0].text)
+        if full is None and len(words) == 1 and not self.is_declared(name := words[0].text):
+            mine = self.project.mine[self.source] if self.variable(name) is UNKNOWN else ()
+            for root in (root for root in ROOTS if (root, name) in mine):
+                self.tell(function, name, ("using", "*"), to=f"{root}::{name}")  # found by the type of an argument
+                self.replace(function, f"{root}::{name}".encode())
         if not full or full[0] not in ROOTS or len(full) == 1:
             self.walk(function)
         elif ("factory", key := "::".join(full[1:])) in table().rows:
@@ -203,8 +211,9 @@ class Calls(Operators):
 
     def on_assignment_expression(self, node: Node) -> None:
         """Find x[i] = y, and options that change after their declaration."""
-        operator, left = part(node, "operator"), part(node, "left")
-        self.keep_options(left)
+        operator, left, name = part(node, "operator"), part(node, "left"), self.text(part(node, "left"))
+        if not self.text(part(node, "right")).startswith(f"{name}.contiguous("):
+            self.forget_options(name)
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="), whole=True)
             self.tell(operator, "x[i] = y", ("operator", "[]="))

@@ -10,7 +10,7 @@ from dataclasses import field
 from ._source import EMPTY, Node, Project, Source, above, is_misread, part
 from ._table import Row, table
 
-OPTIONAL = ("<cuda", "<omp.h")  # a machine may lack these headers
+OPTIONAL = ("<cu", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Piece = bytes | Node | tuple[int, int]  # text, or a range of the file, in which other edits are made
 Edit = tuple[int, int, list[bytes | tuple[int, int]]]  # the replacement of a range of bytes
 
@@ -103,18 +103,20 @@ class Findings:
     def need(self, text: str, node: Node) -> None:
         """Include what declares the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
+            self.need_header("std" if name.startswith("std::") else "c", name.removeprefix("std::"), node)
             while name and name not in table().names:
                 name = name.rpartition("::")[0]
             if name:
                 self.headers[f"<{table().names[name]['header']}>"] = {""}
-        for name in re.findall(r"std::(\w+)", text):
-            self.need_header("std", name, node)
 
     def need_header(self, kind: str, name: str, node: Node) -> None:
         """Include the standard header of a name of C or C++."""
-        for row in table().rows.get((kind, name), ()):
-            condition = self.condition(node) if row.to.startswith(OPTIONAL) else ""
-            self.headers.setdefault(row.to, set()).add(condition)
+        family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cuda* of cudaMalloc
+        for row in table().rows.get((kind, name), table().rows.get((kind, family), [])):
+            is_optional = row.to.startswith(OPTIONAL)
+            condition = self.condition(node) if is_optional else ""
+            if condition or not is_optional or not self.project.named["type", "cudaStream_t"]:
+                self.headers.setdefault(row.to, set()).add(condition)  # else it is built without CUDA, too
 
     def condition(self, node: Node) -> str:
         """Return the conditions of the preprocessor around a node, which may be in the body of a macro."""

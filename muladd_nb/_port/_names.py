@@ -1,8 +1,8 @@
 """The walk over a file; what a name means: a variable, something of the extension's, or of torch's; and types.
 
 The type of an expression is what a schema calls it, such as Tensor, Tensor[], int? or (Tensor, Tensor); or another
-word: sizes, options, dtype, device, device type, stream, library, pybind, other; or "" if it is unknown. ``words.csv``
-has the words of C++ types, and of what the methods of a tensor return.
+word: sizes, options, dtype, layout, device, device type, stream, library, pybind, other; or "" if it is unknown.
+``words.csv`` has the words of C++ types, and of what the methods of a tensor return.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from dataclasses import field
 from typing import NamedTuple
 
 from ._findings import Finding, Findings, fill
-from ._source import EMPTY, Node, Path, Source, above, part
+from ._source import EMPTY, ROOTS, Node, Path, Source, above, part
 from ._table import Row, table
 
-ROOTS = ("at", "c10", "torch", "caffe2")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 KINDS = ("name", "guard", "factory")
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
@@ -59,11 +58,20 @@ class Names(Findings):
 
     def __post_init__(self) -> None:
         visible = self.project.visible[self.source]
-        usings = {path for file in visible for path in file.usings}
-        self.opened = {path for path in usings if path[0] not in ROOTS}
-        self.usings, self.std = usings - self.opened, ("std",) in usings
+        self.opened = {path for file in visible for path in file.usings}
+        self.usings, self.std = {path for path in self.opened if path[0] in ROOTS}, ("std",) in self.opened
+        self.has_python = any(name == "Python.h" for file in visible for _, name in file.includes)
+        for path in self.project.inside[self.source]:
+            self.open(path)
         self.using_names = {k: v for file in visible for k, v in file.using_names.items()}
-        self.aliases = {"py": ("pybind11",)} | {k: v for file in visible for k, v in file.aliases.items()}
+        self.aliases = {"py": ("pybind11",), "ska": ("c10", "ska"), "ska_ordered": ("c10", "ska_ordered")}
+        self.aliases |= {k: v for file in visible for k, v in file.aliases.items()}
+
+    def open(self, path: Path) -> None:
+        """Open a namespace. Inside torch's own, torch's names need no prefix."""
+        self.here += path
+        if path[:1] and path[0] in ROOTS:
+            self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
 
     def walk(self, *nodes: Node) -> Finding | None:
         """Deal with some nodes and all nodes below them: each kind of node has a method on_KIND, or its children do.
@@ -113,7 +121,10 @@ class Names(Findings):
         while inner.type in TEMPLATES:
             inner = inner.child_by_field_name("name") or inner.named_children[0]
         template = arguments.named_children if arguments.type == "template_argument_list" else []
-        return [Word(inner, self.text(inner), template, node.end_byte)]
+        text = self.text(inner)
+        if inner.type == "field_identifier" and re.fullmatch(r"\w+", value := self.project.macros.get(text, "")):
+            text = value  # a method whose name is a macro
+        return [Word(inner, text, template, node.end_byte)]
 
     def resolve(self, words: list[Word], *, called: bool = False) -> Path | None:
         """Return the full name of what torch, pybind11 or the standard library declares, or None."""
@@ -123,9 +134,12 @@ class Names(Findings):
         if names[0] not in ROOTS:
             names = self.aliases.get(names[0], names[:1]) + names[1:]
         names = self.using_names.get(names[0], names[:1]) + names[1:]
+        if any(names[:i] in self.project.mine[self.source] for i in range(2, len(names) + 1)):
+            return None
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        for full in () if self.is_declared(names[0]) else (path + names for path in sorted(self.usings | self.inside)):
+        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in table().rows)
+        for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
             heads, rows = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], table().rows
             is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
             if is_torchs or any(table().same(x) or any((kind, x) in rows for kind in KINDS) for x in heads):
@@ -135,7 +149,7 @@ class Names(Findings):
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
         around = [self.here[:i] for i in range(len(self.here) + 1)]
-        return any((*path, name) in self.project.declared for path in (*around, *self.opened))
+        return any((*path, name) in self.project.declared for path in (*around, *self.opened, *self.inside))
 
     def read_name(self, node: Node, full: Path | None = None, call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
         """Find a name of torch's, and replace it if the table can: or the whole call, which has the arguments."""
@@ -152,9 +166,9 @@ class Names(Findings):
             self.need(whole, node)
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
-            self.tell(node, whole, self.without("name", full))
-            if "::".join(full[1:]) not in table().aten:  # floor(x) may be the C library's
-                self.qualify(words, full)
+            self.tell(node, whole, self.without("name", full), whole=True)
+            if "::".join(full[1:]) not in table().aten or words[0].text in self.using_names:
+                self.qualify(words, full)  # else floor(x) may be the C library's
 
     def replace_name(
         self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]
@@ -180,7 +194,7 @@ class Names(Findings):
 
     def qualify(self, words: list[Word], full: Path) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""
-        is_open = any(full[: len(path)] == path for path in self.inside)
+        is_open = words[0].text not in self.aliases and any(full[: len(path)] == path for path in self.inside)
         if len(full) > len(words) and not is_open and self.resolve(words, called=True) == full:
             self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
 
@@ -200,6 +214,8 @@ class Names(Findings):
         origins += [x for word in words[:-1] for x in (self.variable(word.text).origin, self.broken.get(word.text, ""))]
         if any(origins):
             self.follow(node, name, next(filter(None, origins)))
+        elif re.match("_?Py[A-Z_]", name) and not self.has_python:
+            self.tell(node, name, ("name", "Python.h"))
         elif not is_variable:
             self.need_header("posix", name, node)  # which an extension declares for Windows alone
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
@@ -234,6 +250,8 @@ class Names(Findings):
                 return self.agreed(self.project.named["field", self.text(part(node, "field"))])
             case "call_expression":
                 return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
+            case "initializer_list":
+                return "Tensor[]" if "Tensor" in map(self.type_of, node.named_children) else ""
             case kind:
                 return "other" if kind.endswith("_literal") or kind in LITERALS else ""
 
@@ -244,6 +262,8 @@ class Names(Findings):
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         if function.type == "field_expression":
             name, of = self.words(part(function, "field"))[-1].text, self.type_of(part(function, "argument"))
+            if of in ("", "other") and (declarations := self.project.named["method", name]):
+                return self.agreed(declarations)
             of = "Tensor" if not of and name in rare else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
             return self.part_of(of, name, {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other"))
@@ -295,8 +315,12 @@ class Names(Findings):
         return "" if any("Tensor" in x for x in inner) else "other"
 
     def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
-        """Return the type that all declarations of a name have, or "" if they differ."""
-        found = {self.in_file(source).type_of_type(part(node, "type")) for source, node in declarations}
+        """Return the type that all declarations of a name have, those in this file first, or "" if they differ."""
+        declarations = [x for x in declarations if x[0] is self.source] or declarations
+        found = set[str]()
+        for source, node in declarations:
+            of = self.in_file(source).type_of_type(part(node, "type"))
+            found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
         plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
 

@@ -15,8 +15,8 @@ import re
 from dataclasses import field
 
 from ._findings import Piece, fill
-from ._names import ROOTS, Names
-from ._source import EMPTY, Node, innermost, part
+from ._names import Names
+from ._source import EMPTY, ROOTS, Node, innermost, part
 from ._table import table
 
 Options = dict[str, Node]  # like (a tensor), dtype, device, index (of the device)
@@ -38,9 +38,6 @@ class Operators(Names):
         options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
         if options is None or len(inner) < count:
             self.tell(function, what, ("factory", name))
-            for argument in (x for x in rest if self.variable(self.text(x)).options):
-                self.keep_options(argument)
-                self.tell(argument, self.text(argument), ("factory", name))
             return
         like, device, index = (options.get(x, EMPTY) for x in ("like", "device", "index"))
         dtype: list[Piece] = [options["dtype"]] if "dtype" in options else []
@@ -98,8 +95,14 @@ class Operators(Names):
         """Keep a variable, because a use of it is not rewritten."""
         variable = self.variable(self.text(node))
         if variable.unused:
-            self.tell(variable.unused, self.text(node), ("options", "*"))
-            variable.unused = None
+            self.tell(variable.unused, self.text(node), ("options", "*"), whole=True)
+            variable.origin, variable.unused = self.findings[-1].where, None
+
+    def forget_options(self, changed: str) -> None:
+        """Forget the values of options that a changed variable is, or is a part of."""
+        for name, variable in (item for scope in self.scopes for item in scope.items()):
+            if variable.options and changed in re.findall(r"\w+", f"{name} {self.text(variable.options)}"):
+                variable.options = None
 
     # Registrations
 
@@ -135,6 +138,12 @@ class Operators(Names):
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
         text, row = self.text(function), table().rows["library", "impl"][0]
+        for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
+            parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
+            sizes = [x for x in parameters if self.in_file(source).type_of_type(part(x, "type")) == "sizes"]
+            if sizes or part(node, "declarator").type == "reference_declarator":
+                self.tell(function, text, ("library", "boxed"))
+                break
         if function.type in ("pointer_expression", "identifier", "qualified_identifier", "template_function"):
             inner = function if part(function, "argument") is EMPTY else part(function, "argument")
             self.apply(row, function, "m.impl()", fill(row.to, [inner]))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 from ._calls import Calls
-from ._findings import Finding
-from ._names import ROOTS, TUPLE, Variable
-from ._source import EMPTY, Node, above, innermost, part
+from ._findings import OPTIONAL, Finding
+from ._names import TUPLE, Variable
+from ._source import EMPTY, ROOTS, Node, above, innermost, part
 from ._table import table
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
@@ -26,15 +26,20 @@ class Reader(Calls):
         """Walk the file, then what was parsed alone. The includes come last: they depend on all other edits."""
         with self.scope():
             self.walk(self.source.root)
-        for names, body in self.source.fragments:
+        for macro, names, body in self.source.fragments:
+            before = len(self.findings)
             with self.scope(names):
                 self.walk(body)
+            for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x
+                if bad.how != "mechanical" and bad.what.rpartition("::")[2] in names:
+                    self.newly_broken[macro] = bad.where
         self.read_includes()
 
     # Names, and what is around them
 
     def on_identifier(self, node: Node) -> None:
-        """Deal with a name, and with its template arguments."""
+        """Deal with a name, and with its template arguments. Options stay if they are used in an unknown way."""
+        self.keep_options(node)
         self.read_name(node)
         for word in self.words(node):
             self.walk(*word.template)
@@ -87,9 +92,9 @@ class Reader(Calls):
         """Inside torch's own namespaces, its names need no prefix."""
         name, before = part(node, "name"), (self.here, self.inside)
         path = self.source.path_of(name) if name is not EMPTY else ()
-        self.here += path
-        if path[:1] and path[0] in ROOTS:
-            self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
+        if path[:1] == ("pybind11",):
+            self.tell(node, "pybind11", ("name", "pybind11"), whole=True)
+        self.open(path)
         self.on_compound_statement(part(node, "body"))
         self.here, self.inside = before
 
@@ -97,9 +102,12 @@ class Reader(Calls):
         """Remove a using declaration or an alias of a namespace of torch's: each name is written in full."""
         path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
         is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
-        if path[0] in (*ROOTS, "pybind11" if is_alias else "at") and not is_stable:
+        is_mine = any(name[: len(path)] == path for name in self.project.mine[self.source])  # at least a part of it
+        if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
+        elif path[0] == "std":
+            self.need_header("std", path[-1] if len(path) < 3 else path[1], node)
 
     on_namespace_alias_definition = on_using_declaration
 
@@ -107,9 +115,12 @@ class Reader(Calls):
 
     def on_alias_declaration(self, node: Node) -> None:
         """Record an alias of a type that the stable ABI lacks."""
+        name = innermost(part(node, "declarator"))[0] if node.type == "type_definition" else part(node, "name")
         if bad := self.walk(part(node, "type")):
-            self.scopes[-1][self.text(part(node, "name"))] = Variable("bad", bad.where)
-            self.breaks(node, part(node, "name"), bad)
+            self.scopes[-1][self.text(name)] = Variable("bad", bad.where)
+            self.breaks(node, name, bad)
+
+    on_type_definition = on_alias_declaration
 
     def breaks(self, node: Node, name: Node, bad: Finding) -> None:
         """Record that a name outside of functions is not declared, because of a finding."""
@@ -123,19 +134,28 @@ class Reader(Calls):
         self.done.add(part(node, "name").id)
         with self.scope():
             self.scopes[-1] |= variables or {}
+            self.walk(*part(part(node, "name"), "arguments").children)
             for child in node.children:
                 if child == body and (bad := self.unsolved(before)):
-                    self.check_signature(node if declarator is EMPTY else declarator, name, bad)
+                    for variable in self.scopes[-1].values():
+                        variable.origin = variable.origin if variable.type == "bad" else bad.where
+                    head = node if declarator is EMPTY else declarator
+                    self.breaks(head, name, bad)
+                    bad.end_line = max(bad.end_line, self.source.line(body.start_byte))
+                    if node.type == "lambda_expression":  # the compiler gives up at its end
+                        self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
 
-    def check_signature(self, node: Node, name: Node, bad: Finding) -> None:
-        """Record that a function or a class is broken, and so are the parameters of a function."""
-        for variable in self.scopes[-1].values():
-            variable.origin = variable.origin if variable.type == "bad" else bad.where
-        self.breaks(node, name, bad)
-        bad.end_line = max(bad.end_line, self.source.line(node.end_byte))
+    def on_field_declaration_list(self, node: Node) -> None:
+        """Read the fields of a class before its methods, which use them."""
+        self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
+
+    def on_virtual_specifier(self, node: Node) -> None:
+        """Find a method that overrides nothing if the base class is lost."""
+        classes = [part(up, "name") for up in above(node) if up.type in ("class_specifier", "struct_specifier")]
+        self.follow(node, "override", self.newly_broken.get(self.text(classes[0]), "") if classes else "")
 
     def on_for_range_loop(self, node: Node) -> None:
         """Give the variables of a loop their types."""
@@ -173,9 +193,12 @@ class Reader(Calls):
                 inner, function = innermost(child)
                 if is_guard:  # Guard guard(device); is parsed as a function, too
                     self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
+                size = len(self.findings)
                 lost = self.declare(node, child, declared, bad, lost) or lost
                 if bad and function is not EMPTY:
-                    self.check_signature(child, inner, bad)
+                    self.breaks(child, inner, bad)
+                if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
+                    bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
             elif field != "type":
                 self.walk(child)
 
@@ -189,6 +212,8 @@ class Reader(Calls):
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
+        if left.type == "array_declarator" and of == "Tensor":
+            of = "Tensor[]"
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
@@ -217,7 +242,7 @@ class Reader(Calls):
 
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
-        mine = {name for _, name in self.source.includes}
+        mine = {x for at, x in self.source.includes if self.is_unconditional(at) or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
         had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))

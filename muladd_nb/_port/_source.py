@@ -15,6 +15,7 @@ from ._table import table
 
 Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
+ROOTS = ("at", "c10", "torch", "caffe2")  # torch's namespaces
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 _ATTRIBUTES = table().words["attribute"]  # words that the grammar does not know, some with "()"
 _ARGUMENTS = r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)"
@@ -65,8 +66,8 @@ class Source:
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
         # The bodies of macros and some branches of conditions are parsed alone, with names that are parameters.
-        self.fragments = [*map(self._macro, found["macro"]), *((list[str](), self._parsed(*x)) for x in branches)]
-        self.macros = {self.text(part(node, "name")) for node in found["macro"]}
+        self.fragments = [*map(self._macro, found["macro"]), *(("", list[str](), self._parsed(*x)) for x in branches)]
+        self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
         self.usings = {path for path, is_namespace in using if is_namespace}
         self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
@@ -83,30 +84,31 @@ class Source:
                     if outer.type == "field_declaration_list" or scope.type == "qualified_identifier":
                         self.names.append(("template method" if is_template else "method", name, node))
                     if inner.type == "identifier":
-                        self.declared.add(self._path(node, name))
+                        self.declared.add((*self.around(node), name))
                 elif node.type == "field_declaration" and name:
                     self.names.append(("field", name, node))
         for node in found["type"]:
             is_typedef = node.type == "type_definition"
             if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
-                self.declared.add(self._path(node, name.split("<")[0]))
+                self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
                 self.names += [("type", name, node)] * (is_typedef or node.type == "alias_declaration")
 
-    def _macro(self, node: Node) -> tuple[list[str], Node]:
-        """Return the parameters of a macro, and the tree of its body. There a##b is a name, and #x is x."""
+    def _macro(self, node: Node) -> tuple[str, list[str], Node]:
+        """Return a macro's name, its parameters, and the tree of its body. There a##b is a name, and #x is x."""
         start, end = part(node, "value").start_byte, part(node, "value").end_byte
         body = re.sub(rb"\s*##\s*|#", lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), self._masked[start:end])
         self._masked = self._masked[:start] + body + self._masked[end:]
-        return [self.text(x) for x in part(node, "parameters").named_children], self._parsed(start, end)
+        parameters = [self.text(x) for x in part(node, "parameters").named_children]
+        return self.text(part(node, "name")), parameters, self._parsed(start, end)
 
     def _parsed(self, start: int, end: int) -> Node:
         where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
         return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(self._masked).root_node
 
-    def _path(self, node: Node, name: str) -> Path:
-        """Return the full name of what is declared at a node."""
+    def around(self, node: Node) -> Path:
+        """Return the namespace around a node."""
         around = [self.path_of(part(up, "name")) for up in above(node) if up.type == "namespace_definition"]
-        return (*filter(None, (word for path in reversed(around) for word in path)), name)
+        return tuple(word for path in reversed(around) for word in path if word)
 
     def text(self, node: Node) -> str:
         """Return the text of a node."""
@@ -128,8 +130,7 @@ class Project:
         data = {path: path.read_bytes() for path in paths}
         attributes = _attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
-        self.declared = {name for source in sources for name in source.declared}
-        self.macros = {name for source in sources for name in source.macros}
+        self.macros = {name: value for source in reversed(sources) for name, value in source.macros.items()}
         self.named = defaultdict[tuple[str, str], list[tuple[Source, Node]]](list)  # by kind and name
         for source in sources:
             for kind, name, node in source.names:
@@ -140,15 +141,31 @@ class Project:
         for visible in self.visible.values():
             for source in visible:
                 self.around[source] |= set(visible)
+        self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
+        for source in sources:
+            for node, name in source.includes:
+                for file in self._included(name) if source.around(node) else ():
+                    for inner in self.visible[file]:
+                        self.inside[inner].add(source.around(node))
+        declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
+        self.declared = set[Path]().union(*declared.values())
+        # For each file, what it and the files around it declare in torch's namespaces.
+        mine = {
+            file: {name for name in names if name[0] in ROOTS and len(name) > 1} for file, names in declared.items()
+        }
+        self.mine = {source: set[Path]().union(*(mine[file] for file in self.around[source])) for source in sources}
 
     def _visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
         found = [source]
         for file in found:  # it grows
             for _, name in file.includes:
-                tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
-                found += [x for x in self.sources if x not in found and f"/{x.path.as_posix()}".endswith(tail)]
+                found += [x for x in self._included(name) if x not in found]
         return found
+
+    def _included(self, name: str) -> list[Source]:
+        tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
+        return [x for x in self.sources if f"/{x.path.as_posix()}".endswith(tail)]
 
 
 def part(node: Node, field: str) -> Node:
