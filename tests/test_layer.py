@@ -123,9 +123,9 @@ struct Ramp {
 struct Adam {
   template <class C>
   ELEMENTWISE_FUNCTION elementwise::Results<C, C, C> operator()(
-      C p, C m, C v, C gradient, C lr, C beta1, C beta2, C eps) const {
-    m = beta1 * m + (C(1) - beta1) * gradient;
-    v = beta2 * v + (C(1) - beta2) * gradient * gradient;
+      C p, C m, C v, C gradient, C lr, double beta1, double beta2, C eps) const {
+    m = C(beta1) * m + C(1 - beta1) * gradient;
+    v = C(beta2) * v + C(1 - beta2) * gradient * gradient;
     return {p - lr * m / (std::sqrt(v) + eps), m, v};
   }
 };

@@ -23,7 +23,7 @@ struct Bound<C, Kernel<F, kKind...>> {
   explicit Bound(const Number* from) {
     int number = 0;
     for (const Kind kind : {kKind...}) {
-      if (kind == Kind::real) reals[number] = static_cast<number_t<C>>(from[number].real);
+      if (kind == Kind::real) reals[number] = static_cast<Stored>(from[number].real);
       if (kind == Kind::integer || kind == Kind::boolean) integers[number] = from[number].integer;
       number += !is_tensor(kind);
     }
@@ -69,7 +69,7 @@ struct Bound<C, Kernel<F, kKind...>> {
           Choice::kValues[static_cast<int>(kinds[I]) - static_cast<int>(Kind::chosen)]);
       return Choice(value);
     } else if constexpr (kinds[I] == Kind::real) {
-      return reals[place];
+      return static_cast<number_t<C, parameters::At<I, Arguments>>>(reals[place]);
     } else if constexpr (kinds[I] == Kind::integer) {
       return integers[place];
     } else {
@@ -86,8 +86,13 @@ struct Bound<C, Kernel<F, kKind...>> {
     }
   }
 
+  // The type of all numbers: double, if the functor takes one of them as a double.
+  template <class... P>
+  static std::conditional_t<(std::is_same_v<P, double> || ...), double, number_t<C>> stored(List<P...>);
+  using Stored = decltype(stored(Arguments{}));
+
   // + 1, because C++ has no empty arrays.
-  number_t<C> reals[Kernel<F, kKind...>::kNumbers + 1] = {};
+  Stored reals[Kernel<F, kKind...>::kNumbers + 1] = {};
   int64_t integers[Kernel<F, kKind...>::kNumbers + 1] = {};
 };
 

@@ -10,8 +10,8 @@
 //
 // It takes the arguments of its operator in the order of the schema. An element of a tensor has the compute type C:
 // float for the 16-bit floating-point types, whose results are rounded once more when they are stored, else the dtype
-// itself. A `float` of the schema is rounded to C, or is a double if C is an integer or bool. An `int` is an int64_t, a
-// `bool` a bool.
+// itself. A `float` of the schema is rounded to C, or is a double if C is an integer or bool. A functor may take it as
+// a double, too: `1 - beta` has few digits if beta is rounded to float. An `int` is an int64_t, a `bool` a bool.
 //
 // C also stands for the dtype that the tensors of a call share. If a parameter or a result has another type, its tensor
 // has that dtype in every call: bool, intN_t, uintN_t, float or double.
@@ -97,9 +97,9 @@ struct ComputeOf {
 template <class T>
 using compute_t = typename ComputeOf<T>::type;
 
-// The type of a `float` of the schema, if elements are computed in C.
-template <class C>
-using number_t = std::conditional_t<std::is_floating_point_v<C>, C, double>;
+// The type of a `float` of the schema, if elements are computed in C and the functor takes it as a P.
+template <class C, class P = void>
+using number_t = std::conditional_t<std::is_floating_point_v<C> && !std::is_same_v<P, double>, C, double>;
 
 template <class... T>
 struct List {};

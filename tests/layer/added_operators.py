@@ -716,6 +716,12 @@ def test_updates(functions, make, numbers, options, becomes, of_x):
             check_updates(lambda *args, f=function: f(*args, *numbers, **options), make(5, 7), becomes)
 
 
+def test_a_number_that_is_a_double_is_not_rounded():
+    p, m, v, gradient = tensors(5, dtype=torch.float32, n=4)
+    adam_(p, m.zero_(), v, gradient, 0.5, beta1=0.999)
+    assert torch.equal(m, (1 - 0.999) * gradient)
+
+
 def test_updates_of_many_elements():
     """Tries sizes that use several threads, or stores past the cache."""
     args = UPDATES["adam_"][1](3_000_001)

@@ -20,7 +20,7 @@
 //   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
 //                    of shape [n] has a value for each column and is the same for all rows.
 //   C                a tensor with one value for each row: its shape is that of the others without the reduced
-//                    dimension. Or a `float` of the schema.
+//                    dimension. Or a `float` of the schema, which may be a double instead.
 //   int64_t, bool    an `int` or a `bool` of the schema, or a tensor of that dtype with one value for each row: labels.
 //   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; for the first, a
 //                    function of elements receives an Optional<C>.
@@ -455,7 +455,7 @@ struct Bound {
     else if constexpr (kind == Kind::tensor)
       return tensor<With<P, C>, C>(row, place);
     else if constexpr (kind == Kind::real)
-      return With<P, C>(static_cast<number_t<math::primal_t<C>>>(row.source.numbers[place].real));
+      return With<P, C>(static_cast<number_t<math::primal_t<C>, P>>(row.source.numbers[place].real));
     else
       return static_cast<P>(row.source.numbers[place].integer);
   }
