@@ -833,7 +833,7 @@ def test_what_still_names_an_operator_that_was_removed_is_told(folder, capsys, m
     monkeypatch.chdir(folder / "zoo_ops")
     Path(path).write_text(text)
     assert main(["remove", "f"]) == 0
-    assert (f"Still named in {path}\n" in capsys.readouterr().out) == is_use
+    assert re.findall("Still named in (.*)", capsys.readouterr().out) == ([path] if is_use else [])
 
 
 def test_add_says_first_what_it_takes_an_operator_for(folder, capsys, monkeypatch):

@@ -157,9 +157,14 @@ class Form:
         return len(self.by) > 1 and "" not in self.by
 
     @cached_property
+    def called(self) -> Form:
+        """The form that the user calls: a recorded call of an operator over rows computes another form in its place."""
+        return self.family[()] if self.by == ("recorded",) else self
+
+    @cached_property
     def name(self) -> str:
-        """The name that its error messages begin with. Users do not call the operator that is recorded."""
-        return name(self.family[()].op if self.by == ("recorded",) else self.op)
+        """The name that its error messages begin with."""
+        return name(self.called.op)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:

@@ -86,7 +86,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     }
   }
 
-  // The type of all numbers: double, if the functor takes one of them as a double.
+  // All numbers are stored as double if a parameter of the functor is one.
   template <class... P>
   static std::conditional_t<(std::is_same_v<P, double> || ...), double, number_t<C>> stored(List<P...>);
   using Stored = decltype(stored(Arguments{}));

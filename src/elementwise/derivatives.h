@@ -225,7 +225,7 @@ constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
 template <class Parts, rows::Role role>
-constexpr int order<rows::Derived<Parts, role>> = role <= rows::Role::gradients ? 1 : 3;
+constexpr int order<rows::Derived<Parts, role>> = rows::takes_tangents(role) ? 3 : 1;
 
 // Writes the declaration of a derivative of `of`: the arguments of `of`, without defaults, and then the gradients. `to`
 // may be null. Returns the length.

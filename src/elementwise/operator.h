@@ -80,8 +80,8 @@ union Number {
   int64_t integer;
 };
 
-// What can be wrong in a declaration, and the sentence that says it. A macro lists these because a static_assert, whose
-// sentence is the first line of a compiler's error, needs a literal.
+// A declaration may have these faults. Each has a sentence for the error message. They stand in a macro because a
+// static_assert needs a literal, and a compiler's error begins with the sentence of a static_assert.
 #define ELEMENTWISE_FAULTS(FAULT)                                                                                      \
   FAULT(form, "a declaration looks like \"f(Tensor x, float c)\"")                                                     \
   FAULT(                                                                                                               \
@@ -240,10 +240,6 @@ struct Require<true, Functor, sentence> {};
   static_assert(sizeof(elementwise::Require<condition, Functor, sentence>))
 #endif
 
-template <class F, Kind... kKind>
-constexpr bool kFits = !parameters::Of<F, sizeof...(kKind)>::kAreRead ||
-                       takes<kKind...>(typename parameters::Of<F, sizeof...(kKind)>::Arguments{});
-
 // A functor and the kind of each of its arguments. Results<T> and Inputs<T> are the types of its results and inputs in
 // a call with dtype T. Inputs are the tensors that are passed.
 template <class F, Kind... kKind>
@@ -252,7 +248,7 @@ struct Kernel {
   using Dtypes = typename DtypesOf<F>::type;
   using Parameters = parameters::Of<F, sizeof...(kKind)>;
   ELEMENTWISE_REQUIRE(
-      F, (kFits<F, kKind...>),
+      F, (!Parameters::kAreRead || takes<kKind...>(typename Parameters::Arguments{})),
       "the functor must take what its declaration says, in its order, and be const: a C for each Tensor and float, an "
       "elementwise::Optional<C> for each Tensor?, an int64_t or an elementwise::OneOf<...> for each int, a bool or an "
       "elementwise::OneOf<true, false> for each bool; and over rows a Row& before these, and an "

@@ -41,8 +41,8 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
   return 0;
 }
 
-// Bytes of a vector. With AVX-512, ELEMENTWISE_FLATTEN asks GCC for vectors of 512 bits. With them, exp takes a tenth
-// less time; a row stays in the cache, so that they are not slower where a functor computes little.
+// A vector has this many bytes. With AVX-512, ELEMENTWISE_FLATTEN asks GCC for vectors of 512 bits: exp takes a tenth
+// less time. A row stays in the cache, so they are not slower where a functor computes little.
 #if defined(__AVX512F__) && !defined(__clang__)
 constexpr int kVector = 64;
 #elif defined(__AVX__)

@@ -30,7 +30,14 @@ namespace rows {
 enum class Role { recorded, gradients, tangent, second };
 constexpr std::string_view kRoles[] = {"recorded", "gradients", "tangent", "second"};
 
-// How many numbers of each row are kept for the backward pass: a norm and a softmax have two reductions. row.at,
+constexpr bool takes_grads(Role role) { // its results are then gradients, or their tangents
+  return role == Role::gradients || role == Role::second;
+}
+constexpr bool takes_tangents(Role role) {
+  return role == Role::tangent || role == Role::second;
+}
+
+// This many numbers of each row are kept for the backward pass: a norm and a softmax have two reductions. row.at,
 // row.argmax and row.argmin are not kept. The numbers are of double, into which every type of a row fits.
 constexpr int kReduced = 2;
 
@@ -156,13 +163,13 @@ constexpr size_t write(char* to, const Signature& of, Role role) {
     append(" ");
     append(of.arguments[i].name);
   }
-  append_each("grad__", role == Role::gradients || role == Role::second ? Parts::kResults : 0);
+  append_each("grad__", takes_grads(role) ? Parts::kResults : 0);
   append_each("reduced__", role == Role::gradients ? Parts::kReduced : 0);
   if (role == Role::gradients && Parts::kSoftmaxes) {
     append(", Tensor softmax__");
     append(digits.substr(Parts::kSoftmax, 1));
   }
-  append_each("tangent__", role == Role::tangent || role == Role::second ? Parts::kTensors : 0);
+  append_each("tangent__", takes_tangents(role) ? Parts::kTensors : 0);
   append_each("grad_tangent__", role == Role::second ? Parts::kResults : 0);
   if (role == Role::gradients) append(", int needs__");
   append(")");
@@ -184,7 +191,7 @@ struct DerivedOperator
       kRole == Role::recorded ? Op::signature : DerivedOperator::Operator::signature;
   // For each gradient, the index of the argument whose shape it has.
   static constexpr auto places = PartsOf<Op>::places;
-  static constexpr const int* like = kRole == Role::gradients || kRole == Role::second ? places.data() : nullptr;
+  static constexpr const int* like = takes_grads(kRole) ? places.data() : nullptr;
 };
 
 template <class Op, Role role>
@@ -226,16 +233,14 @@ struct Of<rows::Derived<Parts, role>, kArguments> {
   static constexpr bool kAreRead = true;
   template <bool is, class Those>
   using If = std::conditional_t<is, Those, List<>>;
-  static constexpr bool is_recorded = role == rows::Role::recorded, are_gradients = role == rows::Role::gradients,
-                        is_tangent = role == rows::Role::tangent, is_second = role == rows::Role::second;
-  using Reduced = If<Parts::kReduced != 0, List<double, double>>;
+  using Reduced = Repeated<double, Parts::kReduced>;
   using Arguments = Joined<
-      typename Parts::Read::Arguments, If<are_gradients || is_second, typename Parts::Results>,
-      If<are_gradients, Joined<Reduced, typename Parts::Softmaxes, List<int64_t>>>,
-      If<is_tangent || is_second, typename Parts::Tensors>, If<is_second, typename Parts::Results>>;
+      typename Parts::Read::Arguments, If<rows::takes_grads(role), typename Parts::Results>,
+      If<role == rows::Role::gradients, Joined<Reduced, typename Parts::Softmaxes, List<int64_t>>>,
+      If<rows::takes_tangents(role), typename Parts::Tensors>, If<role == rows::Role::second, typename Parts::Results>>;
   using Results = Joined<
-      If<is_recorded, Joined<typename Parts::Read::Results, Reduced>>, If<is_tangent, typename Parts::Results>,
-      If<are_gradients || is_second, typename Parts::Tensors>>;
+      If<role == rows::Role::recorded, Joined<typename Parts::Read::Results, Reduced>>,
+      If<role == rows::Role::tangent, typename Parts::Results>, If<rows::takes_grads(role), typename Parts::Tensors>>;
 };
 
 } // namespace parameters

@@ -333,7 +333,7 @@ struct GradientsOf {
 };
 template <class Parts, rows::Role role, Kind... kKind>
 struct GradientsOf<Kernel<rows::Derived<Parts, role>, kKind...>> {
-  static constexpr bool kAre = role == rows::Role::gradients || role == rows::Role::second, kIsDerived = true;
+  static constexpr bool kAre = rows::takes_grads(role), kIsDerived = true;
   static uint32_t unwanted(Number* numbers) {
     constexpr Kind kinds[] = {kKind...};
     uint32_t bits = 0;
