@@ -7,8 +7,8 @@
 namespace elementwise {
 
 // Calls body(T{}) with the type of the list that has this ordinal.
-template <class... T, class Body>
-void with_dtype(List<T...>, int32_t ordinal, const Body& body) {
+template <class... T>
+void with_dtype(List<T...>, int32_t ordinal, const auto& body) {
   (void)((ordinal == kOrdinal<T> && (body(T{}), true)) || ...);
 }
 
@@ -29,8 +29,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     }
   }
 
-  template <class... X>
-  ELEMENTWISE_FUNCTION auto operator()(X... elements) const {
+  ELEMENTWISE_FUNCTION auto operator()(auto... elements) const {
     return call(std::make_index_sequence<sizeof...(kKind)>{}, elements...);
   }
 

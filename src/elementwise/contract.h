@@ -71,8 +71,7 @@ struct Caller {
 };
 
 // Raises an error. STD_TORCH_CHECK would put function, file and line before the message.
-template <class... Parts>
-[[noreturn]] void fail(const Caller& op, const Parts&... parts) {
+[[noreturn]] void fail(const Caller& op, const auto&... parts) {
   const std::string name = op.signature.qualified(op.form);
   std::ostringstream text;
   text << (op.form & out ? name : name.substr(0, name.find('.'))) << ": ";
@@ -87,8 +86,7 @@ inline std::string list(const int64_t* values, int64_t n) {
 }
 
 // "x, y or z", if `last` is " or ". word(i) returns the i-th of n words.
-template <class Word>
-std::string joined(size_t n, const char* last, const Word& word) {
+std::string joined(size_t n, const char* last, const auto& word) {
   std::string text;
   for (size_t i = 0; i < n; i++) text.append(i == 0 ? "" : i + 1 < n ? ", " : last).append(word(i));
   return text;
@@ -148,8 +146,7 @@ inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const
 }
 
 // Raises an error about two operands that do not fit together. The advice is always to change `out` and not the input.
-template <class... Parts>
-[[noreturn]] void fail_unlike(const Caller& op, const Operand& x, const std::string& unlike, const Parts&... cure) {
+[[noreturn]] void fail_unlike(const Caller& op, const Operand& x, const std::string& unlike, const auto&... cure) {
   if (x.name == "out") fail(op, unlike, "; make out with torch.empty_like");
   fail(op, unlike, "; ", cure...);
 }
@@ -212,8 +209,7 @@ inline size_t check_choice(const Caller& op, const Argument& argument, const Cho
 // Reads the arguments of a call, and returns the kernel for the optional tensors that are present and for the value of
 // each OneOf. read(i, argument, number) takes the i-th argument: it sets `number`, unless that is a tensor, and returns
 // false if it is absent.
-template <class Read>
-const Description* read_arguments(const Caller& op, const Description* kernels, Number* numbers, const Read& read) {
+const Description* read_arguments(const Caller& op, const Description* kernels, Number* numbers, const auto& read) {
   size_t kernel = 0, choices = 1;
   for (int i = 0; i < op.signature.count; i++) {
     const Argument& argument = op.signature.arguments[i];

@@ -407,8 +407,8 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
 
 // Calls body.operator()<Op, form>() for each form of each operator. Those for compiled programs come last, because
 // overload resolution takes the first that fits.
-template <class... Op, class Body>
-void for_each_form(List<Op...>, const Body& body) {
+template <class... Op>
+void for_each_form(List<Op...>, const auto& body) {
   const auto of_all = [&]<unsigned form>() {
     [[maybe_unused]] const auto of_one = [&]<class One>() {
       if constexpr (One::has(form)) body.template operator()<One, form>();

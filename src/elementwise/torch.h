@@ -43,8 +43,7 @@ struct Backend {
 
   // If bit k of `summed` is set, elements of result k that have the same place in memory are added up. allocate(bytes)
   // returns memory that lives as long as the call.
-  template <class Allocate>
-  static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const Allocate& allocate) {
+  static void launch_sums(const contract::Caller&, const Task& task, uint32_t summed, const auto& allocate) {
     Sums sums(task, summed);
     sums(allocate(sums.bytes()), parallel_for);
   }
@@ -173,8 +172,7 @@ class Call {
   }
 
   // Finds the memory of all operands, and counts the writes. may_be(k, i) says whether the result k may be the input i.
-  template <class MayBe>
-  void take_memory(const MayBe& may_be) {
+  void take_memory(const auto& may_be) {
     // The results come first: a lazy clone gets its own memory here, so that it no longer shares memory with an input.
     for (int k = 0; k < kResults; k++)
       operands_[k].data = operands_[place_[k]].data = tensors_[place_[k]].mutable_data();

@@ -135,8 +135,7 @@ class Run {
 };
 
 // parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each.
-template <class ParallelFor>
-void launch(const Task& task, const ParallelFor& parallel_for) {
+void launch(const Task& task, const auto& parallel_for) {
   // For fewer elements, a second thread costs more than it saves (measured).
   constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.index)(task.dtype);

@@ -14,8 +14,7 @@ constexpr int64_t kShort = 8; // rows of fewer elements are moved together
 
 // Calls body(place in the buffer, offset in the tensor) for each element, in the order of the tensor's memory, unless
 // the inner loop would be short.
-template <class Body>
-void for_each_element(const int64_t stride[2], const int64_t n[2], const Body& body) {
+void for_each_element(const int64_t stride[2], const int64_t n[2], const auto& body) {
   if (n[0] < kShort || (runs_across(stride) && n[1] >= kShort)) {
     for (int64_t i = 0; i < n[0]; i++)
       for (int64_t j = 0; j < n[1]; j++) body(j * n[0] + i, i * stride[0] + j * stride[1]);

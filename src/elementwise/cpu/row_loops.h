@@ -28,14 +28,12 @@ namespace passes {
 // bytes.
 using RowBool = int32_t;
 
-template <class F>
-ELEMENTWISE_INLINE void once(const F& f) {
+ELEMENTWISE_INLINE void once(const auto& f) {
   f();
 }
 
 // The first j for which is(j) is true, or 0.
-template <class F>
-ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
+ELEMENTWISE_INLINE int64_t first_of(int64_t n, const auto& is) {
   for (int64_t j = 0; j < n; j++)
     if (is(j)) return j;
   return 0;
@@ -141,8 +139,8 @@ struct Vector<Dual<C>> {
 };
 
 // Number k of the vector becomes f(number k, k).
-template <class C, class F>
-ELEMENTWISE_INLINE void update(Vector<C>& vector, const F& f) {
+template <class C>
+ELEMENTWISE_INLINE void update(Vector<C>& vector, const auto& f) {
   constexpr int n = Vector<C>::kSize;
   Numbers<C, n> numbers;
   vector.store(numbers);
@@ -203,8 +201,8 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
 }
 
 // Joins f(0), ... f(n - 1) in the order that the head of this file describes.
-template <class C, class Join, class F>
-ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
+template <class C>
+ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = 1024;
   constexpr std::make_integer_sequence<int, 128 / kVector> parts; // the vectors that hold the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
@@ -230,8 +228,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
 
 // to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
 // clang makes them of the plain loop.
-template <class To, class F>
-ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
+ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kVector / sizeof(math::primal_t<T>);
   int64_t j = 0;

@@ -144,8 +144,7 @@ class RowsRun {
   }
 
   // Calls move(in memory, number of elements, in the buffer) for rows; if they are adjacent, as if they were one.
-  template <class Move>
-  void for_each(int k, int64_t count, const Move& move) const {
+  void for_each(int k, int64_t count, const auto& move) const {
     const Place& x = places_[k];
     const bool is_one = x.step == 1 && x.next == x.elements * task_.bytes[k];
     const int64_t elements = is_one ? x.elements * count : x.elements;
@@ -241,8 +240,7 @@ class RowsRun {
 
 // Returns false, and writes nothing, if a place that the functor reads is outside of its row. Results that are summed
 // over rows are added up in parts, as many as the shape says, and these in their order.
-template <class ParallelFor>
-bool launch_rows(const rows::Task& task, const ParallelFor& parallel_for) {
+bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const RowMover& mover = *isa().row_mover;

@@ -48,8 +48,7 @@ class Sums {
     return sums_of_part_ * parts_ * sizeof(double);
   }
 
-  template <class ParallelFor>
-  void operator()(void* memory, const ParallelFor& parallel_for) {
+  void operator()(void* memory, const auto& parallel_for) {
     memory_ = static_cast<double*>(memory);
     parallel_for(parts_, 1, [&](int64_t begin, int64_t end) {
       const DefaultFloatEnvironment environment;

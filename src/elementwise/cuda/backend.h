@@ -18,8 +18,7 @@ aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
 namespace elementwise::cuda {
 
 // Calls run(stream) on a device, and fails with what it returns, if that is an error.
-template <class Run>
-void on_device(const contract::Caller& op, int32_t device_index, const Run& run) {
+void on_device(const contract::Caller& op, int32_t device_index, const auto& run) {
   const torch::stable::accelerator::DeviceGuard guard(device_index);
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
@@ -35,8 +34,7 @@ struct Backend {
     on_device(op, device_index, [&](void* stream) { return kernels[task.index](task, stream); });
   }
 
-  template <class Allocate>
-  static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const Allocate&) {
+  static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const auto&) {
     contract::fail(op, "gradients are summed on the CPU alone; expand what is broadcast, and sum them after");
   }
 

@@ -66,8 +66,7 @@ __device__ inline void wait_for_copies() {
 
 // Calls take(i, read(i)) for each i that is `begin`, or a multiple of the number of threads later, and below `end`. It
 // reads four before it takes the first, also at the end, because the memory is far.
-template <class Read, class Take>
-__device__ void read_in_fours(int64_t begin, int64_t end, const Read& read, const Take& take) {
+__device__ void read_in_fours(int64_t begin, int64_t end, const auto& read, const auto& take) {
   const int64_t step = passes::threads();
 #pragma unroll 1
   for (int64_t i = begin; i < end; i += 4 * step) {
@@ -124,8 +123,7 @@ __device__ void store(const void* from, int64_t step, int64_t n, std::byte* to) 
   for (int64_t j = vectors * kSize + passes::rank(); j < n; j += passes::threads()) y[j * step] = narrow<T>(x[j]);
 }
 
-template <class Move>
-__device__ void for_type(int32_t dtype, int bytes, const Move& move) {
+__device__ void for_type(int32_t dtype, int bytes, const auto& move) {
   if (dtype == kOrdinal<float16>)
     move(float16{});
   else if (dtype == kOrdinal<bfloat16>)
@@ -234,8 +232,8 @@ struct SumTask {
 };
 
 // Calls body(result, i) for all i below result.numel * parts, for each result.
-template <class C, class Body>
-__device__ void for_each_sum(const SumTask<C>& task, int64_t parts, const Body& body) {
+template <class C>
+__device__ void for_each_sum(const SumTask<C>& task, int64_t parts, const auto& body) {
   for (int64_t all = int64_t{blockIdx.x} * kThreads + threadIdx.x;; all += int64_t{gridDim.x} * kThreads) {
     int64_t i = all;
     int k = 0;

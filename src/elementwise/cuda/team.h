@@ -75,14 +75,12 @@ ELEMENTWISE_INLINE void in_fours(int64_t begin, int64_t end, int64_t stride, con
 }
 
 // The same for all j below n. The threads of the team share them: a warp takes 128 neighbours, and a thread every 32nd.
-template <class F, class Take>
-ELEMENTWISE_INLINE void share(int64_t n, const F& f, const Take& take) {
+ELEMENTWISE_INLINE void share(int64_t n, const auto& f, const auto& take) {
   in_fours<32>(rank() / 32 * 128 + rank() % 32, n, 4 * threads(), f, take);
 }
 
 // to[j] = f(j) for all j. `to` is a T* or a DualRow.
-template <class To, class F>
-ELEMENTWISE_INLINE void write_row(const To& to, int64_t n, const F& f) {
+ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
   share(n, f, [=](int64_t j, const auto& x) { set(to + j, x); });
   sync();
 }
@@ -100,8 +98,7 @@ ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t /*added*/, int64_
   sync();
 }
 
-template <class F>
-ELEMENTWISE_INLINE void once(const F& f) {
+ELEMENTWISE_INLINE void once(const auto& f) {
   if (rank() == 0) f();
   sync();
 }
@@ -118,8 +115,8 @@ ELEMENTWISE_INLINE C joined_in_lanes(int64_t begin, int64_t end, C identity, con
 
 // Joins f(0), ... f(n - 1) in the order of cpu/row_loops.h: blocks of 1024 elements are the leaves of a binary tree.
 // Each warp joins a subtree, and blocks that are missing at the end are left out.
-template <class C, class Join, class F>
-ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f) {
+template <class C>
+ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto& f) {
   constexpr int kLanes = sizeof(math::primal_t<C>) == 8 ? 16 : 32;
   constexpr int64_t kBlock = 1024, kStep = kBlock * (32 / kLanes); // with 64-bit numbers, a warp joins two blocks
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
@@ -164,8 +161,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const Join& join, const F& f)
 }
 
 // The first element for which is(j), or 0.
-template <class F>
-ELEMENTWISE_INLINE int64_t first_of(int64_t n, const F& is) {
+ELEMENTWISE_INLINE int64_t first_of(int64_t n, const auto& is) {
   const int64_t first =
       joined(n, n, [](int64_t a, int64_t b) { return b < a ? b : a; }, [&](int64_t j) { return is(j) ? j : n; });
   return first < n ? first : 0;

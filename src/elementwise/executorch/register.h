@@ -55,8 +55,7 @@ struct TensorArgument {
 // Runs loops on the threads of the runtime.
 struct ParallelFor {
   const contract::Caller& caller;
-  template <class Body>
-  void operator()(int64_t end, int64_t grain, const Body& body) const {
+  void operator()(int64_t end, int64_t grain, const auto& body) const {
     if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
   }
 };

@@ -163,10 +163,10 @@ inline void* mutable_data(const std::optional<torch::stable::Tensor>& x) {
   return x ? x->mutable_data_ptr() : nullptr;
 }
 
-template <class T, class Data>
+template <class T>
 Pointers<T> pointers(
     const contract::Caller& op, std::string_view name, const std::vector<torch::stable::Tensor>& xs,
-    const Data& data_of) {
+    const auto& data_of) {
   Pointers<T> all{};
   all.count = static_cast<int64_t>(xs.size());
   if (all.count > all.kMost) contract::fail(op, name, " must have at most ", all.kMost, " tensors, got ", all.count);
@@ -214,9 +214,8 @@ using OnCuda = cuda::Error(int32_t dtype, const void* kernel, int64_t n, void* s
 
 // Calls kernel(i) for each i below n, on the device of `x` and in its dtype. Each call processes about `elements`
 // elements; from that, the number of threads is chosen.
-template <class Kernel>
 void launch(
-    [[maybe_unused]] const contract::Caller& op, const Kernel& kernel, const torch::stable::Tensor& x, int64_t n,
+    [[maybe_unused]] const contract::Caller& op, const auto& kernel, const torch::stable::Tensor& x, int64_t n,
     int64_t elements = 1) {
   if (n == 0) return; // a grid of no blocks is an error
   const auto dtype = static_cast<int32_t>(x.scalar_type());

@@ -72,8 +72,7 @@ struct Traced {
 };
 
 // The result of an operation on x: it reads what its operands read.
-template <class Value, class... X>
-Traced made_of(const Value& value, const X&... x) {
+Traced made_of(const auto& value, const auto&... x) {
   Traced made;
   made.reads = (x.reads | ...);
   if (!made.reads) made.constant = static_cast<double>(value(x.constant...));

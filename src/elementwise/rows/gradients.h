@@ -134,8 +134,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const int places[] = {kTensor...};
     return places[i];
   }
-  template <class F>
-  ELEMENTWISE_INLINE static void for_tensors(const F& f) {
+  ELEMENTWISE_INLINE static void for_tensors(const auto& f) {
     [&]<int... i>(std::integer_sequence<int, i...>)
         ELEMENTWISE_LAMBDA { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, kTensors>{});
   }
@@ -165,8 +164,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     return {passes::element<B>(source, place, data, j), B(kMost + place == number)};
   }
 
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
+  ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
     const auto element = this->terms(f, x...);
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
     auto& at = known.kept[at_most(kept_rows)];
@@ -187,8 +185,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
 
   // ---- The softmax that the functor returns.
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto read_softmax(const F& f, X... x) {
+  ELEMENTWISE_INLINE auto read_softmax(const auto& f, auto... x) {
     if (is_read) stop("a functor that returns Probabilities must call row.softmax once");
     is_read = true;
     const auto exponent = this->terms(f, x...);
@@ -213,8 +210,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const B p = probability(at.j);
     return {p, scaled(x.exponent(at).derivative, p)};
   }
-  template <class X, class Reads>
-  ELEMENTWISE_INLINE void write_softmax(const KnownSoftmax<Pass, X, Reads>& x) {
+  ELEMENTWISE_INLINE void write_softmax(const auto& x) {
     const auto probability = [&](auto j) ELEMENTWISE_LAMBDA { return load(x, j); };
     if constexpr (kBy == By::elements) // with the share of z, which the same derivatives multiply
       add(
@@ -227,8 +223,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
 
   // ---- Reductions.
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C sum_terms(const F& f, [[maybe_unused]] X... x) {
+  ELEMENTWISE_INLINE C sum_terms(const auto& f, [[maybe_unused]] auto... x) {
     if constexpr (kBy == By::nothing)
       known.value[at_most(reductions)] =
           kept_or<B>([&] { return sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
@@ -236,8 +231,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     return reduction();
   }
   // Elements that tie for the maximum share its derivative.
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C max_terms(const F& f, [[maybe_unused]] X... x) {
+  ELEMENTWISE_INLINE C max_terms(const auto& f, [[maybe_unused]] auto... x) {
     const auto is_most = [&f, this, k = reductions](auto j)
                              ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
     if constexpr (kBy == By::nothing) {
@@ -269,29 +263,26 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     }
     return reduction();
   }
-  template <class F>
-  ELEMENTWISE_INLINE P range_of(const F& f) {
+  ELEMENTWISE_INLINE P range_of(const auto& f) {
     if constexpr (kBy == By::nothing)
       known.range[at_most(ranges)] = kept_or<P>([&] { return max_of<P>(source.size, f); });
     return known.range[ranges++];
   }
-  template <class F>
-  ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
     if constexpr (kBy == By::nothing) known.place[at_most(places)] = place_of_max<P>(source.size, f);
     return known.place[places++];
   }
 
   // ---- Results.
-  template <class To, class F, class... X>
-  ELEMENTWISE_INLINE void write([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
+  template <class To>
+  ELEMENTWISE_INLINE void write([[maybe_unused]] const auto& f, [[maybe_unused]] auto... x) {
     if constexpr (kIsDual<To> && kBy != By::nothing)
       add(
           f, [this, result = place_of_elements(results++)](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); },
           x...);
   }
   // Adds the shares of the results that have one value for each row. The functor returned these.
-  template <class Result>
-  ELEMENTWISE_INLINE void finish(const Result& returned) {
+  ELEMENTWISE_INLINE void finish(const auto& returned) {
     take<0, R...>(returned);
   }
 
@@ -309,8 +300,8 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     return count;
   }
   // Returns what a reduction gave in the forward pass, if that has been kept. Else computes it.
-  template <class T, class F>
-  ELEMENTWISE_INLINE T kept_or(const F& reduction) {
+  template <class T>
+  ELEMENTWISE_INLINE T kept_or(const auto& reduction) {
     const int k = found++;
     return k < known.reduced_count ? static_cast<T>(*static_cast<const double*>(known.reduced[k])) : reduction();
   }
@@ -318,15 +309,14 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const int k = reductions++;
     return {known.value[k], B(k == number)};
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE void add_to_gradient([[maybe_unused]] const F& f, [[maybe_unused]] X... x) {
+  ELEMENTWISE_INLINE void add_to_gradient([[maybe_unused]] const auto& f, [[maybe_unused]] auto... x) {
     if (number >= kMost || reductions > number)
       add(f, [g = known.gradient[reductions]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
   }
 
   // Adds weight(j) times the derivative of f(j), for all elements or for those of this run.
-  template <class F, class W, class... X>
-  ELEMENTWISE_INLINE void add([[maybe_unused]] const F& f, [[maybe_unused]] const W& weight, [[maybe_unused]] X... x) {
+  ELEMENTWISE_INLINE void add(
+      [[maybe_unused]] const auto& f, [[maybe_unused]] const auto& weight, [[maybe_unused]] auto... x) {
     if constexpr (kBy == By::number) {
       if (source.size == 0 || is_zero(f(int64_t{0}).derivative)) return;
       const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); };

@@ -111,17 +111,15 @@ template <class B>
 struct One {
   static constexpr int kSize = 1;
   B number;
-  template <class P>
-  ELEMENTWISE_INLINE void write_to(P* to) const {
+  ELEMENTWISE_INLINE void write_to(auto* to) const {
     *to = written(number);
   }
-  template <class P>
-  ELEMENTWISE_INLINE void add_to(P* to) const {
+  ELEMENTWISE_INLINE void add_to(auto* to) const {
     *to = *to + written(number);
   }
 };
-template <class B, class F>
-ELEMENTWISE_INLINE void update(One<B>& one, const F& f) {
+template <class B>
+ELEMENTWISE_INLINE void update(One<B>& one, const auto& f) {
   one.number = f(one.number, 0);
 }
 
@@ -202,14 +200,14 @@ constexpr bool kIsDual = false;
 template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
 
-template <class C, class F>
-ELEMENTWISE_INLINE C sum_of(int64_t n, const F& f) {
+template <class C>
+ELEMENTWISE_INLINE C sum_of(int64_t n, const auto& f) {
   return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
 }
 
 // The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
-template <class C, class F>
-ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
+template <class C>
+ELEMENTWISE_INLINE C max_of(int64_t n, const auto& f) {
   if constexpr (kIsDual<C>) {
     using D = decltype(C::value);
     using P = math::primal_t<C>;
@@ -229,8 +227,8 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const F& f) {
 }
 
 // The place of the first element that is the maximum or NaN.
-template <class C, class F>
-ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const F& f) {
+template <class C>
+ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const auto& f) {
   const C most = max_of<C>(n, f);
   return first_of(n, [&](int64_t j) {
     const C x = f(j);
@@ -255,35 +253,28 @@ class Row {
     return {};
   }
 
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C sum(const F& f, X... x) {
+  ELEMENTWISE_INLINE C sum(const auto& f, auto... x) {
     return self().sum_terms(terms(f, x...), x...);
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C max(const F& f, X... x) {
+  ELEMENTWISE_INLINE C max(const auto& f, auto... x) {
     return self().max_terms(terms(f, x...), x...);
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C min(const F& f, X... x) {
+  ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
     return -max([&](auto... element) ELEMENTWISE_LAMBDA { return -C(f(element...)); }, x...);
   }
-  template <class Join, class F, class... X>
-  ELEMENTWISE_INLINE C reduce(C identity, const Join& join, const F& f, X... x) {
+  ELEMENTWISE_INLINE C reduce(C identity, const auto& join, const auto& f, auto... x) {
     static_assert(
         !Self::derives && !kIsDual<C>,
         "row.product and row.reduce have no derivative: leave `differentiable` out of the entry");
     return self().join_terms(identity, join, terms(f, x...));
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C product(const F& f, X... x) {
+  ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
     return reduce(C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f, x...);
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE Number range(const F& f, X... x) {
+  ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
     return self().range_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE C log_sum_exp(const F& f, X... x) {
+  ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
     if constexpr (Self::derives) // so that later passes do not compute the powers again
@@ -291,8 +282,7 @@ class Row {
     else
       return log(sum(power, x...)) + shift;
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto softmax(const F& f, X... x) {
+  ELEMENTWISE_INLINE auto softmax(const auto& f, auto... x) {
     if constexpr (Self::has_softmax) {
       return self().read_softmax(f, x...);
     } else {
@@ -302,19 +292,16 @@ class Row {
       return Softmax<Self, decltype(powers), C>{&self(), powers, 1 / sum(powers)}; // one division for the row
     }
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE int64_t argmax(const F& f, X... x) {
+  ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE int64_t argmin(const F& f, X... x) {
+  ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return -math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     return self().element(x, place);
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto each(const F& f, X... x) {
+  ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
     using R = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<Self::template makes<R>, R, C>;
     self().template write<To>(
@@ -339,8 +326,7 @@ class Row {
   ELEMENTWISE_OF_ONE(argmin)
 #undef ELEMENTWISE_OF_ONE
 
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto keep(const F& f, X... x) {
+  ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
     C* const to = self().buffer();
     write_row(to, self().source.size, terms(f, x...));
     return Elements<C>{to, -1};
@@ -356,21 +342,20 @@ class Row {
     else
       return static_cast<const T*>(x.data)[j];
   }
-  template <class T, class J>
-  ELEMENTWISE_INLINE Optional<T> load(Optional<Elements<T>> x, J j) const {
+  template <class T>
+  ELEMENTWISE_INLINE Optional<T> load(Optional<Elements<T>> x, auto j) const {
     return x ? Optional<T>{true, self().load(*x, j)} : Optional<T>{};
   }
   ELEMENTWISE_INLINE int64_t load(Columns, int64_t j) const {
     return j;
   }
-  template <class Powers, class J>
-  ELEMENTWISE_INLINE C load(const Softmax<Self, Powers, C>& x, J j) const {
+  template <class Powers>
+  ELEMENTWISE_INLINE C load(const Softmax<Self, Powers, C>& x, auto j) const {
     return self().load(x.powers, j) * x.inverse;
   }
 
  protected:
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto terms(const F& f, X... x) const {
+  ELEMENTWISE_INLINE auto terms(const auto& f, auto... x) const {
     return [this, f, x...](auto j) ELEMENTWISE_LAMBDA { return C(f(self().load(x, j)...)); };
   }
 
@@ -419,21 +404,21 @@ struct Bound {
   using Returned = typename parameters::Of<F, sizeof...(kKind)>::Results;
   static constexpr int kInputs = (0 + ... + (kKind == Kind::tensor || kKind == Kind::optional));
 
-  template <class C, class Row>
-  ELEMENTWISE_INLINE static auto call(Row& row) {
+  template <class C>
+  ELEMENTWISE_INLINE static auto call(auto& row) {
     return with_arguments<C>(row)(row);
   }
   // The functor with the arguments of this row. It can be called with other rows that have the same ones.
-  template <class C, class Row>
-  ELEMENTWISE_INLINE static auto with_arguments(const Row& row) {
+  template <class C>
+  ELEMENTWISE_INLINE static auto with_arguments(const auto& row) {
     return [&]<size_t... I>(std::index_sequence<I...>) ELEMENTWISE_LAMBDA {
       return of<C>(argument<I, C>(row)...);
     }(std::make_index_sequence<sizeof...(kKind)>{});
   }
 
  private:
-  template <class C, class... X>
-  ELEMENTWISE_INLINE static auto of(X... x) {
+  template <class C>
+  ELEMENTWISE_INLINE static auto of(auto... x) {
     return [x...]<class Row>(Row& row) ELEMENTWISE_LAMBDA { return F{}.template operator()<C, Row>(row, x...); };
   }
   template <size_t argument> // the place is among the tensors that are present, or among the numbers
@@ -459,8 +444,8 @@ struct Bound {
     else
       return static_cast<P>(row.source.numbers[place].integer);
   }
-  template <class X, class C, class Row>
-  ELEMENTWISE_INLINE static X tensor(const Row& row, int place) {
+  template <class X, class C>
+  ELEMENTWISE_INLINE static X tensor(const auto& row, int place) {
     const void* const data = row.source.data[place];
     if constexpr (!parameters::is_of_row<X>)
       return {data, place};
@@ -504,33 +489,28 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     if (keeps_in_result && k == 0) return static_cast<B*>(results[0]);
     return static_cast<B*>(row->scratch(row->run, k, source.size * sizeof(B)));
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE B sum_terms(const F& f, X...) {
+  ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
     return noted(sum_of<B>(source.size, f));
   }
-  template <class Join, class F>
-  ELEMENTWISE_INLINE B join_terms(B identity, const Join& join, const F& f) {
+  ELEMENTWISE_INLINE B join_terms(B identity, const auto& join, const auto& f) {
     return joined(source.size, identity, join, f);
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE B max_terms(const F& f, X...) {
+  ELEMENTWISE_INLINE B max_terms(const auto& f, auto...) {
     return noted(max_of<B>(source.size, f));
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
     check_place(place, source.size);
     return this->load(x, place);
   }
-  template <class F>
-  ELEMENTWISE_INLINE auto range_of(const F& f) {
+  ELEMENTWISE_INLINE auto range_of(const auto& f) {
     return noted(max_of<math::primal_t<B>>(source.size, f));
   }
-  template <class F>
-  ELEMENTWISE_INLINE int64_t argmax_of(const F& f) {
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
     return place_of_max<math::primal_t<B>>(source.size, f);
   }
 
-  template <class To, class F, class... X>
-  ELEMENTWISE_INLINE void write(const F& f, X...) {
+  template <class To>
+  ELEMENTWISE_INLINE void write(const auto& f, auto...) {
     constexpr int slots[] = {parameters::is_of_row<R>..., 0};
     int slot = 0, of_elements = written++;
     for (size_t i = 0; i < sizeof...(R); i++) {
@@ -546,8 +526,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
 
   // Writes the results that have one value for each row. The functor returned these.
-  template <class Result>
-  ELEMENTWISE_INLINE void finish(const Result& returned) {
+  ELEMENTWISE_INLINE void finish(const auto& returned) {
     set<0, R...>(returned);
   }
 
@@ -603,41 +582,34 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE Elements<B> keep(const F&, X...) {
+  ELEMENTWISE_INLINE Elements<B> keep(const auto&, auto...) {
     kept_rows++;
     return {nullptr, -1};
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE auto read_softmax(const F&, X...) {
+  ELEMENTWISE_INLINE auto read_softmax(const auto&, auto...) {
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, 0};
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE B sum_terms(const F&, X...) {
+  ELEMENTWISE_INLINE B sum_terms(const auto&, auto...) {
     return 0;
   }
-  template <class Join, class F>
-  ELEMENTWISE_INLINE B join_terms(B identity, const Join&, const F&) {
+  ELEMENTWISE_INLINE B join_terms(B identity, const auto&, const auto&) {
     return identity;
   }
-  template <class F, class... X>
-  ELEMENTWISE_INLINE B max_terms(const F&, X...) {
+  ELEMENTWISE_INLINE B max_terms(const auto&, auto...) {
     return 0;
   }
   ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
     is_inside &= place >= 0 && place < source.size;
     return 0;
   }
-  template <class F>
-  ELEMENTWISE_INLINE B range_of(const F&) {
+  ELEMENTWISE_INLINE B range_of(const auto&) {
     return 0;
   }
-  template <class F>
-  ELEMENTWISE_INLINE int64_t argmax_of(const F&) {
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto&) {
     return 0;
   }
-  template <class To, class F, class... X>
-  ELEMENTWISE_INLINE void write(const F&, X...) {}
+  template <class To>
+  ELEMENTWISE_INLINE void write(const auto&, auto...) {}
 };
 
 } // namespace passes

@@ -197,12 +197,10 @@ Error start(
 }
 
 // For kernels that are not element-wise: treats every tensor as one of this device.
-template <class Tensor>
-bool runs(const Tensor&) {
+bool runs(const auto&) {
   return true;
 }
-template <class Caller, class Run>
-void on_device(const Caller&, int32_t, const Run& run) {
+void on_device(const auto&, int32_t, const auto& run) {
   run(nullptr);
 }
 
