@@ -215,7 +215,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     if constexpr (kBy == By::elements) // with the share of z, which the same derivatives multiply
       add(
           probability,
-          [this, result = place_of_elements(results++), g = known.gradient[x.reduction]](int64_t j)
+          [this, result = next_result(), g = known.gradient[x.reduction]](int64_t j)
               ELEMENTWISE_LAMBDA { return grad(result, j) + g; },
           x);
     else
@@ -276,14 +276,16 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   // ---- Results.
   template <class To>
   ELEMENTWISE_INLINE void write([[maybe_unused]] const auto& f, [[maybe_unused]] auto... x) {
+    [[maybe_unused]] const int result = next_result();
     if constexpr (kIsDual<To> && kBy != By::nothing)
-      add(
-          f, [this, result = place_of_elements(results++)](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); },
-          x...);
+      add(f, [this, result](int64_t j) ELEMENTWISE_LAMBDA { return grad(result, j); }, x...);
   }
   // Adds the shares of the results that have one value for each row. The functor returned these.
   ELEMENTWISE_INLINE void finish(const auto& returned) {
-    take<0, R...>(returned);
+    for_each_result(List<R...>{}, returned, [&]<int place, class Result>(const auto& value) ELEMENTWISE_LAMBDA {
+      if constexpr (std::is_same_v<Result, parameters::AnyC>)
+        gradient = gradient + scaled(C(value).derivative, grad(Places<R...>::among_c(place), 0));
+    });
   }
 
  private:
@@ -342,30 +344,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
     return passes::element<B>(of_grads, result, known.grads[result], j);
   }
-  // The place, among the results of type C, of the k-th one that has a value for each element.
-  ELEMENTWISE_INLINE static constexpr int place_of_elements(int k) {
-    constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
-    constexpr bool of_row[] = {parameters::is_of_row<R>...};
-    int place = 0;
-    for (size_t i = 0; i < sizeof...(R); i++) {
-      if (of_c[i] && !of_row[i] && k-- == 0) return place;
-      place += of_c[i];
-    }
-    return 0;
-  }
-  template <int place, class Q, class... Rest, class Result>
-  ELEMENTWISE_INLINE void take(const Result& returned) {
-    constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<Q>::type, parameters::AnyC>;
-    const auto one = [&](const auto& value) ELEMENTWISE_LAMBDA {
-      if constexpr (std::is_same_v<Q, parameters::AnyC>)
-        gradient = gradient + scaled(C(value).derivative, grad(place, 0));
-    };
-    if constexpr (requires { returned.first; }) {
-      one(returned.first);
-      if constexpr (sizeof...(Rest) > 0) take<place + is_of_c, Rest...>(returned.rest);
-    } else {
-      one(returned);
-    }
+  // The place, among the results of type C, of the one that the functor writes now.
+  ELEMENTWISE_INLINE int next_result() {
+    return Places<R...>::among_c(Places<R...>::of_elements(results++));
   }
 };
 

@@ -456,6 +456,36 @@ struct Bound {
   }
 };
 
+// ---- The functor's results.
+
+// The place of a result among all results R, and among those of type C.
+template <class... R>
+struct Places {
+  ELEMENTWISE_INLINE static constexpr int of_elements(int k) { // of the k-th that has a value for each element
+    constexpr bool of_row[] = {parameters::is_of_row<R>...};
+    for (int place = 0; place < static_cast<int>(sizeof...(R)); place++)
+      if (!of_row[place] && k-- == 0) return place;
+    return 0;
+  }
+  ELEMENTWISE_INLINE static constexpr int among_c(int place) {
+    constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
+    int among_c = 0;
+    for (int i = 0; i < place; i++) among_c += of_c[i];
+    return among_c;
+  }
+};
+
+// Calls f<place, R>(result) for each result that the functor returned.
+template <int place = 0, class R, class... Rest>
+ELEMENTWISE_INLINE void for_each_result(List<R, Rest...>, const auto& returned, const auto& f) {
+  if constexpr (requires { returned.first; }) {
+    f.template operator()<place, R>(returned.first);
+    if constexpr (sizeof...(Rest) > 0) for_each_result<place + 1>(List<Rest...>{}, returned.rest, f);
+  } else {
+    f.template operator()<place, R>(returned);
+  }
+}
+
 // ---- The row of a forward pass. It writes the results. If B is dual, it writes only their tangents.
 template <class B, class Returned>
 struct Values;
@@ -511,23 +541,27 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
 
   template <class To>
   ELEMENTWISE_INLINE void write(const auto& f, auto...) {
-    constexpr int slots[] = {parameters::is_of_row<R>..., 0};
-    int slot = 0, of_elements = written++;
-    for (size_t i = 0; i < sizeof...(R); i++) {
-      if (slots[i]) continue;
-      if (of_elements-- == 0) slot = static_cast<int>(i);
-    }
+    const int place = Places<R...>::of_elements(written++);
     if constexpr (kIsDual<To>) {
-      auto* const to = static_cast<decltype(To::value)*>(results[place_among_c(slot)]);
+      auto* const to = static_cast<decltype(To::value)*>(results[Places<R...>::among_c(place)]);
       write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
     } else if constexpr (!kIsDual<B>) {
-      write_row(static_cast<To*>(results[slot]), source.size, f);
+      write_row(static_cast<To*>(results[place]), source.size, f);
     }
   }
 
-  // Writes the results that have one value for each row. The functor returned these.
+  // Writes the results that have one value for each row. The functor returned these. Forward mode has a tangent for
+  // each result of C.
   ELEMENTWISE_INLINE void finish(const auto& returned) {
-    set<0, R...>(returned);
+    for_each_result(List<R...>{}, returned, [&]<int place, class P>(const auto& value) ELEMENTWISE_LAMBDA {
+      using T = std::remove_cvref_t<decltype(value)>;
+      if constexpr (!parameters::is_of_row<P>)
+        return;
+      else if constexpr (!kIsDual<B>)
+        once([&] { *static_cast<T*>(results[place]) = value; });
+      else if constexpr (std::is_same_v<T, B>)
+        once([&] { *static_cast<decltype(T::value)*>(results[Places<R...>::among_c(place)]) = value.derivative; });
+    });
   }
 
  private:
@@ -536,31 +570,6 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE T noted(T x) {
     if (noted_count < rows::kReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));
     return x;
-  }
-  // Forward mode has a tangent for each result of C.
-  ELEMENTWISE_INLINE static constexpr int place_among_c(int slot) {
-    constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
-    int place = 0;
-    for (int i = 0; i < slot; i++) place += of_c[i];
-    return place;
-  }
-  template <int slot, class P, class... Rest, class Result>
-  ELEMENTWISE_INLINE void set(const Result& returned) {
-    if constexpr (requires { returned.first; }) {
-      set_one<slot, P>(returned.first);
-      if constexpr (sizeof...(Rest) > 0) set<slot + 1, Rest...>(returned.rest);
-    } else {
-      set_one<slot, P>(returned);
-    }
-  }
-  template <int slot, class P, class T>
-  ELEMENTWISE_INLINE void set_one(const T& value) {
-    if constexpr (parameters::is_of_row<P>) {
-      if constexpr (!kIsDual<B>)
-        once([&] { *static_cast<T*>(results[slot]) = value; });
-      else if constexpr (std::is_same_v<T, B>)
-        once([&] { *static_cast<decltype(T::value)*>(results[place_among_c(slot)]) = value.derivative; });
-    }
   }
 };
 
