@@ -166,9 +166,9 @@ class RowsRun {
         from = adjacent;
       }
       if (x.is_mask)
-        mover_.widen_bool(from, n, reinterpret_cast<int32_t*>(to));
+        mover_.widen_bools(from, n, reinterpret_cast<int32_t*>(to));
       else if (x.is_converted)
-        (is_float16(k) ? mover_.widen_float16 : mover_.widen_bfloat16)(from, n, reinterpret_cast<float*>(to));
+        mover_.widen[is_float16(k)](from, n, reinterpret_cast<float*>(to));
       else if (from != to)
         std::memcpy(to, from, n * task_.bytes[k]);
     });
@@ -180,8 +180,7 @@ class RowsRun {
     for_each(k, count, [&](std::byte* to, int64_t n, const std::byte* from) {
       if (x.is_converted) {
         std::byte* const adjacent = x.step == 1 ? to : x.side_by_side.get();
-        (is_float16(k) ? mover_.narrow_float16 : mover_.narrow_bfloat16)(
-            reinterpret_cast<const float*>(from), n, adjacent);
+        mover_.narrow[is_float16(k)](reinterpret_cast<const float*>(from), n, adjacent);
         from = adjacent;
       }
       if (x.step != 1)
@@ -292,10 +291,9 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
         mover.add[is_double](
             memory[(part + width) * task.results + k].get(), task.numel[k], memory[part * task.results + k].get());
     const void* const total = memory[k].get();
-    if (task.dtypes[k] == kOrdinal<float16>)
-      mover.narrow_float16(static_cast<const float*>(total), task.numel[k], task.data[k]);
-    else if (task.dtypes[k] == kOrdinal<bfloat16>)
-      mover.narrow_bfloat16(static_cast<const float*>(total), task.numel[k], task.data[k]);
+    const bool is_float16 = task.dtypes[k] == kOrdinal<float16>;
+    if (is_float16 || task.dtypes[k] == kOrdinal<bfloat16>)
+      mover.narrow[is_float16](static_cast<const float*>(total), task.numel[k], task.data[k]);
     else
       std::memcpy(task.data[k], total, bytes_of(k));
   }

@@ -174,7 +174,7 @@ class Sums {
     while (advance(at, 0, parts)) {
       int64_t other = part;
       for (int d = 0; d < plan_.dims; d++) other += at[d] * step[d];
-      summer_[k]->add_sums(sums(k, other), count_[k], total);
+      isa().row_mover->add[true](sums(k, other), count_[k], total);
     }
     do {
       int64_t from = 0, to = offset;

@@ -91,17 +91,16 @@ struct Summer {
   // Adds rows of n adjacent elements to sums: each row to one sum (`along`), or each column to its own. The sums of
   // neighbouring rows are `pitch` apart.
   void (*add)(const void* from, int64_t n, int64_t rows, double* sums, bool along, int64_t pitch);
-  void (*add_sums)(const double* from, int64_t n, double* sums);
   void (*round)(const double* sums, int64_t n, int64_t step, void* to); // writes elements that are `step` apart
 };
 
-// Converts rows of 16-bit types from and to float, and adds up rows, or the elements of a row, of float and double.
+// Converts and adds up rows.
 struct RowMover {
-  void (*widen_float16)(const void* from, int64_t n, float* to);
-  void (*widen_bfloat16)(const void* from, int64_t n, float* to);
-  void (*narrow_float16)(const float* from, int64_t n, void* to);
-  void (*narrow_bfloat16)(const float* from, int64_t n, void* to);
-  void (*widen_bool)(const void* from, int64_t n, int32_t* to);
+  // From and to float, of bfloat16 and of float16.
+  void (*widen[2])(const void* from, int64_t n, float* to);
+  void (*narrow[2])(const float* from, int64_t n, void* to);
+  void (*widen_bools)(const void* from, int64_t n, int32_t* to);
+  // Adds a row to another one, or the sum of a row to one number, of float and of double.
   void (*add[2])(const void* from, int64_t n, void* to);
   void (*sum[2])(const void* from, int64_t n, void* to);
 };
