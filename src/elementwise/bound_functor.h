@@ -61,7 +61,7 @@ struct Bound<C, Kernel<F, kKind...>> {
       const auto x = element<place>(elements...);
       return Optional<std::remove_const_t<decltype(x)>>{true, x};
     } else if constexpr (kinds[I] == Kind::absent) {
-      return Optional<parameters::With<parameters::At<I, Arguments>, C>>{};
+      return parameters::With<parameters::At<I, Arguments>, C>{};
     } else if constexpr (kinds[I] >= Kind::chosen) {
       using Choice = parameters::At<I, Arguments>;
       constexpr auto value = static_cast<typename Choice::Value>(

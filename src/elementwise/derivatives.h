@@ -25,6 +25,8 @@
 namespace elementwise {
 namespace derivatives {
 
+using parameters::With;
+
 // A dual number of dual numbers, `depth` deep.
 template <class C, int depth>
 struct NestedOf {
@@ -34,18 +36,6 @@ template <class C>
 struct NestedOf<C, 0> {
   using type = C;
 };
-
-// The type of an argument of a functor, with C for AnyC.
-template <class P, class C>
-struct WithOf {
-  using type = parameters::With<P, C>;
-};
-template <class P, class C>
-struct WithOf<Optional<P>, C> {
-  using type = Optional<parameters::With<P, C>>;
-};
-template <class P, class C>
-using With = typename WithOf<P, C>::type;
 
 // The indices of the arguments that a partial derivative is with respect to. An index may occur more than once.
 template <int order>
@@ -116,19 +106,15 @@ ELEMENTWISE_INLINE C partial(
   return contracted<order>(grads.grad, F{}(argument<P, C>(arguments, I, places)...));
 }
 
-// The dtypes that derivatives of an order are compiled for: the floating-point ones. Higher orders are compiled only
-// for the types that are computed in, float for 16-bit dtypes.
-template <class Dtypes, int order>
-struct Floats;
-template <class... T, int order>
-struct Floats<List<T...>, order> {
+// First derivatives are compiled for the floating-point dtypes of an operator. Higher orders and forward mode are
+// compiled only for the types that these are computed in, float for 16-bit dtypes.
+template <class Dtypes>
+struct ComputedOf;
+template <class... T>
+struct ComputedOf<List<T...>> {
   template <class U>
-  static constexpr bool is_computed_in = (std::is_same_v<compute_t<T>, U> || ...);
-  using Computed = Joined<
-      std::conditional_t<is_computed_in<float>, List<float>, List<>>,
-      std::conditional_t<is_computed_in<double>, List<double>, List<>>>;
-  using Stored = Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...>;
-  using type = std::conditional_t<(order > 1), Computed, Stored>;
+  using If = std::conditional_t<(std::is_same_v<compute_t<T>, U> || ...), List<U>, List<>>;
+  using type = Joined<If<float>, If<double>>;
 };
 
 // The functor of first derivatives, by one argument or by several in one pass. It takes the arguments of F, and then at
@@ -137,7 +123,7 @@ template <class F, class Arguments, class MoreGrads, int... places>
 struct Gradients;
 template <class F, class... P, size_t... more, int... places>
 struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
-  using dtypes = typename Floats<typename DtypesOf<F>::type, 1>::type;
+  using dtypes = FloatsOf<typename DtypesOf<F>::type>;
 
   template <class C>
   ELEMENTWISE_FUNCTION Results<std::enable_if_t<places + 1 != 0, C>...> operator()(
@@ -174,7 +160,7 @@ struct Higher;
 template <class F, class... P, size_t... more, size_t... level>
 struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<level...>> {
   static constexpr int order = sizeof...(level);
-  using dtypes = typename Floats<typename DtypesOf<F>::type, order>::type;
+  using dtypes = typename ComputedOf<typename DtypesOf<F>::type>::type;
 
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(
@@ -191,7 +177,7 @@ template <class F, class Arguments, class Index, class MoreTangents, int... plac
 struct Forward;
 template <class F, class... P, size_t... I, size_t... more, int... places>
 struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<more...>, places...> {
-  using dtypes = typename Floats<typename DtypesOf<F>::type, 2>::type;
+  using dtypes = typename ComputedOf<typename DtypesOf<F>::type>::type;
 
   template <class C>
   ELEMENTWISE_FUNCTION Results<C, C> operator()(
@@ -227,39 +213,23 @@ constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...
 template <class Parts, rows::Role role>
 constexpr int order<rows::Derived<Parts, role>> = rows::takes_tangents(role) ? 3 : 1;
 
-// Writes the declaration of a derivative of `of`: the arguments of `of`, without defaults, and then the gradients. `to`
-// may be null. Returns the length.
+// Writes the declaration of a derivative of `of`, with its gradients or tangents, and returns the length.
 constexpr size_t write(
     char* to, const Signature& of, std::string_view what, std::string_view by, int grads, int order) {
-  const std::string_view given = order < 0 ? "tangent" : "grad";
-  size_t size = 0;
-  const auto append = [&](auto... texts) {
-    for (const std::string_view text : {std::string_view(texts)...})
-      for (const char character : text) {
-        if (to) to[size] = character;
-        size++;
-      }
+  DeclarationWriter declaration{to};
+  const auto add_each = [&](std::string_view kind, std::string_view name, int count, bool is_numbered) {
+    for (int i = 0; i < count; i++) {
+      declaration.append(", ", kind, " ", name);
+      for (int k = 0; k < of.count; k++) // no argument of `of` has this name then
+        if (of.arguments[k].name.starts_with(name)) declaration.append("_");
+      if (is_numbered) declaration.append_number(i);
+    }
   };
-  const auto append_name = [&](std::string_view name, std::string_view number) { // a name that no argument of `of` has
-    append(name);
-    for (int i = 0; i < of.count; i++)
-      if (of.arguments[i].name.starts_with(name)) append("_");
-    append(number);
-  };
-  append("_", of.name, what, by, of.overload.empty() ? "" : ".", of.overload, "(");
-  for (int i = 0; i < of.count; i++)
-    append(kKinds[static_cast<int>(of.arguments[i].kind)], " ", of.arguments[i].name, ", ");
-  constexpr std::string_view numbers = "012345678";
-  for (int i = 0; i < grads; i++) {
-    append(i ? ", Tensor " : "Tensor ");
-    append_name(given, grads > 1 ? numbers.substr(i, 1) : "");
-  }
-  for (int i = 0; order > 1 && i < order; i++) {
-    append(", int ");
-    append_name("by", numbers.substr(i, 1));
-  }
-  append(")");
-  return size;
+  declaration.begin(of, what, by);
+  add_each("Tensor", order < 0 ? "tangent" : "grad", grads, grads > 1);
+  add_each("int", "by", order > 1 ? order : 0, true);
+  declaration.append(")");
+  return declaration.size;
 }
 template <const Signature& of, int grads, int order, int by = -1>
 constexpr auto declaration() {
@@ -357,7 +327,7 @@ auto in_one_pass(List<FirstDerivative<Op, place>...>) {
 // Whether an operator has derivatives: not if C or all results are integers.
 template <class Op>
 constexpr bool is_differentiable() {
-  constexpr bool of_floats = !std::is_same_v<typename Floats<typename Op::Kernel::Dtypes, 1>::type, List<>>;
+  constexpr bool of_floats = !std::is_same_v<FloatsOf<typename Op::Kernel::Dtypes>, List<>>;
   return Op::is_differentiable && of_floats && (kGrads<Op> > 0 || has_own_float<Op>());
 }
 

@@ -198,6 +198,12 @@ struct DtypesOf<F> {
   using type = typename F::dtypes;
 };
 
+// Those of the dtypes that are floating-point.
+template <class... T>
+Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats_of(List<T...>);
+template <class Dtypes>
+using FloatsOf = decltype(floats_of(Dtypes{}));
+
 // The ordinals of the dtypes.
 template <class Dtypes>
 struct Ordinals;

@@ -213,6 +213,29 @@ struct Literal {
   char text[N] = {};
 };
 
+// Writes the declaration of an operator that is made from another one. If `to` is null, it only counts the characters.
+struct DeclarationWriter {
+  char* to;
+  size_t size = 0;
+
+  constexpr void append(auto... texts) {
+    for (const std::string_view text : {std::string_view(texts)...})
+      for (const char character : text) {
+        if (to) to[size] = character;
+        size++;
+      }
+  }
+  // The name is that of `of` with an ending. The arguments begin with those of `of`, without defaults.
+  constexpr void begin(const Signature& of, auto... ending) {
+    append("_", of.name, ending..., of.overload.empty() ? "" : ".", of.overload, "(");
+    for (int i = 0; i < of.count; i++)
+      append(i ? ", " : "", kKinds[static_cast<int>(of.arguments[i].kind)], " ", of.arguments[i].name);
+  }
+  constexpr void append_number(int number) {
+    append(std::string_view("0123456789").substr(number, 1));
+  }
+};
+
 // Whether a parameter of type P takes an argument of this kind. Types must match exactly: C++ would convert a number of
 // another type silently, and a tensor would get the parameter's dtype.
 template <Kind kind, class P>

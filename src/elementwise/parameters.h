@@ -60,8 +60,21 @@ constexpr size_t kChoices = 1;
 template <auto... values>
 constexpr size_t kChoices<OneOf<values...>> = sizeof...(values);
 
-template <class P, class T>
-using With = std::conditional_t<std::is_same_v<typename ElementOf<P>::type, AnyC>, T, typename ElementOf<P>::type>;
+// The type of a parameter, with C in place of AnyC.
+template <class P, class C>
+struct WithOf {
+  using type = std::conditional_t<std::is_same_v<P, AnyC>, C, P>;
+};
+template <class P, class C>
+struct WithOf<Elements<P>, C> {
+  using type = Elements<typename WithOf<P, C>::type>;
+};
+template <class P, class C>
+struct WithOf<Optional<P>, C> {
+  using type = Optional<typename WithOf<P, C>::type>;
+};
+template <class P, class C>
+using With = typename WithOf<P, C>::type;
 
 template <class P>
 constexpr int32_t own() {
@@ -140,7 +153,7 @@ struct Each;
 template <class... P>
 struct Each<List<P...>> {
   template <class T>
-  using type = List<With<P, T>...>;
+  using type = List<With<typename ElementOf<P>::type, T>...>;
   static constexpr int32_t own[sizeof...(P)] = {parameters::own<P>()...};
   static constexpr bool of_row[sizeof...(P)] = {is_of_row<P>...};
 };

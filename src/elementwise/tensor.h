@@ -14,6 +14,17 @@ namespace elementwise {
 // Counts a write faster, if python/ask_torch.h found a way, else it is null. It returns false if it did not count.
 inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
 
+// No gradients are recorded while this exists. Raw operators may write to a leaf that requires grad then.
+struct WithoutGradients {
+  const bool was_enabled = aoti_torch_grad_mode_is_enabled();
+  WithoutGradients() {
+    aoti_torch_grad_mode_set_enabled(false);
+  }
+  ~WithoutGradients() {
+    aoti_torch_grad_mode_set_enabled(was_enabled);
+  }
+};
+
 // A tensor that someone else owns.
 class Tensor {
  public:
@@ -62,11 +73,8 @@ class Tensor {
   // of it.
   bool bump_version() const {
     if (bumps_version && bumps_version(handle_)) return true;
-    const bool grad_mode = aoti_torch_grad_mode_is_enabled();
-    aoti_torch_grad_mode_set_enabled(false); // raw operators may write to a leaf that requires grad
-    const AOTITorchError error = aoti_torch_copy_(handle_, handle_, 0);
-    aoti_torch_grad_mode_set_enabled(grad_mode);
-    return error == TORCH_SUCCESS;
+    const WithoutGradients guard;
+    return aoti_torch_copy_(handle_, handle_, 0) == TORCH_SUCCESS;
   }
 
   void* mutable_data() const {

@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "contract.h"
 #include "cpu/launch.h"
@@ -60,29 +62,19 @@ struct Backend {
 
 } // namespace cpu
 
-// A list of integers on a stack, which stays the caller's.
-class IntList {
- public:
-  IntList() = default;
-  explicit IntList(StableIValue value) : list_(torch::stable::detail::to<StableListHandle>(value)) {}
-
-  explicit operator bool() const {
-    return list_;
+// Returns a list of integers on a stack. The list stays the caller's.
+inline std::vector<int64_t> integers(StableIValue value) {
+  const auto list = torch::stable::detail::to<StableListHandle>(value);
+  size_t size;
+  TORCH_ERROR_CODE_CHECK(torch_list_size(list, &size));
+  std::vector<int64_t> integers;
+  for (size_t i = 0; i < size; i++) {
+    StableIValue element;
+    TORCH_ERROR_CODE_CHECK(torch_list_get_item(list, static_cast<int64_t>(i), &element));
+    integers.push_back(torch::stable::detail::to<int64_t>(element));
   }
-  int64_t size() const {
-    size_t size;
-    TORCH_ERROR_CODE_CHECK(torch_list_size(list_, &size));
-    return static_cast<int64_t>(size);
-  }
-  int64_t operator[](int64_t i) const {
-    StableIValue value;
-    TORCH_ERROR_CODE_CHECK(torch_list_get_item(list_, i, &value));
-    return torch::stable::detail::to<int64_t>(value);
-  }
-
- private:
-  StableListHandle list_ = nullptr;
-};
+  return integers;
+}
 
 // One call of an operator in one of its forms.
 template <class Backend, int kResults, int kInputs>
@@ -105,8 +97,8 @@ class Call {
       } else if (argument.kind == Kind::boolean) {
         number.integer = torch::stable::detail::to<bool>(stack[i]);
       } else if (argument.kind == Kind::sizes) {
-        row_sizes_ = IntList(stack[i]);
-        number.integer = row_sizes_.size();
+        row_sizes_ = integers(stack[i]);
+        number.integer = static_cast<int64_t>(row_sizes_->size());
       } else if constexpr (form & tensor_numbers) {
         number.real = read(argument.name, Tensor(stack[i]));
       } else {
@@ -292,7 +284,7 @@ class Call {
   const contract::Caller caller_;
   const Description* op_; // the kernel for the optional tensors that are present, and for the values of each OneOf
   Number numbers_[kMaxArguments];
-  IntList row_sizes_;
+  std::optional<std::vector<int64_t>> row_sizes_;
   const Argument* arguments_[kInputs]; // the inputs
   Tensor tensors_[kOperands];          // the written tensors, then the inputs
   OwnTensor made_[kResults];           // new results

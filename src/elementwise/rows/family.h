@@ -108,17 +108,10 @@ struct Parts {
   }();
 };
 
-template <class... T>
-constexpr bool has_floats(List<T...>) {
-  return (std::is_floating_point_v<compute_t<T>> || ...);
-}
-template <class... T>
-Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats(List<T...>);
-
 // Stands in for a functor where a kernel needs one. The kernel (kernels.h) runs the functor of Parts.
 template <class Parts, Role role>
 struct Derived {
-  using dtypes = decltype(floats(typename DtypesOf<typename Parts::Functor>::type{}));
+  using dtypes = FloatsOf<typename DtypesOf<typename Parts::Functor>::type>;
 };
 
 template <class Op>
@@ -130,50 +123,26 @@ constexpr uint32_t is_tensor_of() {
 template <class Op>
 using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
 
-// Writes the declaration of a derivative operator, unless `to` is null, and returns its length.
+// Writes the declaration of a derivative operator, and returns its length.
 template <class Parts>
 constexpr size_t write(char* to, const Signature& of, Role role) {
-  size_t size = 0;
-  const auto append = [&](std::string_view text) {
-    for (const char character : text) {
-      if (to) to[size] = character;
-      size++;
-    }
+  DeclarationWriter declaration{to};
+  const auto add = [&](std::string_view name, int number) {
+    declaration.append(", Tensor ", name);
+    declaration.append_number(number);
   };
-  constexpr std::string_view digits = "0123456789";
-  const auto append_each = [&](std::string_view name, int count) {
-    for (int i = 0; i < count; i++) {
-      append(", Tensor ");
-      append(name);
-      append(digits.substr(i, 1));
-    }
+  const auto add_each = [&](std::string_view name, int count) {
+    for (int i = 0; i < count; i++) add(name, i);
   };
-  append("_");
-  append(of.name);
-  append("_");
-  append(kRoles[static_cast<int>(role)]);
-  if (!of.overload.empty()) {
-    append(".");
-    append(of.overload);
-  }
-  append("(");
-  for (int i = 0; i < of.count; i++) {
-    if (i) append(", ");
-    append(kKinds[static_cast<int>(of.arguments[i].kind)]);
-    append(" ");
-    append(of.arguments[i].name);
-  }
-  append_each("grad__", takes_grads(role) ? Parts::kResults : 0);
-  append_each("reduced__", role == Role::gradients ? Parts::kReduced : 0);
-  if (role == Role::gradients && Parts::kSoftmaxes) {
-    append(", Tensor softmax__");
-    append(digits.substr(Parts::kSoftmax, 1));
-  }
-  append_each("tangent__", takes_tangents(role) ? Parts::kTensors : 0);
-  append_each("grad_tangent__", role == Role::second ? Parts::kResults : 0);
-  if (role == Role::gradients) append(", int needs__");
-  append(")");
-  return size;
+  declaration.begin(of, "_", kRoles[static_cast<int>(role)]);
+  add_each("grad__", takes_grads(role) ? Parts::kResults : 0);
+  add_each("reduced__", role == Role::gradients ? Parts::kReduced : 0);
+  if (role == Role::gradients && Parts::kSoftmaxes) add("softmax__", Parts::kSoftmax);
+  add_each("tangent__", takes_tangents(role) ? Parts::kTensors : 0);
+  add_each("grad_tangent__", role == Role::second ? Parts::kResults : 0);
+  if (role == Role::gradients) declaration.append(", int needs__");
+  declaration.append(")");
+  return declaration.size;
 }
 template <class Parts, const Signature& of, Role role>
 constexpr auto declaration() {
@@ -212,8 +181,8 @@ auto if_it_fits() {
 template <class Op>
 auto family() {
   if constexpr (
-      Op::is_differentiable && has_floats(typename Op::Kernel::Dtypes{}) && PartsOf<Op>::kResults > 0 &&
-      PartsOf<Op>::kTensors > 0)
+      Op::is_differentiable && !std::is_same_v<FloatsOf<typename Op::Kernel::Dtypes>, List<>> &&
+      PartsOf<Op>::kResults > 0 && PartsOf<Op>::kTensors > 0)
     return Joined<
         decltype(if_it_fits<Op, Role::recorded>()), decltype(if_it_fits<Op, Role::gradients>()),
         decltype(if_it_fits<Op, Role::tangent>()), decltype(if_it_fits<Op, Role::second>())>{};

@@ -382,20 +382,7 @@ ELEMENTWISE_INLINE B element(const Source& source, int place, const void* data, 
 
 // ---- The functor's arguments.
 
-template <class P, class C>
-struct WithOf {
-  using type = std::conditional_t<std::is_same_v<P, parameters::AnyC>, C, P>;
-};
-template <class P, class C>
-struct WithOf<Elements<P>, C> {
-  using type = Elements<typename WithOf<P, C>::type>;
-};
-template <class P, class C>
-struct WithOf<Optional<P>, C> {
-  using type = Optional<typename WithOf<P, C>::type>;
-};
-template <class P, class C>
-using With = typename WithOf<P, C>::type;
+using parameters::With;
 
 // A functor, and the kind of each of its arguments.
 template <class F, Kind... kKind>

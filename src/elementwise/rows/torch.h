@@ -2,8 +2,6 @@
 // trailing ones as one, and that tensors and results with one value for each row lack these. Included by torch.h.
 #pragma once
 
-#include <vector>
-
 #include "layout.h"
 
 namespace elementwise::rows {
@@ -67,11 +65,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
 
  private:
   Layout lay_out() {
-    std::vector<int64_t> sizes;
-    for (int64_t d = 0; row_sizes_ && d < row_sizes_.size(); d++) sizes.push_back(row_sizes_[d]);
-    std::optional<std::span<const int64_t>> given;
-    if (row_sizes_) given = sizes;
-    return {caller_, *op_, arguments_, operands_, kResults, numbers_, given};
+    return {caller_, *op_, arguments_, operands_, kResults, numbers_, row_sizes_};
   }
   // A gradient has the shape of its tensor. One that nobody asks for has no elements.
   Shape shape_of_gradient(int k, const Layout& layout) const {
@@ -102,25 +96,9 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       x->data = copies_[k].mutable_data();
     }
   }
-  struct WithoutGradients { // restores the mode if torch throws, too
-    const bool was_enabled = aoti_torch_grad_mode_is_enabled();
-    WithoutGradients() {
-      aoti_torch_grad_mode_set_enabled(false);
-    }
-    ~WithoutGradients() {
-      aoti_torch_grad_mode_set_enabled(was_enabled);
-    }
-  };
   static void copy(const Tensor& from, const Tensor& to) {
-    AtenTensorHandle handles[2];
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(to.get(), &handles[0]));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(from.get(), &handles[1]));
-    StableIValue stack[] = {
-        torch::stable::detail::from(handles[0]), torch::stable::detail::from(handles[1]),
-        torch::stable::detail::from(false)};
     const WithoutGradients guard;
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", stack, TORCH_ABI_VERSION));
-    const OwnTensor returned(stack[0]);
+    TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(to.get(), from.get(), 0));
   }
 
   OwnTensor copies_[kResults + kInputs];
