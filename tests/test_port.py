@@ -14,7 +14,7 @@ from ten import ROOT
 
 from muladd_nb.__main__ import main
 from muladd_nb._port import Port
-from muladd_nb._port._table import table
+from muladd_nb._port._table import ATEN, NAMES, ROWS
 
 EXTENSION = """\
 #include <torch/extension.h>
@@ -509,11 +509,11 @@ def test_the_table_has_all_that_this_torch_has():
     spec.loader.exec_module(names)
     here = names.names(Path(torch.__file__).parent / "include")
     assert len(here) > 2000
-    more = {name for kind, name in here if name not in (table().aten if kind == "aten" else table().names)}
+    more = {name for kind, name in here if name not in (ATEN if kind == "aten" else NAMES)}
     assert not more, "run tools/stable_names.py with this torch, too"
     gates = {name: runs for (kind, name), (_, runs) in here.items() if kind != "aten"}
     # A newer torch may ask for an older version. The table has the version on which all of them run.
-    assert all(_version(runs) <= _version(table().names[name]["runs"]) for name, runs in gates.items())
+    assert all(_version(runs) <= _version(NAMES[name]["runs"]) for name, runs in gates.items())
 
 
 def _version(text):
@@ -521,14 +521,14 @@ def _version(text):
 
 
 def test_a_replacement_has_only_names_that_the_stable_abi_has():
-    for (kind, _), rows in table().rows.items():
+    for (kind, _), rows in ROWS.items():
         for row in rows:
             if row.how != "mechanical" or kind in ("std", "c"):
                 continue
             for name in re.findall(
                 r"torch::(?:stable|headeronly)::[\w:]+|\b(?:STD|THO|STABLE)_\w+|\baoti_torch_\w+", row.to
             ):
-                whole = name in table().names or name.rpartition("::")[0] in table().names
+                whole = name in NAMES or name.rpartition("::")[0] in NAMES
                 assert whole or name == "THO_PRIVATE_CASE_TYPE_USING_HINT", row
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from . import _table as table
 from ._findings import fill
 from ._names import UNKNOWN, Word
 from ._operators import Operators
 from ._source import EMPTY, ROOTS, Node, part
-from ._table import table
+from ._table import ATEN, NAMES, ROWS, WORDS
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
@@ -45,7 +46,7 @@ class Calls(Operators):
 
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
-        known, is_torchs = ("macro", name) in table().rows, bool(MACRO.match(name))
+        known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
         if name in self.project.macros:  # for a torch that does not have it yet, if the name says that it is torch's
             return known and is_torchs
         return known or is_torchs
@@ -54,10 +55,10 @@ class Calls(Operators):
         """Replace a macro, with its arguments if it has any."""
         text, is_call = self.text(name), call is not EMPTY
         whole = call if is_call else name
-        row = table().find("macro", text, len(inner) if is_call else None, 0, self.target)
+        row = table.find("macro", text, len(inner) if is_call else None, 0, self.target)
         if row is None and not is_call:
-            row = next(iter(table().rows.get(("macro", text), ())), None)
-        if text in table().names or text == "TORCH_EXTENSION_NAME":
+            row = next(iter(ROWS.get(("macro", text), ())), None)
+        if text in NAMES or text == "TORCH_EXTENSION_NAME":
             self.need(text, name)
         elif row is None:
             self.tell(whole, text, ("macro", "*"), whole=True)
@@ -92,11 +93,11 @@ class Calls(Operators):
                 self.replace(function, f"{root}::{name}".encode())
         if not full or full[0] not in ROOTS or len(full) == 1:
             self.walk(function)
-        elif ("factory", key := "::".join(full[1:])) in table().rows:
+        elif ("factory", key := "::".join(full[1:])) in ROWS:
             self.read_factory(node, function, key, inner)
         else:
             self.read_name(function, full, node, inner)
-            if ("guard", key) in table().rows:
+            if ("guard", key) in ROWS:
                 self.read_guard(inner)
         for word in words if full and full[0] in ROOTS else ():
             self.walk(*word.template)
@@ -107,8 +108,8 @@ class Calls(Operators):
             return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
-            return not any((kind, name) in table().rows for kind in ("std", "c"))
-        return (name in table().aten or ("name", name) in table().rows) and bool(types & {"Tensor", "Tensor[]"})
+            return not any((kind, name) in ROWS for kind in ("std", "c"))
+        return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
     def read_guard(self, inner: list[Node]) -> None:
         """Give a guard the index of a device: x.device() becomes x.get_device_index()."""
@@ -134,7 +135,7 @@ class Calls(Operators):
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of, root, chained = self.words(field), self.type_of(this), this, part(this, "function")
-        name, tensor, rows = word.text, part(chained, "argument"), table().rows
+        name, tensor, rows = word.text, part(chained, "argument"), ROWS
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
         if (kind := self.type_of(root)) in ("library", "pybind"):
@@ -164,8 +165,8 @@ class Calls(Operators):
         """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
-        name, words, named = word.text, table().words, self.project.named
-        is_known = name in table().aten or ("method", name) in table().rows or name in words["Tensor"]
+        name, words, named = word.text, WORDS, self.project.named
+        is_known = name in ATEN or ("method", name) in ROWS or name in words["Tensor"]
         is_mine = named["template method", name] or (not word.template and named["method", name])
         return is_known and name not in words["common"] and not is_mine
 
@@ -175,9 +176,9 @@ class Calls(Operators):
         what = f"x.{name}()"
         takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
         plain = this.type == "identifier" and not self.variable(self.text(this)).constant
-        kind = "method" if plain or ("const method", name) not in table().rows else "const method"
-        row = table().find(kind, name, None if takes_options else len(inner), len(template), self.target)
-        if row is None and f"torch::stable::Tensor::{name}" not in table().names:
+        kind = "method" if plain or ("const method", name) not in ROWS else "const method"
+        row = table.find(kind, name, None if takes_options else len(inner), len(template), self.target)
+        if row is None and f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
         elif row and row.how == "mechanical":
             to = row.to
@@ -223,7 +224,7 @@ class Calls(Operators):
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
         this, indices = part(node, "argument"), part(node, "indices").named_children
-        row = table().rows["operator", "[]"][0]
+        row = ROWS["operator", "[]"][0]
         if self.type_of(this) == "Tensor" and len(indices) == 1:
             self.apply(row, node, "x[i]", fill(row.to, indices, this=this))
         self.children(node)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 from ._source import EMPTY, Node, Project, Source, above, is_misread, part
-from ._table import Row, table
+from ._table import NAMES, ROWS, Row
 
 OPTIONAL = ("<cu", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Piece = bytes | Node | tuple[int, int]  # text, or a range of the file, in which other edits are made
@@ -56,7 +56,7 @@ class Findings:
 
     def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "", whole: bool = False) -> None:
         """Record what a row of the table says of the first line of a node and the methods called on it, or of all."""
-        row = table().rows[row][0] if isinstance(row, tuple) else row
+        row = ROWS[row][0] if isinstance(row, tuple) else row
         how, to, last = row.how, to or row.to, max(node.end_byte - 1, node.start_byte) if whole else node.start_byte
         for up in above(node) if how != "mechanical" else ():
             if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
@@ -104,15 +104,15 @@ class Findings:
         """Include what declares the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
             self.need_header("std" if name.startswith("std::") else "c", name.removeprefix("std::"), node)
-            while name and name not in table().names:
+            while name and name not in NAMES:
                 name = name.rpartition("::")[0]
             if name:
-                self.headers[f"<{table().names[name]['header']}>"] = {""}
+                self.headers[f"<{NAMES[name]['header']}>"] = {""}
 
     def need_header(self, kind: str, name: str, node: Node) -> None:
         """Include the standard header of a name of C or C++."""
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cuda* of cudaMalloc
-        for row in table().rows.get((kind, name), table().rows.get((kind, family), [])):
+        for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
             is_optional = row.to.startswith(OPTIONAL)
             condition = self.condition(node) if is_optional else ""
             if condition or not is_optional or not self.project.named["type", "cudaStream_t"]:

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
+from . import _table as table
 from ._findings import Finding, Findings, fill
 from ._source import EMPTY, ROOTS, Node, Path, Source, above, part
-from ._table import Row, table
+from ._table import ATEN, NAMES, RARE, ROWS, WORDS, Row
 
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 KINDS = ("name", "guard", "factory")
@@ -138,11 +139,11 @@ class Names(Findings):
             return None
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in table().rows)
+        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS)
         for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
-            heads, rows = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], table().rows
-            is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
-            if is_torchs or any(table().same(x) or any((kind, x) in rows for kind in KINDS) for x in heads):
+            heads, rows = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], ROWS
+            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN)
+            if is_torchs or any(table.same(x) or any((kind, x) in rows for kind in KINDS) for x in heads):
                 return full
         return None
 
@@ -161,27 +162,27 @@ class Names(Findings):
         elif full[0] == "std":
             self.need_header("std", full[-1] if len(full) < 3 else full[1], node)
         elif full[0] == "pybind11":
-            self.apply(table().rows["name", "pybind11"][0], node, whole)
+            self.apply(ROWS["name", "pybind11"][0], node, whole)
         elif whole.startswith(("torch::stable::", "torch::headeronly::")):
             self.need(whole, node)
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full), whole=True)
-            if "::".join(full[1:]) not in table().aten or words[0].text in self.using_names:
+            if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names:
                 self.qualify(words, full)  # else floor(x) may be the C library's
 
     def replace_name(
         self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]
     ) -> bool:
         """Find the first ``count`` words of a name in the tables."""
-        key, what, known = "::".join(full[1:count]), "::".join(full), table().names.get("::".join(full[:count]))
-        if known and not (known["builds"] > self.target and ("name", key) in table().rows):
+        key, what, known = "::".join(full[1:count]), "::".join(full), NAMES.get("::".join(full[:count]))
+        if known and not (known["builds"] > self.target and ("name", key) in ROWS):
             self.need("::".join(full[:count]), node)
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
-        finds = (table().find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
-        row = next(filter(None, finds), None) or table().same(key)
+        finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
+        row = next(filter(None, finds), None) or table.same(key)
         if row and "$T" in row.to:
             self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
         elif row and ("$" in row.to or row.args):
@@ -200,7 +201,7 @@ class Names(Findings):
 
     def without(self, kind: str, full: Path) -> Row:
         """Return the advice for a name that is not in the table."""
-        row = table().rows["aten" if full[-1] in table().aten and len(full) == 2 else "name", "*"][0]
+        row = ROWS["aten" if full[-1] in ATEN and len(full) == 2 else "name", "*"][0]
         return Row(kind, "*", "", "none", row.to.replace("$name", full[-1]), row.source)
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
@@ -257,7 +258,7 @@ class Names(Findings):
 
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
         """Return what a call returns."""
-        known, rare = table().words, table().rare
+        known, rare = WORDS, RARE
         if function.type == "lambda_expression":
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         if function.type == "field_expression":
@@ -276,7 +277,7 @@ class Names(Findings):
                 return "Tensor" if inner and TUPLE.match(inner[0]) else ""
             return "(Tensor, ...)" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
         if full[0] in ROOTS:
-            is_tensor = full[:2] == ("torch", "stable") or name in table().aten or ("factory", name) in table().rows
+            is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
             returned = "other" if known["Tensor"].get(name) == "other" else "Tensor"
             return known["function"].get(name, returned if is_tensor else "")
         if self.variable(name) is UNKNOWN and (declarations := self.project.named["function", name]):
@@ -287,13 +288,13 @@ class Names(Findings):
         """Return what a method or an operator returns of something of a type."""
         if name in ELEMENT and of.endswith(("[]", "?")):
             return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
-        return table().words.get(of, {}).get(name, default)
+        return WORDS.get(of, {}).get(name, default)
 
     def type_of_type(self, node: Node) -> str:
         """Return the word for a type, as it stands in a schema if it has one."""
         if node.type in ("placeholder_type_specifier", "auto", "decltype"):
             return ""
-        words, known = self.words(node.child_by_field_name("type") or node), table().words
+        words, known = self.words(node.child_by_field_name("type") or node), WORDS
         if len(words) == 1 and self.variable(words[0].text) is not UNKNOWN:  # a parameter of a template
             return ""
         full = self.resolve(words)

@@ -17,7 +17,7 @@ from dataclasses import field
 from ._findings import Piece, fill
 from ._names import Names
 from ._source import EMPTY, ROOTS, Node, innermost, part
-from ._table import table
+from ._table import ROWS
 
 Options = dict[str, Node]  # like (a tensor), dtype, device, index (of the device)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
@@ -44,7 +44,7 @@ class Operators(Names):
         to: list[Piece] = [] if device is EMPTY else [device]
         if index is not EMPTY or device.type == "qualified_identifier":
             to = [b"torch::stable::Device(", device, b", " * (index is not EMPTY), index, b")"]
-        row = (table().rows.get(("make like", name)) if "like" in options else None) or table().rows["make", name]
+        row = (ROWS.get(("make like", name)) if "like" in options else None) or ROWS["make", name]
         if like is not EMPTY and "$self" not in row[0].to:
             dtype, to = dtype or [like, b".scalar_type()"], to or [like, b".device()"]
         pieces: list[Piece] = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
@@ -125,19 +125,19 @@ class Operators(Names):
             self.tell(node, "m.impl(name, key, f)", ("library", "impl key"), whole=True)
         elif name == "def" and count == 2 and not is_tagged:
             schema = literal if has_schema else self.schema_of(literal, inner[1]) or "None"
-            to = table().rows["library", "def"][0].to.replace("$schema", schema)
+            to = ROWS["library", "def"][0].to.replace("$schema", schema)
             to = to.replace("$name", literal.split("(")[0])
             self.tell(node, "m.def(name, f)", ("library", "def"), to=to, whole=True)
         elif name == "def" and is_tagged and self.target < "2.12":
             self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
         elif name not in ("def", "set_python_module") or (name == "set_python_module" and self.target < "2.13"):
-            key = name if ("library", name) in table().rows else "*"
+            key = name if ("library", name) in ROWS else "*"
             self.tell(node, f"m.{name}()", ("library", key), whole=key == "*")
         self.walk(*inner)
 
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
-        text, row = self.text(function), table().rows["library", "impl"][0]
+        text, row = self.text(function), ROWS["library", "impl"][0]
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
             sizes = [x for x in parameters if self.in_file(source).type_of_type(part(x, "type")) == "sizes"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ._findings import Finding
-from ._table import table
+from ._table import ROWS
 
 EXTENSION = re.compile(r"(.*\.)?(Cpp|CUDA|Sycl)Extension")
 
@@ -36,7 +36,7 @@ class Script:
         """Yield what the file says; ``modules`` are the names of extensions that a setup.py builds."""
 
         def tell(node: ast.AST, kind: str, what: str, shown: str, name: str = "") -> Finding:
-            row, version = table().rows[kind, what][0], 2 << 56 | int(target.split(".")[1]) << 48
+            row, version = ROWS[kind, what][0], 2 << 56 | int(target.split(".")[1]) << 48
             to = row.to.replace("$target", f"0x{version:016x}").replace("$what", name)
             line = getattr(node, "lineno", 1)
             return Finding(str(self.path), line, line, shown, kind, row.how, to, "", row.source)

@@ -13,7 +13,7 @@ from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import TUPLE, Variable
 from ._source import EMPTY, ROOTS, Node, above, innermost, part
-from ._table import table
+from ._table import NAMES
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
@@ -170,7 +170,7 @@ class Reader(Calls):
         name, function = innermost(part(node, "declarator"))
         macro, parameters = self.text(name), part(function, "parameters").named_children
         kind = "pybind" if macro.startswith("PYBIND11_MODULE") else "library" if "TORCH_LIBRARY" in macro else ""
-        is_macro = self.is_macro(macro) and macro not in table().names
+        is_macro = self.is_macro(macro) and macro not in NAMES
         if part(node, "type") is EMPTY and ((kind and parameters) or is_macro):
             with self.scope():
                 if kind and parameters:

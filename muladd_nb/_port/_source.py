@@ -11,34 +11,12 @@ from collections.abc import Collection, Iterable, Iterator
 import tree_sitter
 import tree_sitter_cpp
 
-from ._table import table
+from . import _mask
 
 Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
 ROOTS = ("at", "c10", "torch", "caffe2")  # torch's namespaces
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
-_ATTRIBUTES = table().words["attribute"]  # words that the grammar does not know, some with "()"
-_ARGUMENTS = r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)"
-_CALLED = rf"\b(?:{'|'.join(word for word, arguments in _ATTRIBUTES.items() if arguments)}){_ARGUMENTS}"
-# Comments and strings come first, so that the other patterns match only in code.
-_LEX = re.compile(
-    rf"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
-    |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
-    |^[ \t]*\#[ \t]*define[ \t]+\w+
-    |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){{}}]|;[ \t]*$)
-    |^[ \t]*(?P<condition>\#[ \t]*(?P<directive>if|el|endif)(?:[^\\\n]|\\[\s\S])*)
-    |(?P<blank>{_CALLED}|\btypename(?=\s+\w+\s*::))
-    |\b(?:class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{{])
-    |\b(?P<word>[A-Za-z_]\w*)\b""".encode(),
-    re.VERBOSE | re.MULTILINE,
-)
-# A macro without parameters, and what it stands for; and the words that only say more about a declaration.
-_DEFINE = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])((?:[^\\\n]|\\[\s\S])*)", re.MULTILINE)
-_SAYS_MORE = re.compile(
-    rf"""__(?:attribute__|declspec|align__){_ARGUMENTS}|{_CALLED}|\[\[.*?\]\]|__\w+|/\*[\s\S]*?\*/|//.*|\\
-    |\b(?:inline|static|(?:C10|TORCH)_\w+)\b""".encode(),
-    re.VERBOSE,
-)
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
     """(ERROR) @error (MISSING) @error (preproc_include path: (_)) @include
@@ -58,8 +36,8 @@ class Source:
         self.path, self.data = path, data
         self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
         self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
-        self._masked, branches = _masked(data, attributes)
-        self.root = tree_sitter.Parser(_LANGUAGE).parse(_blanked(self._masked, branches)).root_node
+        self._masked, branches = _mask.masked(data, attributes)
+        self.root = tree_sitter.Parser(_LANGUAGE).parse(_mask.blanked(self._masked, branches)).root_node
         found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
         for nodes in found.values():
             nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
@@ -128,7 +106,7 @@ class Project:
 
     def __init__(self, paths: Iterable[pathlib.Path]) -> None:
         data = {path: path.read_bytes() for path in paths}
-        attributes = _attributes(data.values())
+        attributes = _mask.attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
         self.macros = {name: value for source in reversed(sources) for name, value in source.macros.items()}
         self.named = defaultdict[tuple[str, str], list[tuple[Source, Node]]](list)  # by kind and name
@@ -199,74 +177,3 @@ def innermost(node: Node) -> tuple[Node, Node]:
         else:
             node = part(node, "name" if node.type == "qualified_identifier" else "declarator")
     return EMPTY, EMPTY
-
-
-def _attributes(files: Iterable[bytes]) -> set[bytes]:
-    """Return the words that say more about a declaration, and the macros that stand for nothing but such words."""
-    bodies = defaultdict[bytes, list[set[bytes]]](list)  # the other words of each definition
-    for name, body in (found for file in files for found in _DEFINE.findall(file)):
-        bodies[name].append(set(re.findall(rb"\w+|[^\s\w]", _SAYS_MORE.sub(b" ", body))))
-    found: set[bytes] = set()
-    while more := {name for name, words in bodies.items() if all(x <= found for x in words)} - found:
-        found |= more
-    return found | {word.encode() for word in _ATTRIBUTES}
-
-
-def _masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return the bytes with what the grammar does not know replaced by C++ of the same length.
-
-    A launch becomes a call of a call. Where a condition is in parentheses, or opens a block and does not close it, the
-    grammar reads its first branch alone; the ranges of the other branches are returned.
-    """
-    launches, blocks = 0, [0]  # how many launches are open, and parentheses in each block
-    # Each open condition has an item: `blocks` before it, `blocks` after each of its branches, and the ranges of its
-    # directives.
-    conditions = list[tuple[list[int], list[list[int]], list[tuple[int, int]]]]()
-    hidden, branches = list[tuple[int, int]](), list[tuple[int, int]]()
-
-    def read_condition(directive: bytes, start: int, end: int) -> None:
-        nonlocal blocks
-        if directive == b"if":
-            conditions.append((list(blocks), [], []))
-        elif not conditions:
-            return
-        before, after, directives = conditions[-1]
-        directives.append((start, end))
-        if directive == b"el":
-            after.append(blocks)
-            blocks = list(before)
-        elif directive == b"endif":
-            blocks = after[0] if after else blocks
-            if before[-1] or before != blocks:
-                hidden.extend(directives)
-                branches.extend([(directives[1][1], start)] * bool(after))
-            conditions.pop()
-
-    def replace(match: re.Match[bytes]) -> bytes:
-        nonlocal launches
-        if match["open"]:
-            launches += 1
-            return b"  ("
-        if match["close"] and launches:
-            launches -= 1
-            return b")  "
-        if bracket := match["bracket"]:
-            if bracket in b"{}":
-                blocks[:] = [*blocks, 0] if bracket == b"{" else blocks[:-1] or [0]
-            else:
-                blocks[-1] = max(blocks[-1] + {b"(": 1, b")": -1}.get(bracket, -blocks[-1]), 0)
-        if match["condition"]:
-            read_condition(match["directive"], *match.span("condition"))
-        blank = match["blank"] or match["export"] or match[0] * (match["word"] in attributes)
-        return match[0].replace(blank, b" " * len(blank)) if blank else match[0]
-
-    masked = _LEX.sub(replace, data)
-    outer = [x for x in branches if not any(y[0] < x[0] and x[1] < y[1] for y in branches)]
-    return _blanked(masked, hidden), outer
-
-
-def _blanked(data: bytes, ranges: list[tuple[int, int]]) -> bytes:
-    """Return the bytes with spaces in some ranges; a line stays a line."""
-    for start, end in ranges:
-        data = data[:start] + re.sub(rb"[^\r\n]", b" ", data[start:end]) + data[end:]
-    return data
