@@ -8,12 +8,13 @@ from . import _table as table
 from ._findings import fill
 from ._names import UNKNOWN, Word
 from ._operators import Operators
-from ._source import EMPTY, ROOTS, Node, part
+from ._source import EMPTY, ROOTS, Node, above, part
 from ._table import ATEN, NAMES, ROWS, WORDS
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
+DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
@@ -23,15 +24,13 @@ class Calls(Operators):
     """Deals with calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
-        """Deal with a call, and with what the message of a check cannot print."""
         function, arguments, before = part(node, "function"), part(node, "arguments"), len(self.findings)
         name, inner = self.text(function), [x for x in arguments.named_children if x.type != "comment"]
         is_macro = function.type == "identifier" and self.is_macro(name)
-        if CHECK.search(name) and (is_macro or name in self.project.macros):
-            bad = UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set())
-            for word in inner[is_macro:]:
-                if self.type_of(word) in bad:
-                    self.tell(node, self.text(word), ("operator", "message"), whole=True)
+        is_check = CHECK.search(name) is not None
+        for word in inner[is_macro:] if is_check and (is_macro or name in self.project.macros) else ():
+            if self.type_of(word) in UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set()):
+                self.tell(node, self.text(word), ("operator", "message"))
         if function.type == "field_expression":
             self.read_member(node, function, inner)
         elif is_macro:
@@ -39,7 +38,7 @@ class Calls(Operators):
         else:
             self.read_function(node, function, inner)
         self.walk(arguments)
-        if CHECK.search(name) and (found := [x for x in self.findings[before:] if x.how != "mechanical"]):
+        if is_check and (found := [x for x in self.findings[before:] if x.how != "mechanical"]):
             found[-1].end_line = self.source.line(node.end_byte - 1)  # an error may be where the call ends
 
     # Macros
@@ -47,9 +46,8 @@ class Calls(Operators):
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
         known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
-        if name in self.project.macros:  # for a torch that does not have it yet, if the name says that it is torch's
-            return known and is_torchs
-        return known or is_torchs
+        # The extension may define it for a torch that does not have it yet, if the name says that it is torch's.
+        return known and is_torchs if name in self.project.macros else known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
         """Replace a macro, with its arguments if it has any."""
@@ -61,7 +59,7 @@ class Calls(Operators):
         if text in NAMES or text == "TORCH_EXTENSION_NAME":
             self.need(text, name)
         elif row is None:
-            self.tell(whole, text, ("macro", "*"), whole=True)
+            self.tell(whole, text, ("macro", "*"))
             if not self.in_function(whole):  # it may declare these
                 self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
         elif "$" in row.to and not is_call:
@@ -78,29 +76,28 @@ class Calls(Operators):
         else:
             super().read_broken(node, words)
 
+    def in_function(self, node: Node) -> bool:
+        """Tell whether a node is in the body or the parameters of a function."""
+        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
+
     # Functions
 
     def read_function(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Replace a function of torch's, with its arguments if the table's code has a place for them."""
         words = self.words(function)
         full = self.resolve(words, called=True)
-        if full is None and len(words) == 1 and self.is_of_tensors(words[0].text, inner):
+        if not full and len(words) == 1 and self.is_of_tensors(words[0].text, inner):
             full = ("at", words[0].text)
-        if full is None and len(words) == 1 and not self.is_declared(name := words[0].text):
-            mine = self.project.mine[self.source] if self.variable(name) is UNKNOWN else ()
-            for root in (root for root in ROOTS if (root, name) in mine):
-                self.tell(function, name, ("using", "*"), to=f"{root}::{name}")  # found by the type of an argument
-                self.replace(function, f"{root}::{name}".encode())
-        if not full or full[0] not in ROOTS or len(full) == 1:
+        key = "::".join(full[1:])
+        if not key or full[0] not in ROOTS:
             self.walk(function)
-        elif ("factory", key := "::".join(full[1:])) in ROWS:
+            return
+        if ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
         else:
             self.read_name(function, full, node, inner)
-            if ("guard", key) in ROWS:
-                self.read_guard(inner)
-        for word in words if full and full[0] in ROOTS else ():
-            self.walk(*word.template)
+            self.read_guard(inner if ("guard", key) in ROWS else [])
+        self.walk(*(x for word in words for x in word.template))
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
@@ -117,25 +114,23 @@ class Calls(Operators):
             call = argument
             while call.type in WRAPPERS and call.named_children:
                 call = call.named_children[-1]
-            field, code = part(part(call, "function"), "field"), self.source.data[call.start_byte : call.end_byte]
-            match = re.fullmatch(rb"(?:\w+::)*device_of\(([\s\S]+)\)", code)
+            field, start = part(part(call, "function"), "field"), call.start_byte
             if self.text(field) in ("device", "get_device"):
-                self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
+                self.replace(argument, (start, field.start_byte), b"get_device_index()")
                 self.done.add(field.id)
-            elif match:  # parsed as a call, or as the type and the parameter of a function
-                kept = (call.start_byte + match.start(1), call.start_byte + match.end(1))
-                self.replace(argument, kept, b".get_device_index()")
-                self.done |= {part(call, "function").id, part(call, "type").id}
+            elif match := DEVICE_OF.fullmatch(self.source.data[slice(*call.byte_range)]):
+                self.replace(argument, (start + match.start(1), start + match.end(1)), b".get_device_index()")
+                self.done |= {part(call, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             elif self.variable(self.text(call)).type == "device":
-                self.replace(argument, call, b".index()")
+                self.replace(argument, call.byte_range, b".index()")
 
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
-        (*scope, word), of, root, chained = self.words(field), self.type_of(this), this, part(this, "function")
-        name, tensor, rows = word.text, part(chained, "argument"), ROWS
+        (*scope, word), of, root = self.words(field), self.type_of(this), this
+        name, chained = word.text, part(this, "function")
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
         if (kind := self.type_of(root)) in ("library", "pybind"):
@@ -143,10 +138,11 @@ class Calls(Operators):
             self.read_library(node, kind, name, inner)
             self.done.add(part(node, "arguments").id)
             return
-        is_type = ("type", name) in rows and self.text(part(chained, "field")) == "type"  # x.type().is_cuda()
+        tensor = part(chained, "argument")
+        is_type = ("type", name) in ROWS and self.text(part(chained, "field")) == "type"  # x.type().is_cuda()
         if is_type and self.type_of(tensor) in ("", "Tensor"):
             self.tell(field, f"type().{name}()", ("type", name))
-            self.replace(this, tensor)
+            self.replace(this, tensor.byte_range)
             self.done.add(this.id)
             self.walk(tensor)
         elif not scope and self.is_of_tensor(of, word, function):
@@ -155,7 +151,7 @@ class Calls(Operators):
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # it is rewritten where it is used
-        elif row := rows.get((of, name)) or rows.get((of, "*")):
+        elif row := ROWS.get((of, name)) or ROWS.get((of, "*")):
             self.apply(row[0], node, f"{of}.{name}()", fill(row[0].to, inner, (), this), at=field)
         elif field.type == "field_identifier":
             self.walk(field)
@@ -165,10 +161,10 @@ class Calls(Operators):
         """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
-        name, words, named = word.text, WORDS, self.project.named
-        is_known = name in ATEN or ("method", name) in ROWS or name in words["Tensor"]
+        name, named = word.text, self.project.named
+        is_known = name in ATEN or ("method", name) in ROWS or name in WORDS["Tensor"]
         is_mine = named["template method", name] or (not word.template and named["method", name])
-        return is_known and name not in words["common"] and not is_mine
+        return is_known and name not in WORDS["common"] and not is_mine
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
         """Deal with a method of a tensor."""
@@ -178,20 +174,20 @@ class Calls(Operators):
         plain = this.type == "identifier" and not self.variable(self.text(this)).constant
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         row = table.find(kind, name, None if takes_options else len(inner), len(template), self.target)
-        if row is None and f"torch::stable::Tensor::{name}" not in NAMES:
-            self.tell(field, what, self.without("method", ("at", name)))
-        elif row and row.how == "mechanical":
+        if row and row.how == "mechanical":
             to = row.to
             if name in ("data_ptr", "data") and template:  # a const pointer, or what initialises one
-                before, text = self.source.data[: node.start_byte][-200:], self.text(template[0])
-                if text.startswith("const ") or CONST_POINTER.search(before):
-                    to = "$self.const_data_ptr<$T>()"
-                    to = to.replace("$T", text.removeprefix("const ")) if text.startswith("const ") else to
+                text = self.text(template[0]).removeprefix("const ")
+                is_const = text != self.text(template[0])
+                if is_const or CONST_POINTER.search(self.source.data[: node.start_byte][-200:]):
+                    to = f"$self.const_data_ptr<{text if is_const else '$T1'}>()"
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, fill(to, inner, template, this), at=field)
         elif row:
             self.apply(row, node, what, at=field)
+        elif f"torch::stable::Tensor::{name}" not in NAMES:
+            self.tell(field, what, self.without("method", ("at", name)))
 
     # Operators, such as x + y, which the stable ABI does not have
 
@@ -202,8 +198,7 @@ class Calls(Operators):
         if node.type == "binary_expression":
             types.add(self.type_of(right))
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
-            what = f"{symbol}x" if right is EMPTY else f"x {symbol} y"
-            self.tell(operator, what, ("operator", "+"))
+            self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
         elif symbol == "<<" and UNPRINTABLE & types:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)
@@ -216,7 +211,7 @@ class Calls(Operators):
         if not self.text(part(node, "right")).startswith(f"{name}.contiguous("):
             self.forget_options(name)
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
-            self.tell(left, "x[i] = y", ("operator", "[]="), whole=True)
+            self.tell(left, "x[i] = y", ("operator", "[]="))
             self.tell(operator, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)

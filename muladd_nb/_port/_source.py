@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import tree_sitter
 import tree_sitter_cpp
@@ -17,10 +16,11 @@ Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
 ROOTS = ("at", "c10", "torch", "caffe2")  # torch's namespaces
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
+_HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|line|pragma|undef|warning))")
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
-    """(ERROR) @error (MISSING) @error (preproc_include path: (_)) @include
-    (preproc_def name: (_) value: (_)) @macro (preproc_function_def name: (_) value: (_)) @macro
+    """[(ERROR) (MISSING)] @error (preproc_include path: (_) @include)
+    [(preproc_def name: (_) value: (_)) (preproc_function_def name: (_) value: (_))] @macro
     (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
     [(function_definition) (declaration) (field_declaration)] @declaration
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
@@ -32,19 +32,15 @@ EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part 
 class Source:
     """One file: its bytes, its tree, the trees of the bodies of its macros, and the names that it declares."""
 
-    def __init__(self, path: pathlib.Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
+    def __init__(self, path: pathlib.Path, data: bytes, attributes: set[bytes]) -> None:
         self.path, self.data = path, data
-        self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
-        self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
-        self._masked, branches = _mask.masked(data, attributes)
-        self.root = tree_sitter.Parser(_LANGUAGE).parse(_mask.blanked(self._masked, branches)).root_node
+        code, branches = _mask.masked(data, attributes)
+        self.root = tree_sitter.Parser(_LANGUAGE).parse(_mask.blanked(code, branches)).root_node
         found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
         for nodes in found.values():
             nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
-        self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
-        # The bodies of macros and some branches of conditions are parsed alone, with names that are parameters.
-        self.fragments = [*map(self._macro, found["macro"]), *(("", list[str](), self._parsed(*x)) for x in branches)]
+        self.includes = [(node.parent or EMPTY, self.text(node).strip('<>"')) for node in found["include"]]
         self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
         self.usings = {path for path, is_namespace in using if is_namespace}
@@ -71,17 +67,18 @@ class Source:
                 self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
                 self.names += [("type", name, node)] * (is_typedef or node.type == "alias_declaration")
 
-    def _macro(self, node: Node) -> tuple[str, list[str], Node]:
-        """Return a macro's name, its parameters, and the tree of its body. There a##b is a name, and #x is x."""
-        start, end = part(node, "value").start_byte, part(node, "value").end_byte
-        body = re.sub(rb"\s*##\s*|#", lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), self._masked[start:end])
-        self._masked = self._masked[:start] + body + self._masked[end:]
-        parameters = [self.text(x) for x in part(node, "parameters").named_children]
-        return self.text(part(node, "name")), parameters, self._parsed(start, end)
+        # In the body of a macro, a##b is a name, and #x is x.
+        code = _HASH.sub(lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), code)
 
-    def _parsed(self, start: int, end: int) -> Node:
-        where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
-        return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(self._masked).root_node
+        def parsed(start: int, end: int) -> Node:
+            where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
+            return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
+
+        # What is parsed alone: some branches of conditions, and the body of each macro, with its name and parameters.
+        self.fragments = [("", list[str](), parsed(*branch)) for branch in branches]
+        for node in found["macro"]:
+            parameters = [self.text(x) for x in part(node, "parameters").named_children]
+            self.fragments.append((self.text(part(node, "name")), parameters, parsed(*part(node, "value").byte_range)))
 
     def around(self, node: Node) -> Path:
         """Return the namespace around a node."""
@@ -98,7 +95,7 @@ class Source:
 
     def line(self, byte: int) -> int:
         """Return the number of the line that a byte is in."""
-        return bisect.bisect_right(self._starts, byte)
+        return self.data.count(b"\n", 0, byte) + 1
 
 
 class Project:
@@ -128,9 +125,7 @@ class Project:
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
         self.declared = set[Path]().union(*declared.values())
         # For each file, what it and the files around it declare in torch's namespaces.
-        mine = {
-            file: {name for name in names if name[0] in ROOTS and len(name) > 1} for file, names in declared.items()
-        }
+        mine = {file: {x for x in names if x[0] in ROOTS and len(x) > 1} for file, names in declared.items()}
         self.mine = {source: set[Path]().union(*(mine[file] for file in self.around[source])) for source in sources}
 
     def _visible(self, source: Source) -> list[Source]:
