@@ -6,7 +6,7 @@ import re
 
 from . import _table as table
 from ._findings import fill
-from ._names import UNKNOWN, Word
+from ._names import Word
 from ._operators import Operators
 from ._source import EMPTY, ROOTS, Node, above, part
 from ._table import ATEN, NAMES, ROWS, WORDS
@@ -101,7 +101,7 @@ class Calls(Operators):
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
-        if self.is_declared(name) or self.variable(name) is not UNKNOWN or name in self.project.macros:
+        if self.is_declared(name) or name in self.project.macros:
             return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
@@ -130,7 +130,7 @@ class Calls(Operators):
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of, root = self.words(field), self.type_of(this), this
-        name, chained = word.text, part(this, "function")
+        name = word.text
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
         if (kind := self.type_of(root)) in ("library", "pybind"):
@@ -138,13 +138,11 @@ class Calls(Operators):
             self.read_library(node, kind, name, inner)
             self.done.add(part(node, "arguments").id)
             return
-        tensor = part(chained, "argument")
-        is_type = ("type", name) in ROWS and self.text(part(chained, "field")) == "type"  # x.type().is_cuda()
-        if is_type and self.type_of(tensor) in ("", "Tensor"):
-            self.tell(field, f"type().{name}()", ("type", name))
-            self.replace(this, tensor.byte_range)
-            self.done.add(this.id)
-            self.walk(tensor)
+        tensor = part(part(this, "function"), "argument")
+        is_type = self.text(part(part(this, "function"), "field")) == "type" and self.type_of(tensor) in ("", "Tensor")
+        if is_type and (row := ROWS.get(("type", name))):  # x.type().is_cuda()
+            this = tensor
+            self.apply(row[0], node, f"type().{name}()", fill(row[0].to, inner, (), this), at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
         elif of == "" and name == "data_ptr" and word.template:  # the extension has a method of this name
@@ -162,7 +160,7 @@ class Calls(Operators):
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
         name, named = word.text, self.project.named
-        is_known = name in ATEN or ("method", name) in ROWS or name in WORDS["Tensor"]
+        is_known = name in ATEN or ("method", name) in ROWS
         is_mine = named["template method", name] or (not word.template and named["method", name])
         return is_known and name not in WORDS["common"] and not is_mine
 
@@ -170,7 +168,7 @@ class Calls(Operators):
         """Deal with a method of a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
-        takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
+        takes_options = "options" in map(self.type_of, inner)
         plain = this.type == "identifier" and not self.variable(self.text(this)).constant
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         row = table.find(kind, name, None if takes_options else len(inner), len(template), self.target)
@@ -207,12 +205,11 @@ class Calls(Operators):
 
     def on_assignment_expression(self, node: Node) -> None:
         """Find x[i] = y, and options that change after their declaration."""
-        operator, left, name = part(node, "operator"), part(node, "left"), self.text(part(node, "left"))
+        left, name = part(node, "left"), self.text(part(node, "left"))
         if not self.text(part(node, "right")).startswith(f"{name}.contiguous("):
             self.forget_options(name)
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
-            self.tell(operator, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)
 

@@ -22,6 +22,7 @@ from ._types import Types
 Options = dict[str, Node]  # options (a tensor that has them), dtype, device, index (of the device)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
+STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 
 
@@ -149,13 +150,8 @@ class Operators(Types):
         self.walk(function)
 
     def string(self, node: Node) -> str:
-        """Return the value of a string literal, of several in a row, or of the first argument of a call."""
-        if node.type == "call_expression":
-            return "".join(map(self.string, part(node, "arguments").named_children[:1]))
-        if node.type == "raw_string_literal":
-            return self.text(node)[3:-2]
-        is_string = node.type in ("string_literal", "concatenated_string")
-        return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', self.text(node))) if is_string else ""
+        """Return the value of a string literal, of several in a row, or of those in a call."""
+        return "".join(raw or text for raw, text in STRING.findall(self.text(node)))
 
     def schema_of(self, name: str, function: Node) -> str:
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
