@@ -216,7 +216,6 @@ def test_it_writes(before, after, tmp_path, capsys):
     [
         ("using namespace at::mine;\nA a;", "using namespace at::mine;\nA a;"),
         ("using at::vstack;\nauto y = vstack({x});", "auto y = at::vstack({x});"),
-        ("auto y = get_dim(z);", "auto y = at::get_dim(z);"),
         ("auto o = z.options();\nauto y = at::empty({1}, o);\ng(o);", "auto o = z.options();"),
         (
             "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",
@@ -226,7 +225,7 @@ def test_it_writes(before, after, tmp_path, capsys):
     ],
 )
 def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_path):
-    head = "namespace at { int get_dim(Tensor x); namespace mine { struct A {}; } }\nextern torch::stable::Tensor z;\n"
+    head = "namespace at { namespace mine { struct A {}; } }\nextern torch::stable::Tensor z;\n"
     port(tmp_path, "--write", "--force", a_DOT_cpp=f"{head}{before}\n")
     written = (tmp_path / "a.cpp").read_text().partition("Tensor z;\n")[2]
     assert after in written, written
@@ -310,11 +309,10 @@ def test_an_error_may_be_at_the_end_of_a_check(tmp_path, capsys):
     assert 3 in {finding["end_line"] for finding in report["findings"]}
 
 
-def test_a_header_that_a_machine_may_lack_is_included_under_the_condition_of_its_use(tmp_path):
-    code = "#include <ATen/ATen.h>\n#ifdef A\n#if B > 1\ncudaStream_t s;\n#else\ncudaStream_t t;\n#endif\n#endif\n"
-    port(tmp_path, "--write", "--force", a_DOT_cpp=code)
-    condition = b"#if defined(A) && !(B > 1) || defined(A) && (B > 1)\n#include <cuda_runtime.h>\n#endif\n"
-    assert condition in (tmp_path / "a.cpp").read_bytes()
+def test_a_header_that_is_used_under_a_condition_is_included_if_the_machine_has_it(tmp_path):
+    port(tmp_path, "--write", "--force", a_DOT_cpp="#include <ATen/ATen.h>\n#ifdef A\ncudaStream_t s;\n#endif\n")
+    include = "#if __has_include(<cuda_runtime.h>)\n#include <cuda_runtime.h>\n#endif\n"
+    assert include in (tmp_path / "a.cpp").read_text()
 
 
 def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys):
@@ -414,7 +412,7 @@ def test_a_tree_that_git_could_not_restore_is_left_alone(tmp_path, capsys):
         subprocess.run([*git, *command], check=True)
     (tmp_path / "b.txt").write_text("not committed")
     assert port(tmp_path, "--write") == 2
-    assert "commit them, or use --force" in capsys.readouterr().err
+    assert "has changes that are not committed" in capsys.readouterr().err
     assert (tmp_path / "a.cpp").read_text() == EXTENSION
     assert main(["port", "--write", str(tmp_path / "a.cpp")]) == 2
     (tmp_path / "b.txt").unlink()

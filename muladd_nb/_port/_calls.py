@@ -51,11 +51,9 @@ class Calls(Operators):
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
         """Replace a macro, with its arguments if it has any."""
-        text, is_call = self.text(name), call is not EMPTY
+        text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
-        row = table.find("macro", text, len(inner) if is_call else None, 0, self.target)
-        if row is None and not is_call:
-            row = next(iter(ROWS.get(("macro", text), ())), None)
+        row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)
         if text in NAMES or text == "TORCH_EXTENSION_NAME":
             self.need(text, name)
         elif row is None:
@@ -77,7 +75,6 @@ class Calls(Operators):
             super().read_broken(node, words)
 
     def in_function(self, node: Node) -> bool:
-        """Tell whether a node is in the body or the parameters of a function."""
         return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
 
     # Functions
@@ -192,9 +189,8 @@ class Calls(Operators):
     def on_binary_expression(self, node: Node) -> None:
         """Find x + y, x += y and -x, and what a stream cannot print."""
         operator, right = part(node, "operator"), part(node, "right")
-        symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in ("left", "argument")}
-        if node.type == "binary_expression":
-            types.add(self.type_of(right))
+        sides = ("left", "right") if node.type == "binary_expression" else ("left", "argument")
+        symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in sides}
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
             self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
         elif symbol == "<<" and UNPRINTABLE & types:
@@ -215,8 +211,7 @@ class Calls(Operators):
 
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
-        this, indices = part(node, "argument"), part(node, "indices").named_children
-        row = ROWS["operator", "[]"][0]
+        this, indices, row = part(node, "argument"), part(node, "indices").named_children, ROWS["operator", "[]"][0]
         if self.type_of(this) == "Tensor" and len(indices) == 1:
             self.apply(row, node, "x[i]", fill(row.to, indices, this=this))
         self.children(node)

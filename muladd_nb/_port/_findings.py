@@ -32,7 +32,6 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Return the file and the line."""
         return f"{self.path}:{self.line}"
 
 
@@ -51,7 +50,6 @@ class Findings:
     headers: dict[str, bool] = field(default_factory=dict)  # what the edits need, and whether always
 
     def text(self, node: Node) -> str:
-        """Return the text of a node."""
         return self.source.text(node)
 
     def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> None:
@@ -84,12 +82,10 @@ class Findings:
         self.tell(node if at is EMPTY else at, what, row, to=to)
 
     def brief(self, start: int, end: int) -> str:
-        """Return the text of a range if it is short."""
         text = self.source.data[start:end].decode("utf-8", "replace")
         return text if len(text) <= 40 and "\n" not in text else "..."
 
     def replace(self, node: Node, *pieces: Piece) -> None:
-        """Replace a node."""
         self.edits.append((*node.byte_range, pieces))
 
     def remove_line(self, node: Node) -> None:

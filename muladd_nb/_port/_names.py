@@ -83,7 +83,6 @@ class Names(Findings):
         return next((x for x in self.findings[before:] if x.how != "mechanical"), None)
 
     def children(self, node: Node) -> None:
-        """Walk the children."""
         self.walk(*node.children)
 
     @contextlib.contextmanager
@@ -97,11 +96,9 @@ class Names(Findings):
                 self.remove_line(variable.unused)
 
     def variable(self, name: str) -> Variable:
-        """Return the variable of this name, or one of which nothing is known."""
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), UNKNOWN)
 
     def words(self, node: Node) -> list[Word]:
-        """Return the words of a name."""
         if node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
             scope = node.child_by_field_name("scope")
             return [*(self.words(scope) if scope else ()), *self.words(name)]

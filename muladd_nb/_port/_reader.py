@@ -208,10 +208,10 @@ class Reader(Calls):
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
-        if left.type == "array_declarator" and of == "Tensor":
-            of = "Tensor[]"
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
+        elif left.type == "array_declarator" and of == "Tensor":
+            of = "Tensor[]"
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
         elif of == "options" and is_local and alone and names and self.read_options(value) is not None:

@@ -86,7 +86,6 @@ class Source:
         return tuple(word for path in reversed(around) for word in path if word)
 
     def text(self, node: Node) -> str:
-        """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def path_of(self, node: Node) -> Path:
@@ -94,7 +93,6 @@ class Source:
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
     def line(self, byte: int) -> int:
-        """Return the number of the line that a byte is in."""
         return self.data.count(b"\n", 0, byte) + 1
 
 

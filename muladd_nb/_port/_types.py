@@ -24,7 +24,6 @@ class Types(Names):
     """Says the type of an expression."""
 
     def type_of(self, node: Node) -> str:
-        """Return the type of an expression."""
         match node.type:
             case "identifier":
                 return self.variable(self.text(node)).type
