@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import field
 
-from ._source import EMPTY, Node, Project, Source, above, is_misread, part
+from ._source import EMPTY, Node, Project, Source, above, is_misread
 from ._table import NAMES, ROWS, Row
 
 OPTIONAL = ("<cu", "<nccl.h", "<omp.h")  # a machine may lack these headers
@@ -116,14 +116,7 @@ class Findings:
     def around(self, node: Node) -> set[str]:
         """Return the kinds of the nodes around a node, which may be in the body of a macro; include guards are none."""
         inner = self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
-        return {up.type for up in above(inner) if not self.is_guard(up)}
-
-    def is_guard(self, node: Node) -> bool:
-        """Tell whether #ifndef X is followed by #define X."""
-        name = part(node, "name")
-        inner = [x for x in node.named_children if x != name and x.type != "comment"] or [EMPTY]
-        is_define = node.children[0].type == "#ifndef" and inner[0].type == "preproc_def"
-        return is_define and self.text(part(inner[0], "name")) == self.text(name)
+        return {up.type for up in above(inner) if up not in self.source.guards}
 
 
 def fill(

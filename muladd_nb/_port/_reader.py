@@ -51,13 +51,6 @@ class Reader(Calls):
         if self.project.named["field", name := self.text(node)]:
             self.follow(node, name, self.broken.get(name, ""))
 
-    def on_ERROR(self, node: Node) -> None:
-        """Find the prefixes of torch's names where the grammar gave up."""
-        for child, after in zip(node.children, node.children[1:], strict=False):
-            if after.type == "::" and self.text(child) in ROOTS:
-                self.tell(child, self.text(child) + "::", ("name", "misread"))
-        self.children(node)
-
     def on_preproc_include(self, node: Node) -> None:
         """Skip what is parsed alone, or read at the end."""
 
@@ -180,23 +173,17 @@ class Reader(Calls):
 
     def on_declaration(self, node: Node) -> None:
         """Give variables their types."""
-        before, lost = len(self.findings), ""
-        bad, declared = self.walk(part(node, "type")), self.type_of_type(part(node, "type"))
+        before, lost, of = len(self.findings), "", part(node, "type")
+        bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
-        for i, child in enumerate(node.children):
-            field = node.field_name_for_child(i)
-            if field == "declarator":
-                inner, function = innermost(child)
-                if is_guard:  # Guard guard(device); is parsed as a function, too
-                    self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
-                size = len(self.findings)
-                lost = self.declare(node, child, declared, bad, lost) or lost
-                if bad and function is not EMPTY:
-                    self.breaks(inner, bad)
-                if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
-                    bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
-            elif field != "type":
-                self.walk(child)
+        for child in declarators:
+            function, size = innermost(child)[1], len(self.findings)
+            if is_guard:  # Guard guard(device); is parsed as a function, too
+                self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
+            lost = self.declare(node, child, declared, bad, lost) or lost
+            if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
+                bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
+        self.walk(*(child for child in node.children if child != of and child not in declarators))
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
 
@@ -220,7 +207,7 @@ class Reader(Calls):
             return ""
         elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
             of = "other"
-        if bad and not is_function:
+        if bad:
             self.breaks(name, bad)
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
         constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be

@@ -20,6 +20,7 @@ _HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|lin
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
     """[(ERROR) (MISSING)] @error (preproc_include path: (_) @include)
+    (preproc_ifdef "#ifndef" name: (_) @name . (comment)* . (preproc_def name: (_) @same) (#eq? @name @same)) @guard
     [(preproc_def name: (_) value: (_)) (preproc_function_def name: (_) value: (_))] @macro
     (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
     [(function_definition) (declaration) (field_declaration)] @declaration
@@ -39,6 +40,7 @@ class Source:
         found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
         for nodes in found.values():
             nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
+        self.guards = found["guard"]  # #ifndef X, followed by #define X
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node.parent or EMPTY, self.text(node).strip('<>"')) for node in found["include"]]
         self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
