@@ -114,7 +114,7 @@ class Operators(Types):
                 self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=schema and f'm.def("{schema}")')
             return
         has_schema = "(" in literal
-        is_tagged = count == 2 and has_schema and inner[1].type == "initializer_list"
+        is_tagged = has_schema and count == 2 and inner[1].type == "initializer_list"
         self.schemas += [literal] * (name == "def" and has_schema)
         if name == "impl" and count == 2:
             self.read_impl(inner.pop())
@@ -155,23 +155,21 @@ class Operators(Types):
 
     def schema_of(self, name: str, function: Node) -> str:
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
-        target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], ""
+        target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], list[str]()
         for source, node in self.project.named["function", target]:
             other = Operators(source, self.project, self.target)
             if schema := other.schema(name.split("::")[-1], node):
                 self.findings += other.findings
-                found = found or schema
-        self.schemas += [found] if found else []
-        return found
+                found.append(schema)
+        self.schemas += found[:1]
+        return "".join(found[:1])
 
     def schema(self, name: str, node: Node) -> str:
         """Write the schema of a declaration, or "" if one of its types has none."""
         parameters, returns = part(innermost(part(node, "declarator"))[1], "parameters"), self.in_schema(node)
         words, letter = [], ord("a")
-        for parameter in parameters.named_children:
+        for parameter in (x for x in parameters.named_children if x.type != "comment" and self.text(x) != "void"):
             text, declarator = self.text(parameter), part(parameter, "declarator")
-            if parameter.type == "comment" or text == "void":
-                continue
             kind, inner = self.in_schema(parameter), self.text(innermost(declarator)[0])
             if kind in ("", "()") or not inner or declarator.type == "pointer_declarator":
                 return ""

@@ -37,9 +37,9 @@ class Source:
         self.path, self.data = path, data
         code, branches = _mask.masked(data, attributes)
         self.root = tree_sitter.Parser(_LANGUAGE).parse(_mask.blanked(code, branches)).root_node
-        found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
-        for nodes in found.values():
-            nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
+        found = defaultdict[str, list[Node]](list)
+        for kind, nodes in tree_sitter.QueryCursor(_DECLARES).captures(self.root).items():
+            found[kind] = sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
         self.guards = found["guard"]  # #ifndef X, followed by #define X
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node.parent or EMPTY, self.text(node).strip('<>"')) for node in found["include"]]
@@ -52,12 +52,12 @@ class Source:
         self.names: list[tuple[str, str, Node]] = []  # functions, methods, fields, and types that are aliases
         for node in found["declaration"]:
             for inner, function in map(innermost, node.children_by_field_name("declarator")):
-                name, outer, scope = self.text(inner), node.parent or EMPTY, inner.parent or EMPTY
+                name = self.text(inner)
+                outer = next((up for up in above(node) if up.type != "template_declaration"), EMPTY)
                 if function is not EMPTY:
-                    is_template = outer.type == "template_declaration"
-                    outer = (outer.parent or EMPTY) if is_template else outer
+                    is_template, is_qualified = outer != node.parent, "qualified" in (inner.parent or EMPTY).type
                     self.names.append(("function", name, node))
-                    if outer.type == "field_declaration_list" or scope.type == "qualified_identifier":
+                    if outer.type == "field_declaration_list" or is_qualified:
                         self.names.append(("template method" if is_template else "method", name, node))
                     if inner.type == "identifier":
                         self.declared.add((*self.around(node), name))
@@ -117,11 +117,9 @@ class Project:
             for source in visible:
                 self.around[source] |= set(visible)
         self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
-        for source in sources:
-            for node, name in source.includes:
-                for file in self._included(name) if source.around(node) else ():
-                    for inner in self.visible[file]:
-                        self.inside[inner].add(source.around(node))
+        for path, name in ((x.around(node), name) for x in sources for node, name in x.includes if x.around(node)):
+            for inner in (inner for file in self._included(name) for inner in self.visible[file]):
+                self.inside[inner].add(path)
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
         self.declared = set[Path]().union(*declared.values())
         # For each file, what it and the files around it declare in torch's namespaces.
@@ -137,8 +135,7 @@ class Project:
         return found
 
     def _included(self, name: str) -> list[Source]:
-        tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
-        return [x for x in self.sources if f"/{x.path.as_posix()}".endswith(tail)]
+        return [x for x in self.sources if f"/{x.path.as_posix()}".endswith("/" + name.lstrip("./"))]
 
 
 def part(node: Node, field: str) -> Node:
