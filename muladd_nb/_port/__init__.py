@@ -35,28 +35,25 @@ class Port:
         if not re.fullmatch(r"2\.\d\d", target) or target < FIRST:
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
         self.paths, self.target, self.files = list(paths), target, len(files)
-        scripts = [_python.Script(path) for path in files if path.suffix == ".py"]
-        limited = any(script.is_limited for script in scripts)
+        found, limited = _python.read((path for path in files if path.suffix == ".py"), target)
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
-        broken: dict[Path, dict[str, str]] = {source.path: {} for source in project.sources}
+        broken = {source: dict[str, str]() for source in project.sources}
         for _ in range(4):  # each round finds lines that follow from those of the round before
             readers, before = list[Reader](), sum(map(len, broken.values()))
             for source in project.sources:
-                around = sorted(x.path for x in project.around[source])
-                seen = {name: where for path in around for name, where in broken[path].items()}
+                around = sorted(project.around[source], key=lambda file: file.path)
+                seen = {name: where for file in around for name, where in broken[file].items()}
                 readers.append(Reader(source, project, target, seen, limited))
             for reader in readers:
                 reader.read()
-                broken[reader.source.path] = reader.newly_broken | broken[reader.source.path]
+                broken[reader.source] = reader.newly_broken | broken[reader.source]
             if sum(map(len, broken.values())) == before:
                 break
-        modules = {name for script in scripts if script.path.name == "setup.py" for name in script.modules}
-        found = [finding for reader in readers for finding in reader.findings]
-        found += [finding for script in scripts for finding in script.findings(target, modules)]
+        found = [finding for reader in readers for finding in reader.findings] + found
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
         self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
-        new = {reader.source.path: rewritten(reader.source.data, reader.edits) for reader in readers}
-        self.changed = {file.path: new[file.path] for file in project.sources if new[file.path] != file.data}
+        new = {reader.source: rewritten(reader.source.data, reader.edits) for reader in readers}
+        self.changed = {file.path: data for file, data in new.items() if data != file.data}
         self.unparsed = {str(file.path): file.unparsed for file in project.sources if file.unparsed}
         self.schemas = {schema.split("(")[0]: schema for reader in readers for schema in reader.schemas}
 
