@@ -88,13 +88,11 @@ class Calls(Operators):
         key = "::".join(full[1:])
         if not key or full[0] not in ROOTS:
             self.walk(function)
-            return
-        if ("factory", key) in ROWS:
+        elif ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
         else:
             self.read_name(function, full, node, inner)
             self.read_guard(inner if ("guard", key) in ROWS else [])
-        self.walk(*(x for word in words for x in word.template))
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
@@ -202,8 +200,10 @@ class Calls(Operators):
     def on_assignment_expression(self, node: Node) -> None:
         """Find x[i] = y, and options that change after their declaration."""
         left, name = part(node, "left"), self.text(part(node, "left"))
-        if not self.text(part(node, "right")).startswith(f"{name}.contiguous("):
-            self.forget_options(name)
+        is_same = self.text(part(node, "right")).startswith(f"{name}.contiguous(")
+        for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
+            if variable.options and name in re.findall(r"\w+", f"{other} {self.text(variable.options)}"):
+                variable.options = None  # they are this variable, or made from it
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)

@@ -72,7 +72,9 @@ class Findings:
     ) -> None:
         """Record what the table says about a node, and the edit if it is mechanical."""
         parts = pieces or [row.to.encode()]
-        to = "".join(x.decode() if isinstance(x, bytes) else self.brief(*x) for x in parts)
+        texts = [x if isinstance(x, bytes) else self.source.data[slice(*x)] for x in parts]
+        brief = [x if x in parts or (len(x) <= 40 and b"\n" not in x) else b"..." for x in texts]
+        to = b"".join(brief).decode("utf-8", "replace")
         if row.how == "mechanical" and pieces and is_misread(node):
             row = dataclasses.replace(row, how="decision", source="")
             to += ": by hand, because this could not be parsed"
@@ -80,10 +82,6 @@ class Findings:
             self.edits.append((node.start_byte, end or node.end_byte, parts))
             self.need(row.to, node)
         self.tell(node if at is EMPTY else at, what, row, to=to)
-
-    def brief(self, start: int, end: int) -> str:
-        text = self.source.data[start:end].decode("utf-8", "replace")
-        return text if len(text) <= 40 and "\n" not in text else "..."
 
     def replace(self, node: Node, *pieces: Piece) -> None:
         self.edits.append((*node.byte_range, pieces))

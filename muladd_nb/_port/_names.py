@@ -154,6 +154,7 @@ class Names(Findings):
             self.tell(node, whole, self.without("name", full))
             if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names:
                 self.qualify(words, full)  # else floor(x) may be the C library's
+        self.walk(*(x for word in words for x in word.template))
 
     def replace_name(
         self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]

@@ -90,24 +90,12 @@ class Operators(Types):
         is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?"))
         return options if is_default else None
 
-    def keep_options(self, node: Node) -> None:
-        """Keep a variable, because a use of it is not rewritten."""
-        variable = self.variable(self.text(node))
-        if variable.unused:
-            self.tell(variable.unused, self.text(node), ("options", "*"))
-            variable.origin, variable.unused = self.findings[-1].where, None
-
-    def forget_options(self, changed: str) -> None:
-        """Forget the values of options that a changed variable is, or is a part of."""
-        for name, variable in (item for scope in self.scopes for item in scope.items()):
-            if variable.options and changed in re.findall(r"\w+", f"{name} {self.text(variable.options)}"):
-                variable.options = None
-
     # Registrations
 
     def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:
         """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
-        literal, count = self.string(inner[0]) if inner else "", len(inner)
+        literal = "".join(raw or text for raw, text in STRING.findall(self.text(inner[0]))) if inner else ""
+        count = len(inner)
         if kind == "pybind":
             if name == "def" and literal and count > 1:
                 schema = self.schema_of(literal, inner[1])
@@ -148,10 +136,6 @@ class Operators(Types):
         elif not text.startswith(("TORCH_FN", "TORCH_BOX")):
             self.tell(function, "m.impl()", ("library", "impl lambda"))
         self.walk(function)
-
-    def string(self, node: Node) -> str:
-        """Return the value of a string literal, of several in a row, or of those in a call."""
-        return "".join(raw or text for raw, text in STRING.findall(self.text(node)))
 
     def schema_of(self, name: str, function: Node) -> str:
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""

@@ -40,9 +40,11 @@ class Reader(Calls):
     # Names, and what is around them
 
     def on_identifier(self, node: Node) -> None:
-        self.keep_options(node)
+        variable = self.variable(self.text(node))
+        if variable.unused:  # but this use of options is not rewritten
+            self.tell(variable.unused, self.text(node), ("options", "*"))
+            variable.origin, variable.unused = self.findings[-1].where, None
         self.read_name(node)
-        self.walk(*(x for word in self.words(node) for x in word.template))
 
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
     on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
