@@ -1,9 +1,9 @@
 """``muladd-nb port`` names what binds an extension to one torch, and changes what is mechanical and nothing else."""
 
 import csv
-import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -353,11 +353,9 @@ def test_written_it_is_left_with_nothing_mechanical_and_no_other_line_has_change
 def test_what_is_written_compiles_against_the_stable_headers(tmp_path):
     (tmp_path / "mine.h").write_text("#pragma once\n")
     port(tmp_path, "--write", "--force", a_DOT_cpp=EXTENSION)
-    spec = importlib.util.spec_from_file_location("port_others", ROOT / "tools/port_others.py")
-    others = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(others)
+    others = runpy.run_path(str(ROOT / "tools/port_others.py"))
     (headers := tmp_path / "headers").mkdir()
-    assert others.compile_errors(tmp_path / "a.cpp", tmp_path, others.stable_headers(headers), "2.10") == []
+    assert others["compile_errors"](tmp_path / "a.cpp", tmp_path, others["stable_headers"](headers), "2.10") == []
 
 
 def test_bytes_that_are_not_changed_stay(tmp_path):
@@ -502,10 +500,7 @@ def test_without_the_parser_it_says_what_to_install(capsys, monkeypatch):
 
 
 def test_the_table_has_all_that_this_torch_has():
-    spec = importlib.util.spec_from_file_location("stable_names", ROOT / "tools/stable_names.py")
-    names = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(names)
-    here = names.names(Path(torch.__file__).parent / "include")
+    here = runpy.run_path(str(ROOT / "tools/stable_names.py"))["names"](Path(torch.__file__).parent / "include")
     assert len(here) > 2000
     more = {name for kind, name in here if name not in (ATEN if kind == "aten" else NAMES)}
     assert not more, "run tools/stable_names.py with this torch, too"

@@ -68,10 +68,7 @@ class Names(Findings):
             self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
 
     def walk(self, *nodes: Node) -> Finding | None:
-        """Deal with some nodes and all nodes below them: each kind of node has a method on_KIND, or its children do.
-
-        Return the first finding that needs a person.
-        """
+        """Read nodes by the method on_KIND of their kind, or their children; return the first unsolved finding."""
         before = len(self.findings)
         for node in nodes:
             if node.id not in self.done:

@@ -12,7 +12,7 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, ROOTS, Node, above, innermost, part
+from ._source import EMPTY, ROOTS, Node, above, innermost, named, part
 from ._table import NAMES
 from ._types import TUPLE
 
@@ -107,10 +107,9 @@ class Reader(Calls):
     # Declarations
 
     def on_alias_declaration(self, node: Node) -> None:
-        name = innermost(part(node, "declarator"))[0] if node.type == "type_definition" else part(node, "name")
         if bad := self.walk(part(node, "type")):
-            self.scopes[-1][self.text(name)] = Variable("bad", bad.where)
-            self.breaks(name, bad)
+            self.scopes[-1][self.text(named(node))] = Variable("bad", bad.where)
+            self.breaks(named(node), bad)
 
     on_type_definition = on_alias_declaration
 
@@ -121,8 +120,7 @@ class Reader(Calls):
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, what it declares is broken, too."""
-        before, body, declarator = len(self.findings), part(node, "body"), part(node, "declarator")
-        name = part(node, "name") if declarator is EMPTY else innermost(declarator)[0]
+        before, body = len(self.findings), part(node, "body")
         self.done.add(part(node, "name").id)
         with self.scope() as scope:
             scope |= variables or {}
@@ -131,7 +129,7 @@ class Reader(Calls):
                 if child == body and (bad := self.unsolved(before)):
                     for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
-                    self.breaks(name, bad)
+                    self.breaks(named(node), bad)
                     bad.end_line = max(bad.end_line, self.source.line(body.start_byte))
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
@@ -161,11 +159,10 @@ class Reader(Calls):
         name, function = innermost(part(node, "declarator"))
         macro, parameters = self.text(name), part(function, "parameters").named_children
         kind = "pybind" if macro.startswith("PYBIND11_MODULE") else "library" if "TORCH_LIBRARY" in macro else ""
-        is_macro = self.is_macro(macro) and macro not in NAMES
-        if part(node, "type") is EMPTY and ((kind and parameters) or is_macro):
+        last = self.text(parameters[-1]).split()[-1] if kind and parameters else ""
+        if part(node, "type") is EMPTY and (last or (self.is_macro(macro) and macro not in NAMES)):
             with self.scope() as scope:
-                if kind and parameters:
-                    scope[self.text(parameters[-1]).split()[-1]] = Variable(kind)
+                scope |= {last: Variable(kind)}
                 self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
                 self.walk(part(node, "body"))
             return

@@ -64,10 +64,9 @@ class Source:
                 elif node.type == "field_declaration" and name:
                     self.names.append(("field", name, node))
         for node in found["type"]:
-            is_typedef = node.type == "type_definition"
-            if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
+            if name := self.text(named(node)):
                 self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
-                self.names += [("type", name, node)] * (is_typedef or node.type == "alias_declaration")
+                self.names += [("type", name, node)] * (node.type in ("type_definition", "alias_declaration"))
 
         # In the body of a macro, a##b is a name, and #x is x.
         code = _HASH.sub(lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), code)
@@ -112,10 +111,8 @@ class Project:
                 self.named[kind, name].append((source, node))
         self.visible = {source: self._visible(source) for source in sources}
         # For each file, those that it includes, and those that are included before it or after it.
-        self.around = {source: {source} for source in sources}
-        for visible in self.visible.values():
-            for source in visible:
-                self.around[source] |= set(visible)
+        visible = self.visible.values()
+        self.around = {source: {x for files in visible if source in files for x in files} for source in sources}
         self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
         for path, name in ((x.around(node), name) for x in sources for node, name in x.includes if x.around(node)):
             for inner in (inner for file in self._included(name) for inner in self.visible[file]):
@@ -153,6 +150,11 @@ def is_misread(node: Node) -> bool:
     """Tell whether the grammar gave up in a node, not counting the blocks in it."""
     inner = (child for child in node.children if child.has_error and child.type != "compound_statement")
     return node.is_error or node.is_missing or any(map(is_misread, inner))
+
+
+def named(node: Node) -> Node:
+    """Return the name that a node declares, or EMPTY."""
+    return part(node, "name") if part(node, "declarator") is EMPTY else innermost(part(node, "declarator"))[0]
 
 
 def innermost(node: Node) -> tuple[Node, Node]:

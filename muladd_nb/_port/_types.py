@@ -82,11 +82,11 @@ class Types(Names):
     def type_of_type(self, node: Node) -> str:
         """Return the word for a type, as it stands in a schema if it has one."""
         words = self.words(node.child_by_field_name("type") or node)
-        name, is_variable = words[-1].text, len(words) == 1 and self.variable(words[0].text) is not UNKNOWN
-        if node.type in ("placeholder_type_specifier", "auto", "decltype") or is_variable:
-            return ""  # a variable is a parameter of a template
+        is_parameter = len(words) == 1 and self.variable(words[0].text) is not UNKNOWN  # of a template
+        if node.type in ("placeholder_type_specifier", "auto", "decltype") or is_parameter:
+            return ""
         full = self.resolve(words)
-        name = full[-1] if full else name
+        name = full[-1] if full else words[-1].text
         if name in ("Tensor", "Variable", "TensorBase") and full:
             return "Tensor"
         if name in WORDS["type"]:
