@@ -105,9 +105,10 @@ def measure(
         for _ in {(f.path, f.line) for f in (before if how == "mechanical" else after).findings if f.how == how}
     )
     again = [f for f in after.findings if f.how == "mechanical"]
-    files = [
-        path for path in sorted(copy.rglob("*")) if path.suffix in (".cpp", ".cc", ".cxx") and _is_for_cpu(path, copy)
-    ]
+    sources = [path for path in sorted(copy.rglob("*")) if path.suffix in (".cpp", ".cc", ".cxx") and path.is_file()]
+    # A file that another one includes is compiled there.
+    included = {name for path in sources for name in re.findall(rb'#[ \t]*include ".*?([^/"]+)"', path.read_bytes())}
+    files = [path for path in sources if _is_for_cpu(path, copy) and path.name.encode() not in included]
     errors, unnamed = set(), [f"{f.path}:{f.line}: changes again: {f.what}" for f in again]
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))

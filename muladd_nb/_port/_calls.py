@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+from . import _table as table
 from ._findings import fill
-from ._names import UNKNOWN, Word
+from ._names import Word
 from ._operators import Operators
-from ._source import EMPTY, ROOTS, Node, part
-from ._table import table
+from ._source import EMPTY, ROOTS, Node, above, part
+from ._table import ATEN, NAMES, ROWS, WORDS
 
 MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
+DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)")
 OPERATORS = frozenset("+ - * / % ! ~ == != < > <= >= & | ^ << >> += -= *= /= %= &= |= ^=".split())  # noqa: SIM905
 WRAPPERS = ("initializer_list", "cast_expression", "parenthesized_expression", "compound_literal_expression")
 UNPRINTABLE = {"sizes", "device", "device type", "layout"}
@@ -22,15 +24,13 @@ class Calls(Operators):
     """Deals with calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
-        """Deal with a call, and with what the message of a check cannot print."""
         function, arguments, before = part(node, "function"), part(node, "arguments"), len(self.findings)
         name, inner = self.text(function), [x for x in arguments.named_children if x.type != "comment"]
         is_macro = function.type == "identifier" and self.is_macro(name)
-        if CHECK.search(name) and (is_macro or name in self.project.macros):
-            bad = UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set())
-            for word in inner[is_macro:]:
-                if self.type_of(word) in bad:
-                    self.tell(node, self.text(word), ("operator", "message"), whole=True)
+        is_check = CHECK.search(name) is not None
+        for word in inner[is_macro:] if is_check and (is_macro or name in self.project.macros) else ():
+            if self.type_of(word) in UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set()):
+                self.tell(node, self.text(word), ("operator", "message"))
         if function.type == "field_expression":
             self.read_member(node, function, inner)
         elif is_macro:
@@ -38,29 +38,26 @@ class Calls(Operators):
         else:
             self.read_function(node, function, inner)
         self.walk(arguments)
-        if CHECK.search(name) and (found := [x for x in self.findings[before:] if x.how != "mechanical"]):
+        if is_check and (found := [x for x in self.findings[before:] if x.how != "mechanical"]):
             found[-1].end_line = self.source.line(node.end_byte - 1)  # an error may be where the call ends
 
     # Macros
 
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
-        known, is_torchs = ("macro", name) in table().rows, bool(MACRO.match(name))
-        if name in self.project.macros:  # for a torch that does not have it yet, if the name says that it is torch's
-            return known and is_torchs
-        return known or is_torchs
+        known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
+        # The extension may define it for a torch that does not have it yet, if the name says that it is torch's.
+        return known and is_torchs if name in self.project.macros else known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
         """Replace a macro, with its arguments if it has any."""
-        text, is_call = self.text(name), call is not EMPTY
+        text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
-        row = table().find("macro", text, len(inner) if is_call else None, 0, self.target)
-        if row is None and not is_call:
-            row = next(iter(table().rows.get(("macro", text), ())), None)
-        if text in table().names or text == "TORCH_EXTENSION_NAME":
+        row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)
+        if text in NAMES or text == "TORCH_EXTENSION_NAME":
             self.need(text, name)
         elif row is None:
-            self.tell(whole, text, ("macro", "*"), whole=True)
+            self.tell(whole, text, ("macro", "*"))
             if not self.in_function(whole):  # it may declare these
                 self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
         elif "$" in row.to and not is_call:
@@ -77,38 +74,34 @@ class Calls(Operators):
         else:
             super().read_broken(node, words)
 
+    def in_function(self, node: Node) -> bool:
+        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
+
     # Functions
 
     def read_function(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Replace a function of torch's, with its arguments if the table's code has a place for them."""
         words = self.words(function)
         full = self.resolve(words, called=True)
-        if full is None and len(words) == 1 and self.is_of_tensors(words[0].text, inner):
+        if not full and len(words) == 1 and self.is_of_tensors(words[0].text, inner):
             full = ("at", words[0].text)
-        if full is None and len(words) == 1 and not self.is_declared(name := words[0].text):
-            mine = self.project.mine[self.source] if self.variable(name) is UNKNOWN else ()
-            for root in (root for root in ROOTS if (root, name) in mine):
-                self.tell(function, name, ("using", "*"), to=f"{root}::{name}")  # found by the type of an argument
-                self.replace(function, f"{root}::{name}".encode())
-        if not full or full[0] not in ROOTS or len(full) == 1:
+        key = "::".join(full[1:])
+        if not key or full[0] not in ROOTS:
             self.walk(function)
-        elif ("factory", key := "::".join(full[1:])) in table().rows:
+        elif ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
         else:
             self.read_name(function, full, node, inner)
-            if ("guard", key) in table().rows:
-                self.read_guard(inner)
-        for word in words if full and full[0] in ROOTS else ():
-            self.walk(*word.template)
+            self.read_guard(inner if ("guard", key) in ROWS else [])
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
-        if self.is_declared(name) or self.variable(name) is not UNKNOWN or name in self.project.macros:
+        if self.is_declared(name) or name in self.project.macros:
             return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
-            return not any((kind, name) in table().rows for kind in ("std", "c"))
-        return (name in table().aten or ("name", name) in table().rows) and bool(types & {"Tensor", "Tensor[]"})
+            return not any((kind, name) in ROWS for kind in ("std", "c"))
+        return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
     def read_guard(self, inner: list[Node]) -> None:
         """Give a guard the index of a device: x.device() becomes x.get_device_index()."""
@@ -116,25 +109,23 @@ class Calls(Operators):
             call = argument
             while call.type in WRAPPERS and call.named_children:
                 call = call.named_children[-1]
-            field, code = part(part(call, "function"), "field"), self.source.data[call.start_byte : call.end_byte]
-            match = re.fullmatch(rb"(?:\w+::)*device_of\(([\s\S]+)\)", code)
+            field, start = part(part(call, "function"), "field"), call.start_byte
             if self.text(field) in ("device", "get_device"):
-                self.replace(argument, (call.start_byte, field.start_byte), b"get_device_index()")
+                self.replace(argument, (start, field.start_byte), b"get_device_index()")
                 self.done.add(field.id)
-            elif match:  # parsed as a call, or as the type and the parameter of a function
-                kept = (call.start_byte + match.start(1), call.start_byte + match.end(1))
-                self.replace(argument, kept, b".get_device_index()")
-                self.done |= {part(call, "function").id, part(call, "type").id}
+            elif match := DEVICE_OF.fullmatch(self.source.data[slice(*call.byte_range)]):
+                self.replace(argument, (start + match.start(1), start + match.end(1)), b".get_device_index()")
+                self.done |= {part(call, x).id for x in ("function", "type")}  # parsed as a call, or as a parameter
             elif self.variable(self.text(call)).type == "device":
-                self.replace(argument, call, b".index()")
+                self.replace(argument, call.byte_range, b".index()")
 
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Deal with the call of a method of a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
-        (*scope, word), of, root, chained = self.words(field), self.type_of(this), this, part(this, "function")
-        name, tensor, rows = word.text, part(chained, "argument"), table().rows
+        (*scope, word), of, root = self.words(field), self.type_of(this), this
+        name = word.text
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
         if (kind := self.type_of(root)) in ("library", "pybind"):
@@ -142,19 +133,18 @@ class Calls(Operators):
             self.read_library(node, kind, name, inner)
             self.done.add(part(node, "arguments").id)
             return
-        is_type = ("type", name) in rows and self.text(part(chained, "field")) == "type"  # x.type().is_cuda()
-        if is_type and self.type_of(tensor) in ("", "Tensor"):
-            self.tell(field, f"type().{name}()", ("type", name))
-            self.replace(this, tensor)
-            self.done.add(this.id)
-            self.walk(tensor)
+        tensor = part(part(this, "function"), "argument")
+        is_type = self.text(part(part(this, "function"), "field")) == "type" and self.type_of(tensor) in ("", "Tensor")
+        if is_type and (row := ROWS.get(("type", name))):  # x.type().is_cuda()
+            this = tensor
+            self.apply(row[0], node, f"type().{name}()", fill(row[0].to, inner, (), this), at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
         elif of == "" and name == "data_ptr" and word.template:  # the extension has a method of this name
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
             pass  # it is rewritten where it is used
-        elif row := rows.get((of, name)) or rows.get((of, "*")):
+        elif row := ROWS.get((of, name)) or ROWS.get((of, "*")):
             self.apply(row[0], node, f"{of}.{name}()", fill(row[0].to, inner, (), this), at=field)
         elif field.type == "field_identifier":
             self.walk(field)
@@ -164,45 +154,43 @@ class Calls(Operators):
         """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
-        name, words, named = word.text, table().words, self.project.named
-        is_known = name in table().aten or ("method", name) in table().rows or name in words["Tensor"]
+        name, named = word.text, self.project.named
+        is_known = name in ATEN or ("method", name) in ROWS
         is_mine = named["template method", name] or (not word.template and named["method", name])
-        return is_known and name not in words["common"] and not is_mine
+        return is_known and name not in WORDS["common"] and not is_mine
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
         """Deal with a method of a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
-        takes_options = name == "to" and bool(inner) and self.type_of(inner[0]) == "options"
+        takes_options = "options" in map(self.type_of, inner)
         plain = this.type == "identifier" and not self.variable(self.text(this)).constant
-        kind = "method" if plain or ("const method", name) not in table().rows else "const method"
-        row = table().find(kind, name, None if takes_options else len(inner), len(template), self.target)
-        if row is None and f"torch::stable::Tensor::{name}" not in table().names:
-            self.tell(field, what, self.without("method", ("at", name)))
-        elif row and row.how == "mechanical":
+        kind = "method" if plain or ("const method", name) not in ROWS else "const method"
+        row = table.find(kind, name, None if takes_options else len(inner), len(template), self.target)
+        if row and row.how == "mechanical":
             to = row.to
             if name in ("data_ptr", "data") and template:  # a const pointer, or what initialises one
-                before, text = self.source.data[: node.start_byte][-200:], self.text(template[0])
-                if text.startswith("const ") or CONST_POINTER.search(before):
-                    to = "$self.const_data_ptr<$T>()"
-                    to = to.replace("$T", text.removeprefix("const ")) if text.startswith("const ") else to
+                text = self.text(template[0]).removeprefix("const ")
+                is_const = text != self.text(template[0])
+                if is_const or CONST_POINTER.search(self.source.data[: node.start_byte][-200:]):
+                    to = f"$self.const_data_ptr<{text if is_const else '$T1'}>()"
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, fill(to, inner, template, this), at=field)
         elif row:
             self.apply(row, node, what, at=field)
+        elif f"torch::stable::Tensor::{name}" not in NAMES:
+            self.tell(field, what, self.without("method", ("at", name)))
 
     # Operators, such as x + y, which the stable ABI does not have
 
     def on_binary_expression(self, node: Node) -> None:
         """Find x + y, x += y and -x, and what a stream cannot print."""
         operator, right = part(node, "operator"), part(node, "right")
-        symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in ("left", "argument")}
-        if node.type == "binary_expression":
-            types.add(self.type_of(right))
+        sides = ("left", "right") if node.type == "binary_expression" else ("left", "argument")
+        symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in sides}
         if symbol in OPERATORS and ("Tensor" in types or ("Tensor[]" in types and symbol != "<<")):
-            what = f"{symbol}x" if right is EMPTY else f"x {symbol} y"
-            self.tell(operator, what, ("operator", "+"))
+            self.tell(operator, f"{symbol}x" if right is EMPTY else f"x {symbol} y", ("operator", "+"))
         elif symbol == "<<" and UNPRINTABLE & types:
             self.tell(operator, f"<< {self.text(right)}", ("operator", "<<"))
         self.children(node)
@@ -211,19 +199,19 @@ class Calls(Operators):
 
     def on_assignment_expression(self, node: Node) -> None:
         """Find x[i] = y, and options that change after their declaration."""
-        operator, left, name = part(node, "operator"), part(node, "left"), self.text(part(node, "left"))
-        if not self.text(part(node, "right")).startswith(f"{name}.contiguous("):
-            self.forget_options(name)
+        left, name = part(node, "left"), self.text(part(node, "left"))
+        is_same = self.text(part(node, "right")).startswith(f"{name}.contiguous(")
+        for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
+            if variable.options and name in re.findall(r"\w+", f"{other} {self.text(variable.options)}"):
+                variable.options = None  # they are this variable, or made from it
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
-            self.tell(left, "x[i] = y", ("operator", "[]="), whole=True)
-            self.tell(operator, "x[i] = y", ("operator", "[]="))
+            self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)
         self.on_binary_expression(node)
 
     def on_subscript_expression(self, node: Node) -> None:
         """Write x[i] of a tensor as a select."""
-        this, indices = part(node, "argument"), part(node, "indices").named_children
-        row = table().rows["operator", "[]"][0]
+        this, indices, row = part(node, "argument"), part(node, "indices").named_children, ROWS["operator", "[]"][0]
         if self.type_of(this) == "Tensor" and len(indices) == 1:
             self.apply(row, node, "x[i]", fill(row.to, indices, this=this))
         self.children(node)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 
-from ._source import EMPTY, Node, Project, Source, above, is_misread, part
-from ._table import Row, table
+from ._source import EMPTY, Node, Project, Source, above, is_misread
+from ._table import NAMES, ROWS, Row
 
 OPTIONAL = ("<cu", "<nccl.h", "<omp.h")  # a machine may lack these headers
-Piece = bytes | Node | tuple[int, int]  # text, or a range of the file, in which other edits are made
-Edit = tuple[int, int, list[bytes | tuple[int, int]]]  # the replacement of a range of bytes
+Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
+Edit = tuple[int, int, Sequence[Piece]]  # the replacement of a range of bytes
 
 
 @dataclasses.dataclass
@@ -32,7 +32,6 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Return the file and the line."""
         return f"{self.path}:{self.line}"
 
 
@@ -48,21 +47,22 @@ class Findings:
     newly_broken: dict[str, str] = field(default_factory=dict)  # those that this file declares
     findings: list[Finding] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
-    headers: dict[str, set[str]] = field(default_factory=dict)  # what the edits need, and under which conditions
+    headers: dict[str, bool] = field(default_factory=dict)  # what the edits need, and whether always
 
     def text(self, node: Node) -> str:
-        """Return the text of a node."""
         return self.source.text(node)
 
-    def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "", whole: bool = False) -> None:
-        """Record what a row of the table says of the first line of a node and the methods called on it, or of all."""
-        row = table().rows[row][0] if isinstance(row, tuple) else row
-        how, to, last = row.how, to or row.to, max(node.end_byte - 1, node.start_byte) if whole else node.start_byte
-        for up in above(node) if how != "mechanical" else ():
-            if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
-                break
-            last = max(last, up.end_byte - 1) if up.type == "field_expression" else last
-        if how == "mechanical" and row.runs > self.target:
+    def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> None:
+        """Record what a row of the table says of the first line of a node, or of all if it needs a person."""
+        row = ROWS[row][0] if isinstance(row, tuple) else row
+        how, to, last = row.how, to or row.to, node.start_byte
+        if how != "mechanical":
+            last = max(node.end_byte - 1, last)
+            for up in above(node):  # the methods that are called on it, too
+                if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
+                    break
+                last = max(last, up.end_byte - 1) if up.type == "field_expression" else last
+        elif row.runs > self.target:
             how, to = "decision", f"{to}, which torch {row.runs} has and {self.target} has not"
         path, line, end = str(self.source.path), self.source.line(node.start_byte), self.source.line(last)
         self.findings.append(Finding(path, line, end, what, row.kind, how, to, row.runs, row.source, row.builds))
@@ -71,26 +71,20 @@ class Findings:
         self, row: Row, node: Node, what: str, pieces: Sequence[Piece] = (), at: Node = EMPTY, end: int = 0
     ) -> None:
         """Record what the table says about a node, and the edit if it is mechanical."""
-        shown, parts = row.to, _ranges(pieces or [row.to.encode()])
-        if pieces and "$" in row.to:
-            shown = "".join(x.decode() if isinstance(x, bytes) else self.brief(*x) for x in parts)
+        parts = pieces or [row.to.encode()]
+        texts = [x if isinstance(x, bytes) else self.source.data[slice(*x)] for x in parts]
+        brief = [x if x in parts or (len(x) <= 40 and b"\n" not in x) else b"..." for x in texts]
+        to = b"".join(brief).decode("utf-8", "replace")
         if row.how == "mechanical" and pieces and is_misread(node):
             row = dataclasses.replace(row, how="decision", source="")
-            shown += ": by hand, because this could not be parsed"
+            to += ": by hand, because this could not be parsed"
         elif row.how == "mechanical" and row.runs <= self.target:
             self.edits.append((node.start_byte, end or node.end_byte, parts))
             self.need(row.to, node)
-        whole = row.how != "mechanical" and row.kind == "macro"
-        self.tell(node if at is EMPTY else at, what, row, to=shown, whole=whole)
-
-    def brief(self, start: int, end: int) -> str:
-        """Return the text of a range if it is short."""
-        text = self.source.data[start:end].decode("utf-8", "replace")
-        return text if len(text) <= 40 and "\n" not in text else "..."
+        self.tell(node if at is EMPTY else at, what, row, to=to)
 
     def replace(self, node: Node, *pieces: Piece) -> None:
-        """Replace a node."""
-        self.edits.append((node.start_byte, node.end_byte, _ranges(pieces)))
+        self.edits.append((*node.byte_range, pieces))
 
     def remove_line(self, node: Node) -> None:
         """Remove a statement, and its line if nothing else is on it."""
@@ -104,38 +98,23 @@ class Findings:
         """Include what declares the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
             self.need_header("std" if name.startswith("std::") else "c", name.removeprefix("std::"), node)
-            while name and name not in table().names:
+            while name and name not in NAMES:
                 name = name.rpartition("::")[0]
             if name:
-                self.headers[f"<{table().names[name]['header']}>"] = {""}
+                self.headers[f"<{NAMES[name]['header']}>"] = True
 
     def need_header(self, kind: str, name: str, node: Node) -> None:
         """Include the standard header of a name of C or C++."""
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cuda* of cudaMalloc
-        for row in table().rows.get((kind, name), table().rows.get((kind, family), [])):
-            is_optional = row.to.startswith(OPTIONAL)
-            condition = self.condition(node) if is_optional else ""
-            if condition or not is_optional or not self.project.named["type", "cudaStream_t"]:
-                self.headers.setdefault(row.to, set()).add(condition)  # else it is built without CUDA, too
+        for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
+            always = not row.to.startswith(OPTIONAL) or not {"preproc_if", "preproc_ifdef"} & self.around(node)
+            if not row.to.startswith(OPTIONAL) or not always or not self.project.named["type", "cudaStream_t"]:
+                self.headers[row.to] = self.headers.get(row.to, False) or always  # else it is built without CUDA, too
 
-    def condition(self, node: Node) -> str:
-        """Return the conditions of the preprocessor around a node, which may be in the body of a macro."""
-        inner, found = self.source.root.descendant_for_byte_range(node.start_byte, node.end_byte) or EMPTY, ""
-        for up in above(inner):
-            if up.type in ("preproc_if", "preproc_ifdef", "preproc_elif") and not self.is_guard(up):
-                name, condition = self.text(part(up, "name")), self.text(part(up, "condition"))
-                negated = (part(up, "alternative") == inner) != (up.children[0].type == "#ifndef")
-                is_true = f"defined({name})" if name else f"({condition})"
-                found = "!" * negated + is_true + (f" && {found}" if found else "")
-            inner = up
-        return found
-
-    def is_guard(self, node: Node) -> bool:
-        """Tell whether #ifndef X is followed by #define X."""
-        name = part(node, "name")
-        inner = [x for x in node.named_children if x != name and x.type != "comment"] or [EMPTY]
-        is_define = node.children[0].type == "#ifndef" and inner[0].type == "preproc_def"
-        return is_define and self.text(part(inner[0], "name")) == self.text(name)
+    def around(self, node: Node) -> set[str]:
+        """Return the kinds of the nodes around a node, which may be in the body of a macro; include guards are none."""
+        inner = self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
+        return {up.type for up in above(inner) if up not in self.source.guards}
 
 
 def fill(
@@ -143,15 +122,11 @@ def fill(
 ) -> list[Piece]:
     """Return the pieces of the table's code, with the arguments of a call inserted."""
     every: list[Piece] = [(inner[0].start_byte, inner[-1].end_byte)] if inner else []
-    values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this]}
-    values |= {f"${i}": [argument] for i, argument in enumerate(inner, 1)}
-    values |= {f"$T{i}": [argument] for i, argument in enumerate(template, 1)} | {"$T": template[:1]}
-    words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d?|\$\d)", to)
+    values = {"$*": every, "$,*": [b", ", *every] if every else [], "$options": options, "$self": [this.byte_range]}
+    values |= {f"${i}": [argument.byte_range] for i, argument in enumerate(inner, 1)}
+    values |= {f"$T{i}": [argument.byte_range] for i, argument in enumerate(template, 1)}
+    words = re.split(r"(\$self|\$options|\$,\*|\$\*|\$T\d|\$\d)", to)
     return [piece for word in words for piece in values.get(word, [word.encode()])]
-
-
-def _ranges(pieces: Iterable[Piece]) -> list[bytes | tuple[int, int]]:
-    return [(x.start_byte, x.end_byte) if isinstance(x, Node) else x for x in pieces]
 
 
 def rewritten(data: bytes, edits: list[Edit]) -> bytes:

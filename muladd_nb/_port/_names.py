@@ -1,9 +1,4 @@
-"""The walk over a file; what a name means: a variable, something of the extension's, or of torch's; and types.
-
-The type of an expression is what a schema calls it, such as Tensor, Tensor[], int? or (Tensor, Tensor); or another
-word: sizes, options, dtype, layout, device, device type, stream, library, pybind, other; or "" if it is unknown.
-``words.csv`` has the words of C++ types, and of what the methods of a tensor return.
-"""
+"""The walk over a file, and what a name means: a variable, something of the extension's, or of torch's."""
 
 from __future__ import annotations
 
@@ -14,17 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
+from . import _table as table
 from ._findings import Finding, Findings, fill
-from ._source import EMPTY, ROOTS, Node, Path, Source, above, part
-from ._table import Row, table
+from ._source import EMPTY, ROOTS, Node, Path, part
+from ._table import ATEN, NAMES, ROWS, Row
 
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
-KINDS = ("name", "guard", "factory")
-LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
-ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
-TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
-TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
-WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
 
 
 class Word(NamedTuple):
@@ -47,6 +37,9 @@ class Variable:
     unused: Node | None = None  # the declaration, if all uses of these options are rewritten
 
 
+UNKNOWN = Variable()
+
+
 @dataclasses.dataclass(eq=False)
 class Names(Findings):
     """Walks a file, and resolves its names."""
@@ -58,6 +51,7 @@ class Names(Findings):
 
     def __post_init__(self) -> None:
         visible = self.project.visible[self.source]
+        self.mine = self.project.mine[self.source]
         self.opened = {path for file in visible for path in file.usings}
         self.usings, self.std = {path for path in self.opened if path[0] in ROOTS}, ("std",) in self.opened
         self.has_python = any(name == "Python.h" for file in visible for _, name in file.includes)
@@ -74,10 +68,7 @@ class Names(Findings):
             self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
 
     def walk(self, *nodes: Node) -> Finding | None:
-        """Deal with some nodes and all nodes below them: each kind of node has a method on_KIND, or its children do.
-
-        Return the first finding that needs a person.
-        """
+        """Read nodes by the method on_KIND of their kind, or their children; return the first unsolved finding."""
         before = len(self.findings)
         for node in nodes:
             if node.id not in self.done:
@@ -89,99 +80,91 @@ class Names(Findings):
         return next((x for x in self.findings[before:] if x.how != "mechanical"), None)
 
     def children(self, node: Node) -> None:
-        """Walk the children."""
         self.walk(*node.children)
 
     @contextlib.contextmanager
-    def scope(self, names: Iterable[str] = ()) -> Iterator[None]:
+    def scope(self, names: Iterable[str] = ()) -> Iterator[dict[str, Variable]]:
         """Open a scope with variables of unknown type. At its end, remove options whose uses are all rewritten."""
         self.scopes.append({name: Variable() for name in names})
-        yield
+        yield self.scopes[-1]
         for name, variable in self.scopes.pop().items():
             if variable.unused:
                 self.tell(variable.unused, name, ("options", "unused"))
                 self.remove_line(variable.unused)
 
     def variable(self, name: str) -> Variable:
-        """Return the variable of this name, or one of which nothing is known."""
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), UNKNOWN)
 
-    def in_function(self, node: Node) -> bool:
-        """Tell whether a node is in the body or the parameters of a function."""
-        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
-
-    # Names
-
     def words(self, node: Node) -> list[Word]:
-        """Return the words of a name."""
         if node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
             scope = node.child_by_field_name("scope")
             return [*(self.words(scope) if scope else ()), *self.words(name)]
         arguments, inner = part(node, "arguments"), node
         while inner.type in TEMPLATES:
             inner = inner.child_by_field_name("name") or inner.named_children[0]
-        template = arguments.named_children if arguments.type == "template_argument_list" else []
         text = self.text(inner)
         if inner.type == "field_identifier" and re.fullmatch(r"\w+", value := self.project.macros.get(text, "")):
             text = value  # a method whose name is a macro
-        return [Word(inner, text, template, node.end_byte)]
+        return [Word(inner, text, arguments.named_children, node.end_byte)]
 
-    def resolve(self, words: list[Word], *, called: bool = False) -> Path | None:
-        """Return the full name of what torch, pybind11 or the standard library declares, or None."""
+    def resolve(self, words: list[Word], *, called: bool = False) -> Path:
+        """Return the full name of what torch, pybind11 or the standard library declares, or ()."""
         names = tuple(word.text for word in words)
         if len(names) == 1 and self.variable(names[0]) is not UNKNOWN:
-            return None
+            return ()
         if names[0] not in ROOTS:
             names = self.aliases.get(names[0], names[:1]) + names[1:]
         names = self.using_names.get(names[0], names[:1]) + names[1:]
-        if any(names[:i] in self.project.mine[self.source] for i in range(2, len(names) + 1)):
-            return None
+        if any(names[:i] in self.mine for i in range(2, len(names) + 1)):
+            return ()
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in table().rows)
+        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS)
         for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
-            heads, rows = ["::".join(full[1:i]) for i in range(2, len(full) + 1)], table().rows
-            is_torchs = "::".join(full) in table().names or (called and heads[-1] in table().aten)
-            if is_torchs or any(table().same(x) or any((kind, x) in rows for kind in KINDS) for x in heads):
+            heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
+            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN)
+            kinds = ("name", "guard", "factory")
+            if is_torchs or any(table.same(x) or any((kind, x) in ROWS for kind in kinds) for x in heads):
                 return full
-        return None
+        return ()
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
         around = [self.here[:i] for i in range(len(self.here) + 1)]
         return any((*path, name) in self.project.declared for path in (*around, *self.opened, *self.inside))
 
-    def read_name(self, node: Node, full: Path | None = None, call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
+    def read_name(self, node: Node, full: Path = (), call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
         """Find a name of torch's, and replace it if the table can: or the whole call, which has the arguments."""
         words = self.words(node)
         full = full or self.resolve(words, called=call is not EMPTY)
-        whole = "::".join(full or ())
-        if full is None or len(full) == 1:
+        whole = "::".join(full)
+        if len(full) < 2:
             self.read_broken(node, words)
         elif full[0] == "std":
             self.need_header("std", full[-1] if len(full) < 3 else full[1], node)
         elif full[0] == "pybind11":
-            self.apply(table().rows["name", "pybind11"][0], node, whole)
+            self.tell(node, whole, ("name", "pybind11"))
         elif whole.startswith(("torch::stable::", "torch::headeronly::")):
             self.need(whole, node)
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
-            self.tell(node, whole, self.without("name", full), whole=True)
-            if "::".join(full[1:]) not in table().aten or words[0].text in self.using_names:
+            self.tell(node, whole, self.without("name", full))
+            if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names:
                 self.qualify(words, full)  # else floor(x) may be the C library's
+        self.walk(*(x for word in words for x in word.template))
 
     def replace_name(
         self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]
     ) -> bool:
         """Find the first ``count`` words of a name in the tables."""
-        key, what, known = "::".join(full[1:count]), "::".join(full), table().names.get("::".join(full[:count]))
-        if known and not (known["builds"] > self.target and ("name", key) in table().rows):
+        key, what, known = "::".join(full[1:count]), "::".join(full), NAMES.get("::".join(full[:count]))
+        if known and not (known["builds"] > self.target and ("name", key) in ROWS):
             self.need("::".join(full[:count]), node)
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
-        finds = (table().find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
-        row = next(filter(None, finds), None) or table().same(key)
+        finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
+        row = next(filter(None, finds), None) or table.same(key)
         if row and "$T" in row.to:
             self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
         elif row and ("$" in row.to or row.args):
@@ -200,20 +183,19 @@ class Names(Findings):
 
     def without(self, kind: str, full: Path) -> Row:
         """Return the advice for a name that is not in the table."""
-        row = table().rows["aten" if full[-1] in table().aten and len(full) == 2 else "name", "*"][0]
+        row = ROWS["aten" if full[-1] in ATEN and len(full) == 2 else "name", "*"][0]
         return Row(kind, "*", "", "none", row.to.replace("$name", full[-1]), row.source)
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
         """Find a use of what another line declares with a type that the stable ABI lacks."""
         name, variable = words[-1].text, self.variable(words[0].text)
+        is_variable = len(words) == 1 and variable is not UNKNOWN
+        broken = (self.variable(word.text).origin or self.broken.get(word.text, "") for word in reversed(words))
+        origin = variable.origin if is_variable else next(filter(None, broken), "")
         if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, ("name", name.partition("_")[0]))
-            return
-        is_variable = len(words) == 1 and variable is not UNKNOWN
-        origins = [variable.origin if is_variable else self.broken.get(name, "")]
-        origins += [x for word in words[:-1] for x in (self.variable(word.text).origin, self.broken.get(word.text, ""))]
-        if any(origins):
-            self.follow(node, name, next(filter(None, origins)))
+        elif origin:
+            self.follow(node, name, origin)
         elif re.match("_?Py[A-Z_]", name) and not self.has_python:
             self.tell(node, name, ("name", "Python.h"))
         elif not is_variable:
@@ -221,112 +203,7 @@ class Names(Findings):
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
                 self.need_header(kind, name, node)
 
-    def follow(self, node: Node, what: str, origin: str, *, whole: bool = False) -> None:
+    def follow(self, node: Node, what: str, origin: str) -> None:
         """Record that a line is right when another is."""
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
-            self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"), whole=whole)
-
-    # Types
-
-    def type_of(self, node: Node) -> str:
-        """Return the type of an expression."""
-        of = self.type_of(part(node, "argument")) if part(node, "argument") is not EMPTY else ""
-        match node.type:
-            case "identifier":
-                return self.variable(self.text(node)).type
-            case "parenthesized_expression":
-                return self.type_of(node.named_children[0]) if node.named_children else ""
-            case "assignment_expression" | "unary_expression":
-                return of or self.type_of(part(node, "left"))
-            case "conditional_expression":
-                return self.type_of(part(node, "consequence")) or self.type_of(part(node, "alternative"))
-            case "subscript_expression" | "pointer_expression":
-                return self.part_of(of, "[]" if node.type == "subscript_expression" else "*", "")
-            case "binary_expression":
-                sides = (self.type_of(part(node, "left")), self.type_of(part(node, "right")))
-                is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
-                return "Tensor" if is_tensor else "other"
-            case "field_expression":
-                return self.agreed(self.project.named["field", self.text(part(node, "field"))])
-            case "call_expression":
-                return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
-            case "initializer_list":
-                return "Tensor[]" if "Tensor" in map(self.type_of, node.named_children) else ""
-            case kind:
-                return "other" if kind.endswith("_literal") or kind in LITERALS else ""
-
-    def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
-        """Return what a call returns."""
-        known, rare = table().words, table().rare
-        if function.type == "lambda_expression":
-            return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
-        if function.type == "field_expression":
-            name, of = self.words(part(function, "field"))[-1].text, self.type_of(part(function, "argument"))
-            if of in ("", "other") and (declarations := self.project.named["method", name]):
-                return self.agreed(declarations)
-            of = "Tensor" if not of and name in rare else of
-            of = of.removesuffix("?") if function.children[1].type == "->" else of
-            return self.part_of(of, name, {"Tensor": "Tensor", "options": "options", "": ""}.get(of, "other"))
-        words, inner = self.words(function), [self.type_of(x) for x in arguments]
-        full, name = self.resolve(words, called=True) or ("",), words[-1].text
-        if full[0] == "std":
-            if name in ("move", "forward") and inner:
-                return inner[0]
-            if name == "get":
-                return "Tensor" if inner and TUPLE.match(inner[0]) else ""
-            return "(Tensor, ...)" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
-        if full[0] in ROOTS:
-            is_tensor = full[:2] == ("torch", "stable") or name in table().aten or ("factory", name) in table().rows
-            returned = "other" if known["Tensor"].get(name) == "other" else "Tensor"
-            return known["function"].get(name, returned if is_tensor else "")
-        if self.variable(name) is UNKNOWN and (declarations := self.project.named["function", name]):
-            return self.agreed(declarations)
-        return "Tensor" if self.variable(name) is UNKNOWN and "Tensor" in inner and name in rare else ""
-
-    def part_of(self, of: str, name: str, default: str) -> str:
-        """Return what a method or an operator returns of something of a type."""
-        if name in ELEMENT and of.endswith(("[]", "?")):
-            return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
-        return table().words.get(of, {}).get(name, default)
-
-    def type_of_type(self, node: Node) -> str:
-        """Return the word for a type, as it stands in a schema if it has one."""
-        if node.type in ("placeholder_type_specifier", "auto", "decltype"):
-            return ""
-        words, known = self.words(node.child_by_field_name("type") or node), table().words
-        if len(words) == 1 and self.variable(words[0].text) is not UNKNOWN:  # a parameter of a template
-            return ""
-        full = self.resolve(words)
-        name = full[-1] if full else words[-1].text
-        if name in ("Tensor", "Variable", "TensorBase") and full:
-            return "Tensor"
-        if name in known["type"]:
-            return known["type"][name]
-        inner = [self.type_of_type(x) for x in words[-1].template]
-        if found := self.project.named.pop(("type", name), []):  # it is no alias inside, as in using A = b::A
-            alias = self.in_file(found[0][0]).type_of_type(part(found[0][1], "type"))
-            self.project.named["type", name] = found
-            return alias
-        form = known["template"].get(name, "(Tensor, ...)")
-        if "{}" in form and inner and not {"", "other"} & set(inner):
-            return form.format(", ".join(inner if form == "({})" else inner[:1]))
-        if "Tensor" in inner:
-            return "(Tensor, ...)" if form == "({})" else form.format("Tensor")
-        return "" if any("Tensor" in x for x in inner) else "other"
-
-    def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
-        """Return the type that all declarations of a name have, those in this file first, or "" if they differ."""
-        declarations = [x for x in declarations if x[0] is self.source] or declarations
-        found = set[str]()
-        for source, node in declarations:
-            of = self.in_file(source).type_of_type(part(node, "type"))
-            found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
-        plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
-        return found.pop() if len(found) == 1 else "other" if plain else ""
-
-    def in_file(self, source: Source) -> Names:
-        """Return what resolves the names of another file of the project."""
-        return self if source is self.source else Names(source, self.project, self.target)
-
-
-UNKNOWN = Variable()
+            self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"))

@@ -15,41 +15,42 @@ import re
 from dataclasses import field
 
 from ._findings import Piece, fill
-from ._names import Names
 from ._source import EMPTY, ROOTS, Node, innermost, part
-from ._table import table
+from ._table import ROWS
+from ._types import Types
 
-Options = dict[str, Node]  # like (a tensor), dtype, device, index (of the device)
+Options = dict[str, Node]  # options (a tensor that has them), dtype, device, index (of the device)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
+STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 
 
 @dataclasses.dataclass(eq=False)
-class Operators(Names):
+class Operators(Types):
     """Rewrites empty, zeros, ones and full, and reads the calls of a library's methods and of a pybind11 module's."""
 
     schemas: list[str] = field(default_factory=list)
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
         """Rewrite a call, or report it if its options are more than a tensor's, a dtype and a device."""
-        count, what = 2 if name == "full" else 1, f"torch::{name}"
+        count = 2 if name == "full" else 1
         rest = inner[count:]
         options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
         if options is None or len(inner) < count:
-            self.tell(function, what, ("factory", name))
+            self.tell(function, f"torch::{name}", ("factory", name))
             return
-        like, device, index = (options.get(x, EMPTY) for x in ("like", "device", "index"))
-        dtype: list[Piece] = [options["dtype"]] if "dtype" in options else []
-        to: list[Piece] = [] if device is EMPTY else [device]
+        like, device, index = (options.get(x, EMPTY) for x in ("options", "device", "index"))
+        dtype: list[Piece] = [options["dtype"].byte_range] if "dtype" in options else []
+        to: list[Piece] = [] if device is EMPTY else [device.byte_range]
         if index is not EMPTY or device.type == "qualified_identifier":
-            to = [b"torch::stable::Device(", device, b", " * (index is not EMPTY), index, b")"]
-        row = (table().rows.get(("make like", name)) if "like" in options else None) or table().rows["make", name]
+            to = [b"torch::stable::Device(", *to, b", " * (index is not EMPTY), index.byte_range, b")"]
+        row = (ROWS.get(("make like", name)) if like is not EMPTY else None) or ROWS["make", name]
         if like is not EMPTY and "$self" not in row[0].to:
-            dtype, to = dtype or [like, b".scalar_type()"], to or [like, b".device()"]
+            dtype, to = dtype or [like.byte_range, b".scalar_type()"], to or [like.byte_range, b".device()"]
         pieces: list[Piece] = [b", ", *(dtype or [b"std::nullopt"])] if dtype or to else []
         pieces += [b", std::nullopt, ", *to] if to else []
-        self.apply(row[0], node, what, fill(row[0].to, inner, [], like, pieces))
+        self.apply(row[0], node, f"torch::{name}", fill(row[0].to, inner, [], like, pieces))
         self.need("torch::stable::Device std::nullopt", node)
         if rest and (rest[0].type != "identifier" or self.variable(self.text(rest[0])).options):
             self.walk(*options.values())
@@ -67,21 +68,18 @@ class Operators(Names):
         if self.type_of(node) == "dtype":
             return {"dtype": node}
         if name == "options" and not inner and self.type_of(this) in ("Tensor", ""):
-            return {"like": this}
+            return {"options": this}
+        options: Options | None = {}
         if this is not EMPTY:
-            return self.with_option(self.read_options(this), name, inner)
-        is_call = function is not EMPTY
-        full = self.resolve(self.words(function if is_call else node), called=is_call) or ("",)
-        if full[0] not in ROOTS:
-            return None
-        if not is_call and (re.match(r"k[A-Z]", full[-1]) or "ScalarType" in full):
-            return {"device" if full[-1] in ("kCPU", "kCUDA") else "dtype": node}
-        if full[-1] == "TensorOptions" and len(inner) < 2:
-            return self.read_options(inner[0]) if inner else {}
-        return self.with_option({}, full[-1], inner) if full[-1] in ("dtype", "device") else None
-
-    def with_option(self, options: Options | None, name: str, inner: list[Node]) -> Options | None:
-        """Return options and one more, or None."""
+            options = self.read_options(this)
+        else:
+            is_call = function is not EMPTY
+            full = self.resolve(self.words(function if is_call else node), called=is_call)
+            name = full[-1] if full and full[0] in ROOTS else ""
+            if name and not is_call and (re.match(r"k[A-Z]", name) or "ScalarType" in full):
+                return {"device" if name in ("kCPU", "kCUDA") else "dtype": node}
+            if name == "TensorOptions" and len(inner) < 2:
+                return self.read_options(inner[0]) if inner else {}
         if name == "device" and len(inner) == 1 and inner[0].type == "initializer_list":
             inner = inner[0].named_children
         if options is None or not inner or len(inner) > 1 + (name == "device"):
@@ -89,59 +87,44 @@ class Operators(Names):
         if name in ("dtype", "device"):
             kept = {key: value for key, value in options.items() if name == "dtype" or key != "index"}
             return kept | dict(zip((name, "index"), inner, strict=False))
-        return options if name in DEFAULTS and self.text(inner[0]).endswith(DEFAULTS[name]) else None
-
-    def keep_options(self, node: Node) -> None:
-        """Keep a variable, because a use of it is not rewritten."""
-        variable = self.variable(self.text(node))
-        if variable.unused:
-            self.tell(variable.unused, self.text(node), ("options", "*"), whole=True)
-            variable.origin, variable.unused = self.findings[-1].where, None
-
-    def forget_options(self, changed: str) -> None:
-        """Forget the values of options that a changed variable is, or is a part of."""
-        for name, variable in (item for scope in self.scopes for item in scope.items()):
-            if variable.options and changed in re.findall(r"\w+", f"{name} {self.text(variable.options)}"):
-                variable.options = None
+        is_default = this is not EMPTY and self.text(inner[0]).endswith(DEFAULTS.get(name, "?"))
+        return options if is_default else None
 
     # Registrations
 
     def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:
         """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
-        literal, count = self.string(inner[0]) if inner else "", len(inner)
+        literal = "".join(raw or text for raw, text in STRING.findall(self.text(inner[0]))) if inner else ""
+        count = len(inner)
         if kind == "pybind":
             if name == "def" and literal and count > 1:
                 schema = self.schema_of(literal, inner[1])
-                to = f'm.def("{schema}")' if schema else ""
-                self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=to, whole=True)
+                self.tell(node, f'm.def("{literal}")', ("library", "pybind def"), to=schema and f'm.def("{schema}")')
             return
         has_schema = "(" in literal
-        is_tagged = count == 2 and has_schema and inner[1].type == "initializer_list"
-        if name == "def" and has_schema:
-            self.schemas.append(literal)
+        is_tagged = has_schema and count == 2 and inner[1].type == "initializer_list"
+        self.schemas += [literal] * (name == "def" and has_schema)
         if name == "impl" and count == 2:
             self.read_impl(inner.pop())
         elif name == "impl":
-            self.tell(node, "m.impl(name, key, f)", ("library", "impl key"), whole=True)
+            self.tell(node, "m.impl(name, key, f)", ("library", "impl key"))
         elif name == "def" and count == 2 and not is_tagged:
             schema = literal if has_schema else self.schema_of(literal, inner[1]) or "None"
-            to = table().rows["library", "def"][0].to.replace("$schema", schema)
-            to = to.replace("$name", literal.split("(")[0])
-            self.tell(node, "m.def(name, f)", ("library", "def"), to=to, whole=True)
+            to = ROWS["library", "def"][0].to.replace("$schema", schema).replace("$name", literal.split("(")[0])
+            self.tell(node, "m.def(name, f)", ("library", "def"), to=to)
         elif name == "def" and is_tagged and self.target < "2.12":
             self.tell(node, "m.def(schema, tags)", ("library", "def tags"))
         elif name not in ("def", "set_python_module") or (name == "set_python_module" and self.target < "2.13"):
-            key = name if ("library", name) in table().rows else "*"
-            self.tell(node, f"m.{name}()", ("library", key), whole=key == "*")
+            self.tell(node, f"m.{name}()", ("library", name if ("library", name) in ROWS else "*"))
         self.walk(*inner)
 
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
-        text, row = self.text(function), table().rows["library", "impl"][0]
+        text, row = self.text(function), ROWS["library", "impl"][0]
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
-            sizes = [x for x in parameters if self.in_file(source).type_of_type(part(x, "type")) == "sizes"]
-            if sizes or part(node, "declarator").type == "reference_declarator":
+            types = [self.in_file(source).type_of_type(part(x, "type")) for x in parameters]
+            if "sizes" in types or part(node, "declarator").type == "reference_declarator":
                 self.tell(function, text, ("library", "boxed"))
                 break
         if function.type in ("pointer_expression", "identifier", "qualified_identifier", "template_function"):
@@ -151,37 +134,26 @@ class Operators(Names):
                 self.read_broken(function, self.words(function))
             function = part(function, "argument")
         elif not text.startswith(("TORCH_FN", "TORCH_BOX")):
-            self.tell(function, "m.impl()", ("library", "impl lambda"), whole=True)
+            self.tell(function, "m.impl()", ("library", "impl lambda"))
         self.walk(function)
-
-    def string(self, node: Node) -> str:
-        """Return the value of a string literal, of several in a row, or of the first argument of a call."""
-        if node.type == "call_expression":
-            return "".join(map(self.string, part(node, "arguments").named_children[:1]))
-        if node.type == "raw_string_literal":
-            return self.text(node)[3:-2]
-        is_string = node.type in ("string_literal", "concatenated_string")
-        return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', self.text(node))) if is_string else ""
 
     def schema_of(self, name: str, function: Node) -> str:
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
-        target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], ""
+        target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], list[str]()
         for source, node in self.project.named["function", target]:
             other = Operators(source, self.project, self.target)
             if schema := other.schema(name.split("::")[-1], node):
                 self.findings += other.findings
-                found = found or schema
-        self.schemas += [found] if found else []
-        return found
+                found.append(schema)
+        self.schemas += found[:1]
+        return "".join(found[:1])
 
     def schema(self, name: str, node: Node) -> str:
         """Write the schema of a declaration, or "" if one of its types has none."""
         parameters, returns = part(innermost(part(node, "declarator"))[1], "parameters"), self.in_schema(node)
         words, letter = [], ord("a")
-        for parameter in parameters.named_children:
+        for parameter in (x for x in parameters.named_children if x.type != "comment" and self.text(x) != "void"):
             text, declarator = self.text(parameter), part(parameter, "declarator")
-            if parameter.type == "comment" or text == "void":
-                continue
             kind, inner = self.in_schema(parameter), self.text(innermost(declarator)[0])
             if kind in ("", "()") or not inner or declarator.type == "pointer_declarator":
                 return ""

@@ -11,12 +11,14 @@ import re
 
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
-from ._names import TUPLE, Variable
-from ._source import EMPTY, ROOTS, Node, above, innermost, part
-from ._table import table
+from ._names import Variable
+from ._source import EMPTY, ROOTS, Node, above, innermost, named, part
+from ._table import NAMES
+from ._types import TUPLE
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
+GUARD = re.compile(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
 
 class Reader(Calls):
@@ -38,26 +40,18 @@ class Reader(Calls):
     # Names, and what is around them
 
     def on_identifier(self, node: Node) -> None:
-        """Deal with a name, and with its template arguments. Options stay if they are used in an unknown way."""
-        self.keep_options(node)
+        variable = self.variable(self.text(node))
+        if variable.unused:  # but this use of options is not rewritten
+            self.tell(variable.unused, self.text(node), ("options", "*"))
+            variable.origin, variable.unused = self.findings[-1].where, None
         self.read_name(node)
-        for word in self.words(node):
-            self.walk(*word.template)
 
     on_qualified_identifier = on_type_identifier = on_template_type = on_template_function = on_identifier
     on_primitive_type = on_identifier  # such as int64_t, which has a header although the grammar knows it
 
     def on_field_identifier(self, node: Node) -> None:
-        """Find a field whose type the stable ABI lacks."""
         if self.project.named["field", name := self.text(node)]:
             self.follow(node, name, self.broken.get(name, ""))
-
-    def on_ERROR(self, node: Node) -> None:
-        """Find the prefixes of torch's names where the grammar gave up."""
-        for child, after in zip(node.children, node.children[1:], strict=False):
-            if after.type == "::" and self.text(child) in ROOTS:
-                self.tell(child, self.text(child) + "::", ("name", "misread"))
-        self.children(node)
 
     def on_preproc_include(self, node: Node) -> None:
         """Skip what is parsed alone, or read at the end."""
@@ -76,7 +70,6 @@ class Reader(Calls):
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
     def on_compound_statement(self, node: Node) -> None:
-        """Walk the children in a scope."""
         with self.scope():
             self.children(node)
 
@@ -93,7 +86,7 @@ class Reader(Calls):
         name, before = part(node, "name"), (self.here, self.inside)
         path = self.source.path_of(name) if name is not EMPTY else ()
         if path[:1] == ("pybind11",):
-            self.tell(node, "pybind11", ("name", "pybind11"), whole=True)
+            self.tell(node, "pybind11", ("name", "pybind11"))
         self.open(path)
         self.on_compound_statement(part(node, "body"))
         self.here, self.inside = before
@@ -102,7 +95,7 @@ class Reader(Calls):
         """Remove a using declaration or an alias of a namespace of torch's: each name is written in full."""
         path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
         is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
-        is_mine = any(name[: len(path)] == path for name in self.project.mine[self.source])  # at least a part of it
+        is_mine = any(name[: len(path)] == path for name in self.mine)  # at least a part of it
         if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
@@ -114,33 +107,29 @@ class Reader(Calls):
     # Declarations
 
     def on_alias_declaration(self, node: Node) -> None:
-        """Record an alias of a type that the stable ABI lacks."""
-        name = innermost(part(node, "declarator"))[0] if node.type == "type_definition" else part(node, "name")
         if bad := self.walk(part(node, "type")):
-            self.scopes[-1][self.text(name)] = Variable("bad", bad.where)
-            self.breaks(node, name, bad)
+            self.scopes[-1][self.text(named(node))] = Variable("bad", bad.where)
+            self.breaks(named(node), bad)
 
     on_type_definition = on_alias_declaration
 
-    def breaks(self, node: Node, name: Node, bad: Finding) -> None:
+    def breaks(self, name: Node, bad: Finding) -> None:
         """Record that a name outside of functions is not declared, because of a finding."""
-        if name is not EMPTY and not self.in_function(node):
+        if name is not EMPTY and not self.in_function(name):
             self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
         """Read a head, then a body. If the stable ABI lacks something in the head, what it declares is broken, too."""
-        before, body, declarator = len(self.findings), part(node, "body"), part(node, "declarator")
-        name = part(node, "name") if declarator is EMPTY else innermost(declarator)[0]
+        before, body = len(self.findings), part(node, "body")
         self.done.add(part(node, "name").id)
-        with self.scope():
-            self.scopes[-1] |= variables or {}
+        with self.scope() as scope:
+            scope |= variables or {}
             self.walk(*part(part(node, "name"), "arguments").children)
             for child in node.children:
                 if child == body and (bad := self.unsolved(before)):
-                    for variable in self.scopes[-1].values():
+                    for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
-                    head = node if declarator is EMPTY else declarator
-                    self.breaks(head, name, bad)
+                    self.breaks(named(node), bad)
                     bad.end_line = max(bad.end_line, self.source.line(body.start_byte))
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
@@ -170,37 +159,30 @@ class Reader(Calls):
         name, function = innermost(part(node, "declarator"))
         macro, parameters = self.text(name), part(function, "parameters").named_children
         kind = "pybind" if macro.startswith("PYBIND11_MODULE") else "library" if "TORCH_LIBRARY" in macro else ""
-        is_macro = self.is_macro(macro) and macro not in table().names
-        if part(node, "type") is EMPTY and ((kind and parameters) or is_macro):
-            with self.scope():
-                if kind and parameters:
-                    self.scopes[-1][self.text(parameters[-1]).split()[-1]] = Variable(kind)
+        last = self.text(parameters[-1]).split()[-1] if kind and parameters else ""
+        if part(node, "type") is EMPTY and (last or (self.is_macro(macro) and macro not in NAMES)):
+            with self.scope() as scope:
+                scope |= {last: Variable(kind)}
                 self.read_macro(name, [], at=node if kind == "pybind" else EMPTY)
                 self.walk(part(node, "body"))
             return
         around = self.text(part(name.parent or EMPTY, "scope"))
-        self.follow(node, f"{around}::{macro}", self.broken.get(around.split("<")[0], ""), whole=True)
+        self.follow(node, f"{around}::{macro}", self.broken.get(around.split("<")[0], ""))
         self.on_class_specifier(node)
 
     def on_declaration(self, node: Node) -> None:
         """Give variables their types."""
-        before, lost = len(self.findings), ""
-        bad, declared = self.walk(part(node, "type")), self.type_of_type(part(node, "type"))
+        before, lost, of = len(self.findings), "", part(node, "type")
+        bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
-        for i, child in enumerate(node.children):
-            field = node.field_name_for_child(i)
-            if field == "declarator":
-                inner, function = innermost(child)
-                if is_guard:  # Guard guard(device); is parsed as a function, too
-                    self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
-                size = len(self.findings)
-                lost = self.declare(node, child, declared, bad, lost) or lost
-                if bad and function is not EMPTY:
-                    self.breaks(child, inner, bad)
-                if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
-                    bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
-            elif field != "type":
-                self.walk(child)
+        for child in declarators:
+            function, size = innermost(child)[1], len(self.findings)
+            if is_guard:  # Guard guard(device); is parsed as a function, too
+                self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
+            lost = self.declare(node, child, declared, bad, lost) or lost
+            if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
+                bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
+        self.walk(*(child for child in node.children if child != of and child not in declarators))
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration
 
@@ -212,10 +194,10 @@ class Reader(Calls):
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
         names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
-        if left.type == "array_declarator" and of == "Tensor":
-            of = "Tensor[]"
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
+        elif left.type == "array_declarator" and of == "Tensor":
+            of = "Tensor[]"
         elif is_function and (len(self.scopes) == 1 or not is_local):  # else Tensor x(y); is parsed as a function, too
             names = []
         elif of == "options" and is_local and alone and names and self.read_options(value) is not None:
@@ -224,8 +206,8 @@ class Reader(Calls):
             return ""
         elif of == "" and value is EMPTY and node.type != "parameter_declaration" and not is_function:
             of = "other"
-        if bad and not is_function:
-            self.breaks(node, name, bad)
+        if bad:
+            self.breaks(name, bad)
         in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
         constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be
         for word in names:
@@ -242,39 +224,33 @@ class Reader(Calls):
 
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
-        mine = {x for at, x in self.source.includes if self.is_unconditional(at) or f"<{x}".startswith(OPTIONAL)}
+        data, plain = (
+            self.source.data,
+            [node for node, _ in self.source.includes if self.around(node) == {"translation_unit"}],
+        )
+        newline = "\r\n" if b"\r\n" in data else "\n"
+        mine = {x for node, x in self.source.includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
         had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
-        conditions = [" || ".join(sorted(self.headers[x])) if "" not in self.headers[x] else "" for x in some]
-        code = [
-            f"#if {y}\n#include {x}\n#endif" if y else f"#include {x}" for x, y in zip(some, conditions, strict=True)
-        ]
-        block = "\n".join(code).encode().replace(b"\n", self.source.newline)
-        first = next((node for node, name in torch if self.is_unconditional(node) and name != "Python.h"), None)
+        code = [f"#include {x}" if self.headers[x] else f"#if __has_include({x})\n#include {x}\n#endif" for x in some]
+        block = "\n".join(code).replace("\n", newline).encode()
+        first = next((node for node, name in torch if node in plain and name != "Python.h"), None)
         for node, name in torch:
             if name == "Python.h" or name.startswith("numpy/"):
                 if not self.limited:
                     self.tell(node, name, ("name", "Python.h"))
             elif node == first and block:
                 self.tell(node, name, ("header", "*"), to=", ".join(some))
-                end = node.start_byte + len(self.source.data[node.start_byte : node.end_byte].rstrip())
+                end = node.start_byte + len(data[node.start_byte : node.end_byte].rstrip())
                 self.edits.append((node.start_byte, end, [block]))
             else:
                 self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
-        if block and first is None:
-            at = self.place()
-            self.edits.append((at, at, [block + self.source.newline]))
-
-    def place(self) -> int:
-        """Return the byte after the last include that is always compiled, after the include guard, or 0."""
-        data = self.source.data
-        places = [node.end_byte for node, _ in self.source.includes if self.is_unconditional(node)]
-        guard = re.search(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", data, re.MULTILINE)
-        at = max(places) if places else guard.end() if guard else 0
-        return at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
-
-    def is_unconditional(self, node: Node) -> bool:
-        """Tell whether an include is always compiled: it is in nothing but an include guard."""
-        return all(up.type == "translation_unit" or self.is_guard(up) for up in above(node))
+        if (
+            block and first is None
+        ):  # after the last include that is always compiled, or after the include guard, or at 0
+            guard = GUARD.search(data)
+            at = max((node.end_byte for node in plain), default=guard.end() if guard else 0)
+            at = at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
+            self.edits.append((at, at, [block + newline.encode()]))

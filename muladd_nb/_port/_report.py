@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -50,28 +51,23 @@ def lines(port: Port) -> list[str]:
             continue
         headers = f", with the headers of {f.builds}" if f.builds > f.since else ""
         since = f" (from torch {f.since}{headers})" if f.since and f.how != "none" else ""
-        link = f"muladd_nb's page {f.source[5:]}" if f.source[:5] == "docs:" else f.source
+        link = re.sub("^docs:", "muladd_nb's page ", f.source)
         source = f" [{link}]" if f.how in ("decision", "none") and link else ""
         told.append(f"{f.path}:{where}: {f.how}: {f.what} -> {f.to}{since}{source}")
     told += [f"{path}:{','.join(dict.fromkeys(where))}: follows: {to}" for (path, to), where in follow.items()]
     for path, errors in port.unparsed.items():
         told.append(f"{path}:{errors[0]}: could not be parsed here; names in it are still found ({len(errors)} places)")
-    return [*told, *[""] * bool(told), *_summary(port)]
-
-
-def _summary(port: Port) -> list[str]:
-    report = data(port)
     if not port.findings:
-        return [f"Nothing in {_files(port.files)} ties them to one torch or one CPython."]
-    told = [f"{_files(port.files)}, target torch {port.target}. Lines:"]
+        return [*told, *[""] * bool(told), f"Nothing in {_files(port.files)} ties them to one torch or one CPython."]
+    report = data(port)
+    told += ["", f"{_files(port.files)}, target torch {port.target}. Lines:"]
     told += [f"  {report['lines'][how]:5} {how:11} {what}" for how, what in HOW.items()]
     if needs := Counter(f.what for f in port.findings if f.how == "none").most_common(5):
         told.append(f"Most often without a replacement: {', '.join(f'{what} ({n})' for what, n in needs)}.")
     told.append(f"The lowest torch that the port could target: {report['lowest_torch']}.")
-    count = len(port.schemas)
     if report["new_takes"]:
         told.append("'muladd-nb new' can write these operators if they are element-wise or work on rows:")
-    elif count:
+    elif count := len(port.schemas):
         told.append(f"'muladd-nb new' can write none of the {count} operators; with --kernel, all but their loops.")
     return told + [f"  {schema}" for schema in report["new_takes"]]
 

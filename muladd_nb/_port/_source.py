@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import bisect
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import tree_sitter
 import tree_sitter_cpp
 
-from ._table import table
+from . import _mask
 
 Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
 ROOTS = ("at", "c10", "torch", "caffe2")  # torch's namespaces
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
-_ATTRIBUTES = table().words["attribute"]  # words that the grammar does not know, some with "()"
-_ARGUMENTS = r"\s*\([^()]*(?:\([^()]*\)[^()]*)*\)"
-_CALLED = rf"\b(?:{'|'.join(word for word, arguments in _ATTRIBUTES.items() if arguments)}){_ARGUMENTS}"
-# Comments and strings come first, so that the other patterns match only in code.
-_LEX = re.compile(
-    rf"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
-    |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
-    |^[ \t]*\#[ \t]*define[ \t]+\w+
-    |(?P<open><<<)|(?P<close>>>>)|(?P<bracket>[(){{}}]|;[ \t]*$)
-    |^[ \t]*(?P<condition>\#[ \t]*(?P<directive>if|el|endif)(?:[^\\\n]|\\[\s\S])*)
-    |(?P<blank>{_CALLED}|\btypename(?=\s+\w+\s*::))
-    |\b(?:class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{{])
-    |\b(?P<word>[A-Za-z_]\w*)\b""".encode(),
-    re.VERBOSE | re.MULTILINE,
-)
-# A macro without parameters, and what it stands for; and the words that only say more about a declaration.
-_DEFINE = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])((?:[^\\\n]|\\[\s\S])*)", re.MULTILINE)
-_SAYS_MORE = re.compile(
-    rf"""__(?:attribute__|declspec|align__){_ARGUMENTS}|{_CALLED}|\[\[.*?\]\]|__\w+|/\*[\s\S]*?\*/|//.*|\\
-    |\b(?:inline|static|(?:C10|TORCH)_\w+)\b""".encode(),
-    re.VERBOSE,
-)
+_HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|line|pragma|undef|warning))")
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
-    """(ERROR) @error (MISSING) @error (preproc_include path: (_)) @include
-    (preproc_def name: (_) value: (_)) @macro (preproc_function_def name: (_) value: (_)) @macro
+    """[(ERROR) (MISSING)] @error (preproc_include path: (_) @include)
+    (preproc_ifdef "#ifndef" name: (_) @name . (comment)* . (preproc_def name: (_) @same) (#eq? @name @same)) @guard
+    [(preproc_def name: (_) value: (_)) (preproc_function_def name: (_) value: (_))] @macro
     (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
     [(function_definition) (declaration) (field_declaration)] @declaration
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
@@ -54,19 +33,16 @@ EMPTY = tree_sitter.Parser(_LANGUAGE).parse(b"").root_node  # stands for a part 
 class Source:
     """One file: its bytes, its tree, the trees of the bodies of its macros, and the names that it declares."""
 
-    def __init__(self, path: pathlib.Path, data: bytes, attributes: Collection[bytes] = ()) -> None:
+    def __init__(self, path: pathlib.Path, data: bytes, attributes: set[bytes]) -> None:
         self.path, self.data = path, data
-        self.newline = b"\r\n" if b"\r\n" in self.data else b"\n"
-        self._starts = [0, *(m.end() for m in re.finditer(rb"\n", self.data))]
-        self._masked, branches = _masked(data, attributes)
-        self.root = tree_sitter.Parser(_LANGUAGE).parse(_blanked(self._masked, branches)).root_node
-        found = defaultdict(list, tree_sitter.QueryCursor(_DECLARES).captures(self.root))
-        for nodes in found.values():
-            nodes.sort(key=lambda node: (node.start_byte, -node.end_byte))
+        code, branches = _mask.masked(data, attributes)
+        self.root = tree_sitter.Parser(_LANGUAGE).parse(_mask.blanked(code, branches)).root_node
+        found = defaultdict[str, list[Node]](list)
+        for kind, nodes in tree_sitter.QueryCursor(_DECLARES).captures(self.root).items():
+            found[kind] = sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
+        self.guards = found["guard"]  # #ifndef X, followed by #define X
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
-        self.includes = [(node, self.text(part(node, "path")).strip('<>"')) for node in found["include"]]
-        # The bodies of macros and some branches of conditions are parsed alone, with names that are parameters.
-        self.fragments = [*map(self._macro, found["macro"]), *(("", list[str](), self._parsed(*x)) for x in branches)]
+        self.includes = [(node.parent or EMPTY, self.text(node).strip('<>"')) for node in found["include"]]
         self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
         self.usings = {path for path, is_namespace in using if is_namespace}
@@ -76,34 +52,34 @@ class Source:
         self.names: list[tuple[str, str, Node]] = []  # functions, methods, fields, and types that are aliases
         for node in found["declaration"]:
             for inner, function in map(innermost, node.children_by_field_name("declarator")):
-                name, outer, scope = self.text(inner), node.parent or EMPTY, inner.parent or EMPTY
+                name = self.text(inner)
+                outer = next((up for up in above(node) if up.type != "template_declaration"), EMPTY)
                 if function is not EMPTY:
-                    is_template = outer.type == "template_declaration"
-                    outer = (outer.parent or EMPTY) if is_template else outer
+                    is_template, is_qualified = outer != node.parent, "qualified" in (inner.parent or EMPTY).type
                     self.names.append(("function", name, node))
-                    if outer.type == "field_declaration_list" or scope.type == "qualified_identifier":
+                    if outer.type == "field_declaration_list" or is_qualified:
                         self.names.append(("template method" if is_template else "method", name, node))
                     if inner.type == "identifier":
                         self.declared.add((*self.around(node), name))
                 elif node.type == "field_declaration" and name:
                     self.names.append(("field", name, node))
         for node in found["type"]:
-            is_typedef = node.type == "type_definition"
-            if name := self.text(innermost(part(node, "declarator"))[0] if is_typedef else part(node, "name")):
+            if name := self.text(named(node)):
                 self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
-                self.names += [("type", name, node)] * (is_typedef or node.type == "alias_declaration")
+                self.names += [("type", name, node)] * (node.type in ("type_definition", "alias_declaration"))
 
-    def _macro(self, node: Node) -> tuple[str, list[str], Node]:
-        """Return a macro's name, its parameters, and the tree of its body. There a##b is a name, and #x is x."""
-        start, end = part(node, "value").start_byte, part(node, "value").end_byte
-        body = re.sub(rb"\s*##\s*|#", lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), self._masked[start:end])
-        self._masked = self._masked[:start] + body + self._masked[end:]
-        parameters = [self.text(x) for x in part(node, "parameters").named_children]
-        return self.text(part(node, "name")), parameters, self._parsed(start, end)
+        # In the body of a macro, a##b is a name, and #x is x.
+        code = _HASH.sub(lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), code)
 
-    def _parsed(self, start: int, end: int) -> Node:
-        where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
-        return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(self._masked).root_node
+        def parsed(start: int, end: int) -> Node:
+            where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
+            return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
+
+        # What is parsed alone: some branches of conditions, and the body of each macro, with its name and parameters.
+        self.fragments = [("", list[str](), parsed(*branch)) for branch in branches]
+        for node in found["macro"]:
+            parameters = [self.text(x) for x in part(node, "parameters").named_children]
+            self.fragments.append((self.text(part(node, "name")), parameters, parsed(*part(node, "value").byte_range)))
 
     def around(self, node: Node) -> Path:
         """Return the namespace around a node."""
@@ -111,7 +87,6 @@ class Source:
         return tuple(word for path in reversed(around) for word in path if word)
 
     def text(self, node: Node) -> str:
-        """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def path_of(self, node: Node) -> Path:
@@ -119,8 +94,7 @@ class Source:
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
     def line(self, byte: int) -> int:
-        """Return the number of the line that a byte is in."""
-        return bisect.bisect_right(self._starts, byte)
+        return self.data.count(b"\n", 0, byte) + 1
 
 
 class Project:
@@ -128,7 +102,7 @@ class Project:
 
     def __init__(self, paths: Iterable[pathlib.Path]) -> None:
         data = {path: path.read_bytes() for path in paths}
-        attributes = _attributes(data.values())
+        attributes = _mask.attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
         self.macros = {name: value for source in reversed(sources) for name, value in source.macros.items()}
         self.named = defaultdict[tuple[str, str], list[tuple[Source, Node]]](list)  # by kind and name
@@ -137,22 +111,16 @@ class Project:
                 self.named[kind, name].append((source, node))
         self.visible = {source: self._visible(source) for source in sources}
         # For each file, those that it includes, and those that are included before it or after it.
-        self.around = {source: {source} for source in sources}
-        for visible in self.visible.values():
-            for source in visible:
-                self.around[source] |= set(visible)
+        visible = self.visible.values()
+        self.around = {source: {x for files in visible if source in files for x in files} for source in sources}
         self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
-        for source in sources:
-            for node, name in source.includes:
-                for file in self._included(name) if source.around(node) else ():
-                    for inner in self.visible[file]:
-                        self.inside[inner].add(source.around(node))
+        for path, name in ((x.around(node), name) for x in sources for node, name in x.includes if x.around(node)):
+            for inner in (inner for file in self._included(name) for inner in self.visible[file]):
+                self.inside[inner].add(path)
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
         self.declared = set[Path]().union(*declared.values())
         # For each file, what it and the files around it declare in torch's namespaces.
-        mine = {
-            file: {name for name in names if name[0] in ROOTS and len(name) > 1} for file, names in declared.items()
-        }
+        mine = {file: {x for x in names if x[0] in ROOTS and len(x) > 1} for file, names in declared.items()}
         self.mine = {source: set[Path]().union(*(mine[file] for file in self.around[source])) for source in sources}
 
     def _visible(self, source: Source) -> list[Source]:
@@ -164,8 +132,7 @@ class Project:
         return found
 
     def _included(self, name: str) -> list[Source]:
-        tail = "/" + name.removeprefix("../").removeprefix("./").removeprefix("../")
-        return [x for x in self.sources if f"/{x.path.as_posix()}".endswith(tail)]
+        return [x for x in self.sources if f"/{x.path.as_posix()}".endswith("/" + name.lstrip("./"))]
 
 
 def part(node: Node, field: str) -> Node:
@@ -185,6 +152,11 @@ def is_misread(node: Node) -> bool:
     return node.is_error or node.is_missing or any(map(is_misread, inner))
 
 
+def named(node: Node) -> Node:
+    """Return the name that a node declares, or EMPTY."""
+    return part(node, "name") if part(node, "declarator") is EMPTY else innermost(part(node, "declarator"))[0]
+
+
 def innermost(node: Node) -> tuple[Node, Node]:
     """Return the identifier that a declarator declares, and its function declarator; or EMPTY for each."""
     function = EMPTY
@@ -199,74 +171,3 @@ def innermost(node: Node) -> tuple[Node, Node]:
         else:
             node = part(node, "name" if node.type == "qualified_identifier" else "declarator")
     return EMPTY, EMPTY
-
-
-def _attributes(files: Iterable[bytes]) -> set[bytes]:
-    """Return the words that say more about a declaration, and the macros that stand for nothing but such words."""
-    bodies = defaultdict[bytes, list[set[bytes]]](list)  # the other words of each definition
-    for name, body in (found for file in files for found in _DEFINE.findall(file)):
-        bodies[name].append(set(re.findall(rb"\w+|[^\s\w]", _SAYS_MORE.sub(b" ", body))))
-    found: set[bytes] = set()
-    while more := {name for name, words in bodies.items() if all(x <= found for x in words)} - found:
-        found |= more
-    return found | {word.encode() for word in _ATTRIBUTES}
-
-
-def _masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return the bytes with what the grammar does not know replaced by C++ of the same length.
-
-    A launch becomes a call of a call. Where a condition is in parentheses, or opens a block and does not close it, the
-    grammar reads its first branch alone; the ranges of the other branches are returned.
-    """
-    launches, blocks = 0, [0]  # how many launches are open, and parentheses in each block
-    # Each open condition has an item: `blocks` before it, `blocks` after each of its branches, and the ranges of its
-    # directives.
-    conditions = list[tuple[list[int], list[list[int]], list[tuple[int, int]]]]()
-    hidden, branches = list[tuple[int, int]](), list[tuple[int, int]]()
-
-    def read_condition(directive: bytes, start: int, end: int) -> None:
-        nonlocal blocks
-        if directive == b"if":
-            conditions.append((list(blocks), [], []))
-        elif not conditions:
-            return
-        before, after, directives = conditions[-1]
-        directives.append((start, end))
-        if directive == b"el":
-            after.append(blocks)
-            blocks = list(before)
-        elif directive == b"endif":
-            blocks = after[0] if after else blocks
-            if before[-1] or before != blocks:
-                hidden.extend(directives)
-                branches.extend([(directives[1][1], start)] * bool(after))
-            conditions.pop()
-
-    def replace(match: re.Match[bytes]) -> bytes:
-        nonlocal launches
-        if match["open"]:
-            launches += 1
-            return b"  ("
-        if match["close"] and launches:
-            launches -= 1
-            return b")  "
-        if bracket := match["bracket"]:
-            if bracket in b"{}":
-                blocks[:] = [*blocks, 0] if bracket == b"{" else blocks[:-1] or [0]
-            else:
-                blocks[-1] = max(blocks[-1] + {b"(": 1, b")": -1}.get(bracket, -blocks[-1]), 0)
-        if match["condition"]:
-            read_condition(match["directive"], *match.span("condition"))
-        blank = match["blank"] or match["export"] or match[0] * (match["word"] in attributes)
-        return match[0].replace(blank, b" " * len(blank)) if blank else match[0]
-
-    masked = _LEX.sub(replace, data)
-    outer = [x for x in branches if not any(y[0] < x[0] and x[1] < y[1] for y in branches)]
-    return _blanked(masked, hidden), outer
-
-
-def _blanked(data: bytes, ranges: list[tuple[int, int]]) -> bytes:
-    """Return the bytes with spaces in some ranges; a line stays a line."""
-    for start, end in ranges:
-        data = data[:start] + re.sub(rb"[^\r\n]", b" ", data[start:end]) + data[end:]
-    return data

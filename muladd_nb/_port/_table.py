@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import importlib.resources
 import re
+from collections import defaultdict
 
 FIRST = "2.10"  # the oldest torch that a port may target; versions are compared as text
 
@@ -37,51 +37,43 @@ class Row:
         return not arity or (count is not None and int(low) <= count <= int(high or (99 if dash else low)))
 
 
-class Table:
-    """All tables, by name."""
-
-    def __init__(self) -> None:
-        names = _read("names.csv")
-        self.aten = {name["name"] for name in names if name["kind"] == "aten"}
-        self.names = {name["name"]: name for name in names if name["kind"] != "aten"}
-        methods = (name for name in self.names if re.match(r"torch::stable::.*[A-Z]\w*::\w+$", name))
-        self.methods = {name.rpartition("::")[2]: self.names[name] for name in methods}
-        self.words: dict[str, dict[str, str]] = {}  # by kind, or by the type whose methods these are
-        for row in _read("words.csv"):
-            self.words.setdefault(row["kind"], {})[row["name"]] = row["word"]
-        self.rows: dict[tuple[str, str], list[Row]] = {}
-        for row in _read("replacements.csv"):
-            self.rows.setdefault((row["kind"], row["what"]), []).append(self.row(**row))
-        self.rare = (
-            self.aten - self.words["common"].keys()
-        )  # functions and methods whose names tell that they are torch's
-
-    def row(self, kind: str, what: str, args: str, how: str, to: str, source: str) -> Row:
-        """Return a line of the table, with the oldest torch that has everything that it uses."""
-        used = [self.names[name] for name in re.findall(r"[A-Za-z_][\w:]*", to) if name in self.names]
-        used += [self.methods[name] for name in re.findall(r"[.]([A-Za-z_]+)[(<]", to) if name in self.methods]
-        runs, builds = (max((name[key] for name in used), default=FIRST) for key in ("runs", "builds"))
-        return Row(kind, what, args, how, to, source, runs, max(runs, builds))
-
-    def find(self, kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
-        """Return the first row that fits and that the target has; else the first that fits."""
-        fits = [row for row in self.rows.get((kind, what), ()) if row.fits(count, template)]
-        return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
-
-    def same(self, name: str) -> Row | None:
-        """Return a row for a type or a constant that has the same name in the stable ABI."""
-        for full in (f"torch::headeronly::{name}", f"torch::stable::{name}"):
-            if full in self.names and not self.names[full]["header"].endswith("stable/ops.h"):
-                return self.row("name", name, "", "mechanical", full, self.names[full]["header"])
-        return None
-
-
 def _read(file: str) -> list[dict[str, str]]:
-    text = (importlib.resources.files(__package__) / file).read_text("utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return list(csv.DictReader((importlib.resources.files(__package__) / file).read_text("utf-8").splitlines()))
 
 
-@functools.cache
-def table() -> Table:
-    """Return the tables, read once."""
-    return Table()
+_NAMES = _read("names.csv")
+ATEN = {name["name"] for name in _NAMES if name["kind"] == "aten"}
+NAMES = {name["name"]: name for name in _NAMES if name["kind"] != "aten"}
+WORDS = defaultdict[str, dict[str, str]](dict)  # by kind, or by the type whose methods these are
+for _word in _read("words.csv"):
+    WORDS[_word["kind"]][_word["name"]] = _word["word"]
+RARE = ATEN - WORDS["common"].keys()  # names of functions and methods that tell that they are torch's
+_METHOD = re.compile(r"torch::stable::.*[A-Z]\w*::(\w+)$")
+_METHODS = {match[1]: NAMES[name] for name in NAMES if (match := _METHOD.match(name))}
+
+
+def _row(kind: str, what: str, args: str, how: str, to: str, source: str) -> Row:
+    """Return a line of the table, with the oldest torch that has everything that it uses."""
+    used = [NAMES[name] for name in re.findall(r"[A-Za-z_][\w:]*", to) if name in NAMES]
+    used += [_METHODS[name] for name in re.findall(r"[.]([A-Za-z_]+)[(<]", to) if name in _METHODS]
+    runs, builds = (max((name[key] for name in used), default=FIRST) for key in ("runs", "builds"))
+    return Row(kind, what, args, how, to, source, runs, max(runs, builds))
+
+
+ROWS: dict[tuple[str, str], list[Row]] = {}
+for _line in _read("replacements.csv"):
+    ROWS.setdefault((_line["kind"], _line["what"]), []).append(_row(**_line))
+
+
+def find(kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
+    """Return the first row that fits and that the target has; else the first that fits."""
+    fits = [row for row in ROWS.get((kind, what), ()) if row.fits(count, template)]
+    return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
+
+
+def same(name: str) -> Row | None:
+    """Return a row for a type or a constant that has the same name in the stable ABI."""
+    for full in (f"torch::headeronly::{name}", f"torch::stable::{name}"):
+        if full in NAMES and not NAMES[full]["header"].endswith("stable/ops.h"):
+            return _row("name", name, "", "mechanical", full, NAMES[full]["header"])
+    return None

@@ -1,0 +1,117 @@
+"""The type of an expression, which is what a schema calls it, such as Tensor, Tensor[], int? or (Tensor, Tensor).
+
+Or it is another word: sizes, options, dtype, layout, device, device type, stream, library, pybind, other; or "" if it
+is unknown. ``words.csv`` has the words of C++ types, and of what the methods of a tensor return.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ._names import UNKNOWN, Names
+from ._source import ROOTS, Node, Source, part
+from ._table import ATEN, RARE, ROWS, WORDS
+
+LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
+ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
+TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
+TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
+WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
+
+
+class Types(Names):
+    """Says the type of an expression."""
+
+    def type_of(self, node: Node) -> str:
+        match node.type:
+            case "identifier":
+                return self.variable(self.text(node)).type
+            case "subscript_expression" | "pointer_expression":
+                operator = "[]" if node.type == "subscript_expression" else "*"
+                return self.part_of(self.type_of(part(node, "argument")), operator, "")
+            case "binary_expression":
+                sides = (self.type_of(part(node, "left")), self.type_of(part(node, "right")))
+                is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
+                return "Tensor" if is_tensor else "other"
+            case "field_expression":
+                return self.agreed(self.project.named["field", self.text(part(node, "field"))])
+            case "call_expression":
+                return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
+            case "initializer_list":
+                return "Tensor[]" if "Tensor" in map(self.type_of, node.named_children) else ""
+            case "parenthesized_expression" | "assignment_expression" | "unary_expression" | "conditional_expression":
+                return next(filter(None, map(self.type_of, node.named_children[-2:])), "")
+            case kind:
+                return "other" if kind.endswith("_literal") or kind in LITERALS else ""
+
+    def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
+        """Return what a call returns."""
+        if function.type == "lambda_expression":
+            return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
+        if function.type == "field_expression":
+            name, of = self.words(part(function, "field"))[-1].text, self.type_of(part(function, "argument"))
+            if of in ("", "other") and (declarations := self.project.named["method", name]):
+                return self.agreed(declarations)
+            of = "Tensor" if not of and name in RARE else of
+            of = of.removesuffix("?") if function.children[1].type == "->" else of
+            return self.part_of(of, name, of if of in ("Tensor", "options", "") else "other")
+        words, inner = self.words(function), [self.type_of(x) for x in arguments]
+        full, name = self.resolve(words, called=True) or ("",), words[-1].text
+        if full[0] == "std":
+            if name in ("move", "forward") and inner:
+                return inner[0]
+            if name == "get":
+                return "Tensor" if inner and TUPLE.match(inner[0]) else ""
+            return "(Tensor, ...)" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
+        if full[0] in ROOTS:
+            is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
+            returned = "other" if WORDS["Tensor"].get(name) == "other" else "Tensor"
+            return WORDS["function"].get(name, returned if is_tensor else "")
+        if self.variable(name) is not UNKNOWN:
+            return ""
+        declarations = self.project.named["function", name]
+        return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
+
+    def part_of(self, of: str, name: str, default: str) -> str:
+        """Return what a method or an operator returns of something of a type."""
+        if name in ELEMENT and of.endswith(("[]", "?")):
+            return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
+        return WORDS[of].get(name, default)
+
+    def type_of_type(self, node: Node) -> str:
+        """Return the word for a type, as it stands in a schema if it has one."""
+        words = self.words(node.child_by_field_name("type") or node)
+        is_parameter = len(words) == 1 and self.variable(words[0].text) is not UNKNOWN  # of a template
+        if node.type in ("placeholder_type_specifier", "auto", "decltype") or is_parameter:
+            return ""
+        full = self.resolve(words)
+        name = full[-1] if full else words[-1].text
+        if name in ("Tensor", "Variable", "TensorBase") and full:
+            return "Tensor"
+        if name in WORDS["type"]:
+            return WORDS["type"][name]
+        if found := self.project.named.pop(("type", name), []):  # it is no alias inside, as in using A = b::A
+            alias = self.in_file(found[0][0]).type_of_type(part(found[0][1], "type"))
+            self.project.named["type", name] = found
+            return alias
+        inner = [self.type_of_type(x) for x in words[-1].template]
+        form = WORDS["template"].get(name, "(Tensor, ...)")
+        if "{}" in form and inner and not {"", "other"} & set(inner):
+            return form.format(", ".join(inner if form == "({})" else inner[:1]))
+        if "Tensor" in inner:
+            return "(Tensor, ...)" if form == "({})" else form.format("Tensor")
+        return "" if any("Tensor" in x for x in inner) else "other"
+
+    def agreed(self, declarations: Sequence[tuple[Source, Node]]) -> str:
+        """Return the type that all declarations of a name have, those in this file first, or "" if they differ."""
+        found = set[str]()
+        for source, node in [x for x in declarations if x[0] is self.source] or declarations:
+            of = self.in_file(source).type_of_type(part(node, "type"))
+            found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
+        plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
+        return found.pop() if len(found) == 1 else "other" if plain else ""
+
+    def in_file(self, source: Source) -> Types:
+        """Return what resolves the names of another file of the project."""
+        return self if source is self.source else Types(source, self.project, self.target)
