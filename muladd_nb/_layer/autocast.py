@@ -25,13 +25,7 @@ _DEVICES = ("cpu", "cuda")
 
 def register(form: Form) -> None:
     """Register the autocast kernels of an operator that takes floating-point numbers."""
-    if any(dtype.is_floating_point for dtype in form.dtypes):
-        implement_casts(form)
-
-
-def implement_casts(form: Form) -> None:
-    """Register the autocast kernels of any operator."""
-    for device_type in _DEVICES:
+    for device_type in _DEVICES if any(dtype.is_floating_point for dtype in form.dtypes) else ():
         implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
 
 

@@ -35,7 +35,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     call_kernel = by_position(inductor.kernel(form.op, add_to_fallback_set=False), form.op)
     like = torch.ops.aten.empty_like if form.kind in ("writing", "out") else torch.ops.aten.clone
     fresh = inductor.lowerings[like.default]
-    is_kernel = form.kind == "functional"
+    is_kernel = form.kind == "kernel"
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         program = inductor.now.graph

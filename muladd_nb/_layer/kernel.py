@@ -18,16 +18,15 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, derivative, functional, lowering, negative, unsupported
+from . import autocast, contract, derivative, functional, lowering, mutation, negative, unsupported
 from . import torch_private as private
-from ._library import check_is_first, implement
-from .autocast import implement_casts
-from .mutation import count_writes, refuse_gradients_of_updates
+from ._library import check_is_first
 from .operator import Elementwise, Form, by_position, complete
 from .vmap import implement_rule
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
 _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
+_SUBSYSTEMS = (autocast, unsupported, lowering, mutation, negative, functional)
 
 
 class _Argument(NamedTuple):
@@ -70,20 +69,10 @@ class Kernel(Form):
             that writes computes in the dtype of the tensor that it writes to.
         """
         check_is_first(op.name())
-        form = cls(private.schema(op), "functional", op, dtypes, Elementwise(autocast=autocast))
-        form.register()
+        form = cls(private.schema(op), "kernel", op, dtypes, Elementwise(autocast=autocast))
+        for subsystem in _SUBSYSTEMS:
+            subsystem.register(form)
         return form
-
-    def register(self) -> None:
-        """Make the registrations that need no function of the author's."""
-        implement_casts(self)
-        unsupported.register(self)
-        lowering.register(self)
-        if self.written:
-            self.without_derivative()
-            count_writes(self.op, lambda args, kwargs: self.targets(args, kwargs).values())
-            negative.implement_resolved(self)
-            functional.register(self)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
@@ -199,12 +188,4 @@ class Kernel(Form):
 
     def without_derivative(self) -> None:
         """Declare that the operator has no derivative. A call that would lose one silently is an error."""
-        if not self.written:
-            derivative.implement_without(self.op)
-            return
-
-        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            refuse_gradients_of_updates(self.op, self.tensors(complete(self.op, args, kwargs)))
-            return self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-
-        implement(self.op, kernel, "Autograd", with_keyset=True)
+        derivative.implement_without(self.op)

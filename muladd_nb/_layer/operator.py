@@ -101,7 +101,8 @@ class Form:
     ----------
     kind
         Where the results go: they are returned (``functional``), written into ``out`` (``writing``, or ``out`` if it
-        also returns ``out``), or written into tensors that it reads (``updating``).
+        also returns ``out``), or written into tensors that it reads (``updating``). The schema of a ``kernel`` of the
+        author's own says it for each argument.
     op
         The overload.
     dtypes
@@ -134,7 +135,7 @@ class Form:
     """
 
     declaration: str
-    kind: Literal["functional", "writing", "out", "updating"]
+    kind: Literal["functional", "writing", "out", "updating", "kernel"]
     op: Any
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
