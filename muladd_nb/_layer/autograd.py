@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import derivative, recording, row_derivatives
-from ._library import implement
+from ._library import implement, refusing
 from .fast_path import caller
 from .formula import checked_formula
 from .forward_mode import dual_of, register_value_and_tangent
@@ -273,15 +273,9 @@ def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], 
 
 
 def _refuse(form: Form, cure: str) -> Times:
-    name, order = form.family[()].name, len(form.by)
-
-    def refuse(*_: Any) -> Tensor:
-        raise RuntimeError(
-            f"{name}: the functor gives derivatives up to order {order}, and one of order {order + 1} is asked for: "
-            f"{cure}"
-        )
-
-    return refuse
+    order = len(form.by)
+    of_order = f"the functor gives derivatives up to order {order}, and one of order {order + 1} is asked for: {cure}"
+    return refusing(form.family[()].name, of_order)
 
 
 def _floats(form: Form, own: torch.dtype | None) -> bool:

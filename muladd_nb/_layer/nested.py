@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import contract, rows, unsupported
+from . import contract, unsupported
 from . import torch_private as private
-from ._library import implement
+from ._library import implement, refusing
 from .operator import Form
 
 
@@ -48,7 +48,10 @@ def register(form: Form) -> None:
         )
         return of_results if isinstance(result, tuple) else of_results[0]
 
-    if refuse := rows.refusal_of_jagged(form) or private.JAGGED.refusal(form.name):
+    refuse = private.JAGGED.refusal(form.name)
+    if form.of_row:
+        refuse = refusing(form.name, "an operator over rows takes no nested tensor; call it on x.values()")
+    if refuse:
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
             unsupported.check(form, args, kwargs)

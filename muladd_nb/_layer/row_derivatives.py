@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import derivative, recording
-from ._library import implement
+from ._library import implement, refusing
 from .fast_path import caller
 from .operator import Form
 from .recording import Rule, apart, joined
@@ -178,19 +178,13 @@ def _of_tangent(operator: Form) -> _Rules:
         results = as_tuple(forward(*args[:n])) if read else ()
         return *by_arguments, *family.gradients(args[:n], grads, [results[i] for i in read], [True] * n)
 
-    def jvp(args: Sequence[Any], *tangents: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{operator.name}: a tangent of a tangent is asked for, and there is none of an operator over rows: take "
-            "reverse mode for one of the two"
-        )
-
-    return vjp, jvp
+    return vjp, refusing(
+        operator.name,
+        "a tangent of a tangent is asked for, and there is none of an operator over rows: take reverse mode for one of "
+        "the two",
+    )
 
 
 def _of_second(operator: Form) -> _Rules:
-    def refuse(*_: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{operator.name}: the functor gives derivatives up to order 2, and one of order 3 is asked for"
-        )
-
-    return (lambda needs, saved, *grads: refuse()), (lambda saved, *tangents: refuse())
+    refuse = refusing(operator.name, "the functor gives derivatives up to order 2, and one of order 3 is asked for")
+    return refuse, refuse

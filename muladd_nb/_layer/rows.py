@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
@@ -184,17 +184,6 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
 def _one(shape: Sequence[int], dim: int | None) -> list[int]:
     """Return the shape of one element of a batch."""
     return [size for place, size in enumerate(shape) if dim is None or place != dim % len(shape)]
-
-
-def refusal_of_jagged(form: Form) -> Callable[..., NoReturn] | None:
-    """Return a function that refuses jagged tensors for an operator over rows."""
-    if not form.of_row:
-        return None
-
-    def refuse() -> NoReturn:
-        raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; call it on x.values()")
-
-    return refuse
 
 
 def as_tuple(result: Any) -> tuple[Tensor, ...]:
