@@ -50,7 +50,7 @@ def register(form: Form) -> None:
         _by_hand(form, **promises.derivative)
         return
     value_and_tangent = form.family.get(("",))
-    all_gradients = next((one for one in form.family.values() if one.has_all_gradients), None)
+    all_gradients = next((one for one in form.family.values() if one.gradients_of), None)
     if form is value_and_tangent:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
@@ -94,8 +94,8 @@ def _partials(form: Form) -> dict[str, Partial]:
     """Return the partial derivatives with respect to each tensor, as far as operators of the family compute them."""
     if len(form.family) < 2:
         return {}
-    if form.has_all_gradients:
-        of_each = [_partials(form.family[x,]) for x in form.by]
+    if form.gradients_of:
+        of_each = [_partials(form.family[x,]) for x in form.gradients_of]
         parts = {x: [(i, one[x]) for i, one in enumerate(of_each) if x in one] for x in form.inputs}
         return {x: _sum_of(of_x) for x, of_x in parts.items() if of_x}
     of = form.family[()]

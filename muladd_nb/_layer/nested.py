@@ -41,7 +41,7 @@ def register(form: Form) -> None:
             return targets["out"] if form.kind == "out" else None
         results = result if isinstance(result, tuple) else (result,)
         # A gradient is nested if its tensor is.
-        like = [x in nested for x in form.by] if form.has_all_gradients else [True] * len(results)
+        like = [x in nested for x in form.gradients_of] or [True] * len(results)
         of_results = tuple(
             private.jagged_like(first[1], values) if is_nested else values
             for values, is_nested in zip(results, like, strict=True)

@@ -153,9 +153,11 @@ class Form:
     made: Made = dataclasses.field(default_factory=Made, compare=False)
 
     @cached_property
-    def has_all_gradients(self) -> bool:
-        """Whether its results are the gradients of several arguments, each with the shape of its argument."""
-        return len(self.by) > 1 and "" not in self.by
+    def gradients_of(self) -> tuple[str, ...]:
+        """The arguments whose gradients are its results, each with the shape of its argument, if they are all."""
+        if self.of_row:
+            return self.reads if self.by in (("gradients",), ("second",)) else ()
+        return self.by if len(self.by) > 1 and "" not in self.by else ()
 
     @cached_property
     def called(self) -> Form:

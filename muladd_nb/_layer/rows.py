@@ -104,7 +104,7 @@ def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> range:
 def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list[Sequence[Any]]:
     """Return the shape of each result, if the tensors are broadcast to ``shape``."""
     assert form.of_row
-    if form.by in (("gradients",), ("second",)):
+    if form.gradients_of:
         given = _wanted(form, args)
         return [given[x].shape if x in given else [0] for x in form.reads]
     dims = reduced(form, args, shape)
@@ -122,13 +122,11 @@ def _wanted(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
 def are_like_tensors(form: Form) -> list[bool]:
     """Return, for each result, whether it has the strides of the first tensor of its shape. Others are contiguous."""
     assert form.of_row
-    may_be = form.by not in (("gradients",), ("second",)) and not form.sizes
-    return [may_be and not is_of_row for is_of_row in form.of_row[0]]
+    return [not (form.gradients_of or form.sizes) and not is_of_row for is_of_row in form.of_row[0]]
 
 
 def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
     """Return the batching rule: the batch becomes the first dimension, and each of its elements has its own rows."""
-    are_gradients = form.by in (("gradients",), ("second",))
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         args = complete(form.op, args, numbers)
@@ -148,7 +146,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
         dims = _dims(form, sample)
         count = _count(form, args)
         rank = max(dims, count + 1)
-        expands = are_gradients or all(dim is None for dim in of.values())  # in the second case, only out is batched
+        expands = form.gradients_of or {*of.values()} == {None}  # in the second case, only out is batched
         moved = list(args)
         for name, x in given.items():
             dim, place = of[name], form.inputs[name]
@@ -168,7 +166,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
         if result is None:
             return None, None
         results = as_tuple(result)
-        if are_gradients:
+        if form.gradients_of:
             there = _wanted(form, args)
             shapes = [(info.batch_size, *_one(there[x].shape, of[x])) if x in there else (0,) for x in form.reads]
             results = tuple(y.reshape(shape) for y, shape in zip(results, shapes, strict=True))

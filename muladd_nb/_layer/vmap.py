@@ -42,13 +42,13 @@ def register(form: Form) -> None:
             if in_dims[place] is None:
                 x = args[place]
                 # One copy for the whole batch, so that the kernel of its gradient sums over the batch.
-                once = form.broadcasts and form.kind == "functional" and not form.has_all_gradients
+                once = form.broadcasts and form.kind == "functional" and not form.gradients_of
                 moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
                 moved[place] = moved[place].unsqueeze(1)  # dimensions are added after that of the batch
         result = call(*moved, **numbers)
-        if form.has_all_gradients and form.broadcasts:
-            pairs = zip(result, (form.inputs[x] for x in form.by), strict=True)
+        if form.gradients_of and form.broadcasts:
+            pairs = zip(result, (form.inputs[x] for x in form.gradients_of), strict=True)
             result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
         if form.by == ("",) and all(in_dims[place] is None for place in operator.inputs.values()):
             # Only the tangents have a batch dimension, as in jacfwd. Then the value has none, either.
