@@ -73,7 +73,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
 
         given = [*complete(op, args, kwargs)]
         for place, node in enumerate(complete(op, call.args, call.kwargs)):
-            if place in form.writes:
+            if place in form.writes.values():
                 given[place] = target(given[place], node)
             elif is_kernel:  # it may rely on the strides that it was traced with
                 given[place] = inductor.as_traced(given[place], _values(node))

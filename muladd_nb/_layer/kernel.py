@@ -75,8 +75,8 @@ class Kernel(Form):
         return form
 
     @cached_property
-    def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
-        return str(self.op.name()).partition("::")[2], self.arguments
+    def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        return str(self.op.name()).partition("::")[2], [(x.name, x.kind) for x in self.arguments]
 
     @cached_property
     def arguments(self) -> list[_Argument]:

@@ -6,7 +6,7 @@ has one value for each row gets dimensions of one element where the others have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,13 +125,13 @@ def are_like_tensors(form: Form) -> list[bool]:
     return [not (form.gradients_of or form.sizes) and not is_of_row for is_of_row in form.of_row[0]]
 
 
-def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
+def batching_rule(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
     """Return the batching rule: the batch becomes the first dimension, and each of its elements has its own rows."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         args = complete(form.op, args, numbers)
         given, of_row = form.given(args), are_of_row(form, args)
-        for x, place in written.items():
+        for x, place in form.writes.items():
             if in_dims[place] is None:
                 raise RuntimeError(
                     f"{form.name}: {x} must have a batch dimension under vmap where another argument has one, got {x} "
@@ -158,7 +158,7 @@ def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, in
             moved[place] = x
         if form.kinds.get("dim") == "int":
             moved[form.integers["dim"]] = -_from_end(form, sample)
-        for x, place in written.items():
+        for x, place in form.writes.items():
             if x not in form.inputs:  # out
                 out = args[place].movedim(in_dims[place], 0)
                 moved[place] = out.unsqueeze(1) if rank > dims else out

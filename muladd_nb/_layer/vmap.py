@@ -17,17 +17,16 @@ from .operator import Form, by_position, complete
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
     call = by_position(form.op, form.op)
-    written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     operator = form.family.get((), form)
-    instead = "" if form.written else ", or use the operator that returns its result"
+    instead = "" if form.kind == "updating" else ", or use the operator that returns its result"
 
     if form.of_row:
-        implement_rule(form, rows.batching_rule(form, call, written), call)
+        implement_rule(form, rows.batching_rule(form, call), call)
         return
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
-        contract.check_defined(form, args, {x: args[place] for x, place in written.items()})
-        for x, place in written.items():
+        contract.check_defined(form, args, {x: args[place] for x, place in form.writes.items()})
+        for x, place in form.writes.items():
             if in_dims[place] is None:  # all samples would be written to the same place
                 others = " or ".join(other for other in form.inputs if other != x)
                 raise RuntimeError(

@@ -58,7 +58,7 @@ class Calls:
         wrong = self.choose.choice([*form.inputs, *[None] * 6])
         args = []
         for name, kind in form.kinds.items():
-            written = name in form.written
+            written = name in form.writes
             if kind in ("Tensor", "Tensor?"):
                 of = self.broadcast(shape) if form.broadcasts and not written else shape
                 own = form.own.get(name, dtype)
@@ -80,7 +80,7 @@ def run(form, args, out):
     by_place = len(given) - len(names)
     result = form.op(*given[:by_place], **dict(zip(names, given[by_place:], strict=True)))
     if form.kind == "updating":
-        return [args[place] for place in form.written.values()]
+        return [args[place] for place in form.writes.values()]
     return [out] if out is not None else list(result) if isinstance(result, tuple) else [result]
 
 
