@@ -22,7 +22,7 @@ from . import autocast, contract, derivative, functional, lowering, mutation, ne
 from . import torch_private as private
 from ._library import check_is_first
 from .operator import Elementwise, Form, by_position, complete
-from .vmap import implement_rule
+from .vmap import implement_rule, without_batch
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
 _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
@@ -167,11 +167,8 @@ class Kernel(Form):
         def moved(argument: _Argument, name: str, x: Tensor, dim: int | None) -> Tensor:
             if dim is not None:
                 return x.movedim(dim, 0)
-            if argument.is_written:  # all samples would be written to the same place
-                raise RuntimeError(
-                    f"{self.name}: {name} must have a batch dimension under vmap where another argument has one, got "
-                    f"a tensor of shape {list(x.shape)} without; pass it through vmap too"
-                )
+            if argument.is_written:
+                raise without_batch(self, name, x)
             return x.expand(info.batch_size, *x.shape)
 
         first: list[Any] = []
