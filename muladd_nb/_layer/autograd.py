@@ -47,7 +47,7 @@ def register(form: Form) -> None:
         derivative.none(form.op)
         return
     if promises.derivative is not None:
-        _by_hand(form, **promises.derivative)
+        derivative.derivative(form.op, **dict[str, Any](promises.derivative), node=promises.node)
         return
     value_and_tangent = form.family.get(("",))
     all_gradients = next((one for one in form.family.values() if one.gradients_of), None)
@@ -66,28 +66,6 @@ def register(form: Form) -> None:
         dual = dual_of(form, value_and_tangent, compiled=not made.is_compiled)
     instead = promises.instead or (None if form.tensor_numbers else _INSTEAD)
     recording.register(form.op, made.rule(dual, promises.node, instead), form)
-
-
-def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]) -> None:
-    """Register the derivative that the author wrote.
-
-    The overload whose number is a tensor has one more argument, which the author's functions do not know.
-    """
-    if not form.tensor_numbers:
-        derivative.derivative(form.op, save=save, vjp=vjp, jvp=jvp, node=form.promises.node)
-        return
-
-    def gradients(needs: tuple[bool, ...], *rest: Any) -> tuple[Tensor | None, ...]:
-        made = vjp(needs[:-1], *rest)
-        return (*(made if isinstance(made, tuple) else (made,)), None)
-
-    derivative.derivative(
-        form.op,
-        save=lambda needs, inputs, results: save(needs[:-1], inputs[:-1], results),
-        vjp=gradients,
-        jvp=lambda saved, *tangents: jvp(saved, *tangents[:-1]),
-        node=form.promises.node,
-    )
 
 
 def _partials(form: Form) -> dict[str, Partial]:

@@ -33,21 +33,20 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator) if by in rules else _of_forward(form)
-    count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
-    more = (None,) * form.tensor_numbers
+    count = len(form.kinds)
     is_forward = by in ("", "recorded")
     read = _read_results(operator) if is_forward else ()
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        tensors, others = apart((*inputs[:count], *(results[i] for i in read)))
+        tensors, others = apart((*inputs, *(results[i] for i in read)))
         return tensors, (needs, others)
 
-    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return (*vjp(needs, joined(tensors, others), *grads), *more)
+        return vjp(needs, joined(tensors, others), *grads)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(joined(tensors, kept[1])[:count], *tangents[:count])
+        return jvp(joined(tensors, kept[1])[:count], *tangents)
 
     rule = Rule(
         save,
