@@ -75,7 +75,8 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
         inputs: dict[str, Placement | None] = {name: placed(name) for name in shapes}
         if form.gradients_of:
             part: Placement = Replicate() if sharded is None else Partial("sum")
-            wanted = [part if inputs.get(x, part) == Replicate() else inputs[x] for x in form.gradients_of]
+            of_tensors = [inputs.get(x, Replicate()) for x in form.gradients_of]  # an optional one may be absent
+            wanted = [part if of_tensor == Replicate() else of_tensor for of_tensor in of_tensors]
             results = [Replicate() if [*own] == [0] else one for own, one in zip(of_results, wanted, strict=True)]
         elif sharded is None:
             results = [Replicate()] * len(of_results)
