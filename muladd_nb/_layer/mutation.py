@@ -35,7 +35,7 @@ def register(form: Form) -> None:
         if form.tensor_numbers:
             for number, place in form.numbers.items():
                 if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
-                    raise no_gradient(op, number, form.promises.instead)
+                    raise no_gradient(form.name, number, form.promises.instead)
         targets_of(args, kwargs)  # refuses None
         tensors = {x_name: x for x_name, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
         if form.kind in ("writing", "out"):
@@ -43,7 +43,7 @@ def register(form: Form) -> None:
         else:
             why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
             # Tracing records the check for a tangent. Inductor traces writes twice, and expects the same both times.
-            refuse_gradients(op, tensors, why, instead, may_be_dual=private.differentiating())
+            refuse_gradients(form.name, tensors, why, instead, may_be_dual=private.differentiating())
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
     # ATen counts writes at this key, too. In inference mode the key Autograd is not called. The backend's kernel counts

@@ -177,7 +177,7 @@ def _refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
     # torch converts a tensor with one element to a number, and drops its gradient.
     for argument, place in form.numbers.items():
         if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
-            raise no_gradient(form.op, argument, form.promises.instead)
+            raise no_gradient(form.name, argument, form.promises.instead)
 
 
 def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
@@ -230,7 +230,7 @@ class _Caller:
         # Objects that torch.fx traces, or that duck-type a tensor, are left to the operator.
         tensors = {argument: x for argument, x in tensors.items() if isinstance(x, Tensor)}
         why, instead = "no gradient is recorded through out", "call it under torch.no_grad()"
-        refuse_gradients(self.form.op, tensors, why, instead, may_be_dual=False)
+        refuse_gradients(self.name, tensors, why, instead, may_be_dual=False)
         self._call("writing", [*args, out])
         return out if "functional" in self.by_kind else None
 

@@ -157,7 +157,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         tangents = restored(tangents)
         for place, argument in refused:
             if tangents[place] is not None:
-                raise no_gradient(op, argument, rule.instead)
+                raise no_gradient(name(op), argument, rule.instead)
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
@@ -178,7 +178,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     def apply(below: Any, *args: Any) -> Any:
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
-                raise no_gradient(op, argument, rule.instead)
+                raise no_gradient(name(op), argument, rule.instead)
         return function.apply(below, *reordered(args))
 
     return private.skip_in_dynamo(apply)
@@ -229,14 +229,14 @@ def has_tangent(x: Any) -> bool:
 
 
 def no_gradient(
-    op: Any, argument: str, instead: str | None = None, what: str = "{} has no gradient, but requires one"
+    op: str, argument: str, instead: str | None = None, what: str = "{} has no gradient, but requires one"
 ) -> RuntimeError:
     alternative = f", or {instead}" if instead else ""
-    return RuntimeError(f"{name(op)}: {what.format(argument)}; detach {argument}{alternative}")
+    return RuntimeError(f"{op}: {what.format(argument)}; detach {argument}{alternative}")
 
 
 def refuse_gradients(
-    op: Any, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
+    op: str, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
 ) -> None:
     """Raise an error if a derivative by one of these tensors would be lost."""
     for argument, x in tensors.items():
