@@ -195,7 +195,7 @@ def a_kernel_of_ones_own_is_not_computed_shard_by_shard(mesh):
         library.define("whole(Tensor x) -> Tensor")
         op = torch.ops.kernels.whole.default
         library.impl("whole", lambda x: x.sum(-1), "CompositeExplicitAutograd")
-        dtensor.register([Kernel(str(op._schema), "functional", op, (), None)])
+        dtensor.register([Kernel(str(op._schema), "kernel", op, (), None)])
         expect_error("sharding strategy", op, distribute_tensor(torch.ones(4, 4), mesh, [Shard(1)] * mesh.ndim))
 
 

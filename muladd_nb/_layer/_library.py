@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 
@@ -42,6 +43,15 @@ def name(op: Any) -> str:
     qualified = op.name().partition("::")[2]
     returned = private.results(op)
     return qualified if returned and returned[0].alias_info else qualified.partition(".")[0]
+
+
+def refusing(op: str, sentence: str) -> Callable[..., NoReturn]:
+    """Return a function that raises this error, whatever its arguments."""
+
+    def refuse(*_: Any) -> NoReturn:
+        raise RuntimeError(f"{op}: {sentence}")
+
+    return refuse
 
 
 def implement(op: Any, kernel: Any, dispatch_key: str, *, with_keyset: bool = False) -> None:

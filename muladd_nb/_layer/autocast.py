@@ -25,13 +25,7 @@ _DEVICES = ("cpu", "cuda")
 
 def register(form: Form) -> None:
     """Register the autocast kernels of an operator that takes floating-point numbers."""
-    if any(dtype.is_floating_point for dtype in form.dtypes):
-        implement_casts(form)
-
-
-def implement_casts(form: Form) -> None:
-    """Register the autocast kernels of any operator."""
-    for device_type in _DEVICES:
+    for device_type in _DEVICES if any(dtype.is_floating_point for dtype in form.dtypes) else ():
         implement(form.op, _kernel(form, device_type), f"Autocast{device_type.upper()}")
 
 
@@ -58,7 +52,7 @@ def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], de
 
 def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
     call, names = by_position(form.op, form.op), private.argument_names(form.op)
-    kept = {*form.own, *form.numbers, *(names[place] for place in form.writes)}  # a write into a copy would be lost
+    kept = {*form.own, *form.numbers, *form.writes}  # a write into a copy would be lost
     read = [(place, name) for place, name in enumerate(names) if name not in kept]
 
     def autocast(*args: Any, **kwargs: Any) -> Any:

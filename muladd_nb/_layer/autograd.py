@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import derivative, recording, row_derivatives
-from ._library import implement
+from ._library import implement, refusing
 from .fast_path import caller
 from .formula import checked_formula
 from .forward_mode import dual_of, register_value_and_tangent
@@ -47,10 +47,10 @@ def register(form: Form) -> None:
         derivative.none(form.op)
         return
     if promises.derivative is not None:
-        _by_hand(form, **promises.derivative)
+        derivative.derivative(form.op, **dict[str, Any](promises.derivative), node=promises.node)
         return
     value_and_tangent = form.family.get(("",))
-    all_gradients = next((one for one in form.family.values() if one.has_all_gradients), None)
+    all_gradients = next((one for one in form.family.values() if one.gradients_of), None)
     if form is value_and_tangent:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
@@ -68,34 +68,12 @@ def register(form: Form) -> None:
     recording.register(form.op, made.rule(dual, promises.node, instead), form)
 
 
-def _by_hand(form: Form, save: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]) -> None:
-    """Register the derivative that the author wrote.
-
-    The overload whose number is a tensor has one more argument, which the author's functions do not know.
-    """
-    if not form.tensor_numbers:
-        derivative.derivative(form.op, save=save, vjp=vjp, jvp=jvp, node=form.promises.node)
-        return
-
-    def gradients(needs: tuple[bool, ...], *rest: Any) -> tuple[Tensor | None, ...]:
-        made = vjp(needs[:-1], *rest)
-        return (*(made if isinstance(made, tuple) else (made,)), None)
-
-    derivative.derivative(
-        form.op,
-        save=lambda needs, inputs, results: save(needs[:-1], inputs[:-1], results),
-        vjp=gradients,
-        jvp=lambda saved, *tangents: jvp(saved, *tangents[:-1]),
-        node=form.promises.node,
-    )
-
-
 def _partials(form: Form) -> dict[str, Partial]:
     """Return the partial derivatives with respect to each tensor, as far as operators of the family compute them."""
     if len(form.family) < 2:
         return {}
-    if form.has_all_gradients:
-        of_each = [_partials(form.family[x,]) for x in form.by]
+    if form.gradients_of:
+        of_each = [_partials(form.family[x,]) for x in form.gradients_of]
         parts = {x: [(i, one[x]) for i, one in enumerate(of_each) if x in one] for x in form.inputs}
         return {x: _sum_of(of_x) for x, of_x in parts.items() if of_x}
     of = form.family[()]
@@ -273,15 +251,9 @@ def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], 
 
 
 def _refuse(form: Form, cure: str) -> Times:
-    name, order = form.family[()].name, len(form.by)
-
-    def refuse(*_: Any) -> Tensor:
-        raise RuntimeError(
-            f"{name}: the functor gives derivatives up to order {order}, and one of order {order + 1} is asked for: "
-            f"{cure}"
-        )
-
-    return refuse
+    order = len(form.by)
+    of_order = f"the functor gives derivatives up to order {order}, and one of order {order + 1} is asked for: {cure}"
+    return refusing(form.family[()].name, of_order)
 
 
 def _floats(form: Form, own: torch.dtype | None) -> bool:

@@ -165,7 +165,7 @@ def derivative(
             what, function, gradients = "that vjp returns", vjp, gradients_of(kept.needs, saved, *grads)
         for argument, wanted, gradient in zip(arguments, kept.of_gradients, gradients, strict=True):
             if wanted and gradient is None:
-                raise no_gradient(op, argument, instead)
+                raise no_gradient(name(op), argument, instead)
             if wanted:
                 check_is(op, f"the gradient of {argument} {what}", function, wanted, gradient)
         return gradients
@@ -199,7 +199,7 @@ def derivative(
                 with torch.no_grad(), private.record_tangents(on=False), _without_torch_func(op, "vjp"):
                     gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
-                raise no_gradient(op, arguments[place], instead)
+                raise no_gradient(name(op), arguments[place], instead)
             have_gradient.add(place)
 
     rule = Rule(
@@ -258,13 +258,14 @@ def none(op: Any) -> None:
 
 def implement_without(op: Any) -> None:
     """Register the Autograd kernel of an operator without a derivative, which may also take lists of tensors."""
+    op_name = name(op)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
         if any(x.is_floating_point() or x.is_complex() for x in results):
             tensors = {argument: x for argument, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
-            refuse_gradients(op, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
+            refuse_gradients(op_name, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
 
     implement(op, kernel, "Autograd", with_keyset=True)

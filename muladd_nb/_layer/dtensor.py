@@ -41,9 +41,9 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
         placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
         if None not in placed.values():
             of_results = [placement] * results
-            if form.has_all_gradients:  # the gradient of a broadcast tensor is a partial sum on each rank
+            if form.gradients_of:  # the gradient of a broadcast tensor is a partial sum on each rank
                 part: Placement = placement if placement.is_replicate() else Partial("sum")
-                of_results = [part if placed[x] == Replicate() else placed[x] for x in form.by]
+                of_results = [part if placed[x] == Replicate() else placed[x] for x in form.gradients_of]
             shardings.append((of_results, placed))
     for part in (Partial("sum"), Partial("avg")):
         shardings += [
@@ -61,7 +61,6 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
-    gradients = form.by in (("gradients",), ("second",))
     of_results = rows.result_shapes(form, args, shape)
     order = private.argument_names(form.op)[:positional]
     shardings = []
@@ -74,9 +73,10 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
             return Shard(dim - (of_row[name] and dim > reduced.start - (len(shape) - len(shapes[name]))))
 
         inputs: dict[str, Placement | None] = {name: placed(name) for name in shapes}
-        if gradients:
+        if form.gradients_of:
             part: Placement = Replicate() if sharded is None else Partial("sum")
-            wanted = [part if inputs.get(x, part) == Replicate() else inputs[x] for x in form.reads]
+            of_tensors = [inputs.get(x, Replicate()) for x in form.gradients_of]  # an optional one may be absent
+            wanted = [part if of_tensor == Replicate() else of_tensor for of_tensor in of_tensors]
             results = [Replicate() if [*own] == [0] else one for own, one in zip(of_results, wanted, strict=True)]
         elif sharded is None:
             results = [Replicate()] * len(of_results)

@@ -28,7 +28,6 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
     places = [place for x, place in form.inputs.items() if (x,) in form.family]
     redispatch = private.redispatch(value_and_tangent.op)
     without_tangents = by_position(private.redispatch(form.op), form.op, leading=1)
-    count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
 
     def dual(keyset: Any, args: tuple[Any, ...]) -> Tensor | None:
         # In inference mode there are no tangents, and unpack_dual fails on a transform's tensors.
@@ -39,7 +38,7 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
             return None
         if args[places[0]].dtype not in dtypes:
             return None
-        primals, given = [*args[:count]], {}
+        primals, given = [*args], {}
         for place in tensors:
             primals[place], tangent = private.unpack_dual(args[place], level=0)
             if tangent is not None:

@@ -24,7 +24,7 @@ from .operator import Form, by_position, complete, tensors_in
 
 def register(form: Form) -> None:
     """Define the operator that returns the new values, and make compiled programs call it."""
-    op, places = form.op, form.writes
+    op, places = form.op, form.writes.values()
     if not places:
         return
     call = by_position(op, op)

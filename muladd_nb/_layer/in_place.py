@@ -35,7 +35,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
     call_kernel = by_position(inductor.kernel(form.op, add_to_fallback_set=False), form.op)
     like = torch.ops.aten.empty_like if form.kind in ("writing", "out") else torch.ops.aten.clone
     fresh = inductor.lowerings[like.default]
-    is_kernel = form.kind == "functional"
+    is_kernel = form.kind == "kernel"
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         program = inductor.now.graph
@@ -73,7 +73,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
 
         given = [*complete(op, args, kwargs)]
         for place, node in enumerate(complete(op, call.args, call.kwargs)):
-            if place in form.writes:
+            if place in form.writes.values():
                 given[place] = target(given[place], node)
             elif is_kernel:  # it may rely on the strides that it was traced with
                 given[place] = inductor.as_traced(given[place], _values(node))

@@ -18,16 +18,15 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import contract, derivative, functional, lowering, negative, unsupported
+from . import autocast, contract, derivative, functional, lowering, mutation, negative, unsupported
 from . import torch_private as private
-from ._library import check_is_first, implement
-from .autocast import implement_casts
-from .mutation import count_writes, refuse_gradients_of_updates
+from ._library import check_is_first
 from .operator import Elementwise, Form, by_position, complete
-from .vmap import implement_rule
+from .vmap import implement_rule, without_batch
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
 _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
+_SUBSYSTEMS = (autocast, unsupported, lowering, mutation, negative, functional)
 
 
 class _Argument(NamedTuple):
@@ -70,24 +69,14 @@ class Kernel(Form):
             that writes computes in the dtype of the tensor that it writes to.
         """
         check_is_first(op.name())
-        form = cls(private.schema(op), "functional", op, dtypes, Elementwise(autocast=autocast))
-        form.register()
+        form = cls(private.schema(op), "kernel", op, dtypes, Elementwise(autocast=autocast))
+        for subsystem in _SUBSYSTEMS:
+            subsystem.register(form)
         return form
 
-    def register(self) -> None:
-        """Make the registrations that need no function of the author's."""
-        implement_casts(self)
-        unsupported.register(self)
-        lowering.register(self)
-        if self.written:
-            self.without_derivative()
-            count_writes(self.op, lambda args, kwargs: self.targets(args, kwargs).values())
-            negative.implement_resolved(self)
-            functional.register(self)
-
     @cached_property
-    def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
-        return str(self.op.name()).partition("::")[2], self.arguments
+    def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:
+        return str(self.op.name()).partition("::")[2], [(x.name, x.kind) for x in self.arguments]
 
     @cached_property
     def arguments(self) -> list[_Argument]:
@@ -178,11 +167,8 @@ class Kernel(Form):
         def moved(argument: _Argument, name: str, x: Tensor, dim: int | None) -> Tensor:
             if dim is not None:
                 return x.movedim(dim, 0)
-            if argument.is_written:  # all samples would be written to the same place
-                raise RuntimeError(
-                    f"{self.name}: {name} must have a batch dimension under vmap where another argument has one, got "
-                    f"a tensor of shape {list(x.shape)} without; pass it through vmap too"
-                )
+            if argument.is_written:
+                raise without_batch(self, name, x)
             return x.expand(info.batch_size, *x.shape)
 
         first: list[Any] = []
@@ -199,12 +185,4 @@ class Kernel(Form):
 
     def without_derivative(self) -> None:
         """Declare that the operator has no derivative. A call that would lose one silently is an error."""
-        if not self.written:
-            derivative.implement_without(self.op)
-            return
-
-        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            refuse_gradients_of_updates(self.op, self.tensors(complete(self.op, args, kwargs)))
-            return self.op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-
-        implement(self.op, kernel, "Autograd", with_keyset=True)
+        derivative.implement_without(self.op)

@@ -43,7 +43,7 @@ _lowered_ops: set[Any] = set()
 
 def register(form: Form) -> None:
     """Remember to lower an operator."""
-    if form.kind == "functional" and not form.writes:
+    if not form.writes:
         _waiting.append((form.op, form))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,50 +14,43 @@ from . import contract
 from . import torch_private as private
 from ._library import implement
 from .fast_path import with_fast_path
-from .operator import Form
+from .operator import Form, complete, named
 from .recording import no_gradient, refuse_gradients
 
 _warned: set[str] = set()
 
 
 def register(form: Form) -> None:
-    """Register the Autograd kernel of a form that writes."""
-    if form.kind == "functional":
+    """Register the Autograd kernel of a form that writes, and the one that increments version counters."""
+    if not form.writes:
         return
     op = form.op
 
     def targets_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         targets = form.targets(args, kwargs)
-        contract.check_defined(form, args, targets)
+        contract.check_defined(form, complete(op, args, kwargs), targets)
         return targets
 
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         if form.tensor_numbers:
             for number, place in form.numbers.items():
                 if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
-                    raise no_gradient(op, number, form.promises.instead)
-        tensors = form.given(args) | targets_of(args, kwargs)
-        if form.kind == "updating":
-            refuse_gradients_of_updates(op, tensors)
-        else:
+                    raise no_gradient(form.name, number, form.promises.instead)
+        targets_of(args, kwargs)  # refuses None
+        tensors = {x_name: x for x_name, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
+        if form.kind in ("writing", "out"):
             _refuse_or_warn(form, tensors.values())
+        else:
+            why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
+            # Tracing records the check for a tangent. Inductor traces writes twice, and expects the same both times.
+            refuse_gradients(form.name, tensors, why, instead, may_be_dual=private.differentiating())
         return op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-
-    implement(op, with_fast_path(autograd, form), "Autograd", with_keyset=True)
-    count_writes(op, lambda args, kwargs: targets_of(args, kwargs).values(), form)
-
-
-def count_writes(
-    op: Any,
-    written: Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Tensor]],
-    form: Form | None = None,
-) -> None:
-    """Increment the version counter of each tensor that an operator writes to."""
 
     # ATen counts writes at this key, too. In inference mode the key Autograd is not called. The backend's kernel counts
     # its writes, but does not reach these tensors through a dispatch mode, or if they are wrapper subclasses.
     def counted(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = [x for x in written(args, kwargs) if not x.is_inference()]  # inference tensors have no counter
+        # Inference tensors have no counter.
+        tensors = [x for x in targets_of(args, kwargs).values() if not x.is_inference()]
         versions = [private.version(x) for x in tensors]
         result = op.redispatch(private.below_version_counter(keyset), *args, **kwargs)
         for x, version in zip(tensors, versions, strict=True):
@@ -65,14 +58,8 @@ def count_writes(
                 increment_version(x)
         return result
 
+    implement(op, with_fast_path(autograd, form), "Autograd", with_keyset=True)
     implement(op, with_fast_path(counted, form), "ADInplaceOrView", with_keyset=True)
-
-
-def refuse_gradients_of_updates(op: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Raise an error if an argument of an operator that updates its arguments requires grad or has a tangent."""
-    why, instead = "what it writes to has no derivative", "call it under torch.no_grad()"
-    # Tracing records the check for a tangent. Inductor traces writes twice, and expects the same both times.
-    refuse_gradients(op, tensors, why, instead, may_be_dual=private.differentiating())
 
 
 def _has_tangent(tensor: Tensor) -> bool:

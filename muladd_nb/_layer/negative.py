@@ -15,13 +15,9 @@ from .operator import Form
 
 
 def register(form: Form) -> None:
-    """Register the kernel for lazily negated tensors of a form that returns nothing."""
-    if form.kind in ("writing", "updating"):
-        implement_resolved(form)
-
-
-def implement_resolved(form: Form) -> None:
-    """Register that kernel for a form that writes."""
+    """Register the kernel for lazily negated tensors of a form that writes, unless torch's works."""
+    if form.kind == "out" or not form.writes:
+        return
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         given, by_name = tuple(map(_resolved, args)), {name: _resolved(x) for name, x in kwargs.items()}

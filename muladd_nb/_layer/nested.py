@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import contract, rows, unsupported
+from . import contract, unsupported
 from . import torch_private as private
-from ._library import implement
+from ._library import implement, refusing
 from .operator import Form
 
 
@@ -41,14 +41,17 @@ def register(form: Form) -> None:
             return targets["out"] if form.kind == "out" else None
         results = result if isinstance(result, tuple) else (result,)
         # A gradient is nested if its tensor is.
-        like = [x in nested for x in form.by] if form.has_all_gradients else [True] * len(results)
+        like = [x in nested for x in form.gradients_of] or [True] * len(results)
         of_results = tuple(
             private.jagged_like(first[1], values) if is_nested else values
             for values, is_nested in zip(results, like, strict=True)
         )
         return of_results if isinstance(result, tuple) else of_results[0]
 
-    if refuse := rows.refusal_of_jagged(form) or private.JAGGED.refusal(form.name):
+    refuse = private.JAGGED.refusal(form.name)
+    if form.of_row:
+        refuse = refusing(form.name, "an operator over rows takes no nested tensor; call it on x.values()")
+    if refuse:
 
         def refuse_nested(*args: Any, **kwargs: Any) -> None:
             unsupported.check(form, args, kwargs)

@@ -101,7 +101,8 @@ class Form:
     ----------
     kind
         Where the results go: they are returned (``functional``), written into ``out`` (``writing``, or ``out`` if it
-        also returns ``out``), or written into tensors that it reads (``updating``).
+        also returns ``out``), or written into tensors that it reads (``updating``). The schema of a ``kernel`` of the
+        author's own says it for each argument.
     op
         The overload.
     dtypes
@@ -134,7 +135,7 @@ class Form:
     """
 
     declaration: str
-    kind: Literal["functional", "writing", "out", "updating"]
+    kind: Literal["functional", "writing", "out", "updating", "kernel"]
     op: Any
     dtypes: tuple[torch.dtype, ...]
     promises: Elementwise
@@ -152,9 +153,11 @@ class Form:
     made: Made = dataclasses.field(default_factory=Made, compare=False)
 
     @cached_property
-    def has_all_gradients(self) -> bool:
-        """Whether its results are the gradients of several arguments, each with the shape of its argument."""
-        return len(self.by) > 1 and "" not in self.by
+    def gradients_of(self) -> tuple[str, ...]:
+        """The arguments whose gradients are its results, each with the shape of its argument, if they are all."""
+        if self.of_row:
+            return self.reads if self.by in (("gradients",), ("second",)) else ()
+        return self.by if len(self.by) > 1 and "" not in self.by else ()
 
     @cached_property
     def called(self) -> Form:
@@ -167,9 +170,7 @@ class Form:
         return name(self.called.op)
 
     @cached_property
-    def _read(self) -> tuple[str, Sequence[tuple[str, str, bool]]]:
-        # Read from the declaration and not from the schema: a kernel's form may declare only some tensors, to check
-        # these.
+    def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:
         return _C.read(self.declaration)
 
     @property
@@ -180,7 +181,7 @@ class Form:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """The type of each argument, without ``out``: Tensor, Tensor?, float, int, bool or int[]."""
-        return {x: kind for x, kind, _ in self._read[1]}
+        return dict(self._read[1])
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -234,14 +235,10 @@ class Form:
         return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}
 
     @cached_property
-    def written(self) -> dict[str, int]:
-        """The arguments that an ``updating`` form writes to, and their indices."""
-        return {x: place for place, (x, _, is_written) in enumerate(self._read[1]) if is_written}
-
-    @cached_property
-    def writes(self) -> list[int]:
-        """The indices of the arguments that the schema marks as written to."""
-        return [place for place, x in enumerate(private.arguments(self.op)) if x.alias_info and x.alias_info.is_write]
+    def writes(self) -> dict[str, int]:
+        """The arguments that it writes to, ``out`` included, and their indices."""
+        arguments = enumerate(private.arguments(self.op))
+        return {x.name: place for place, x in arguments if x.alias_info and x.alias_info.is_write}
 
     def with_written(self, returned: Any, written: list[Any]) -> Any:
         """Return what the operator returns, without None and ``out``, and then the list of written tensors."""
@@ -251,9 +248,8 @@ class Form:
 
     def targets(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors that a call writes to, in the order of the results, by their names."""
-        if self.kind in ("writing", "out"):
-            return {"out": kwargs.get("out", args[-1])}
-        return {x: args[place] for x, place in self.written.items()}
+        given = complete(self.op, args, kwargs)
+        return {x: given[place] for x, place in self.writes.items()}
 
 
 @cache

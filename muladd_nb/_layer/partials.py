@@ -137,7 +137,7 @@ class Derivative:
         self.op, self.partials, self.in_c = form.op, partials, in_c
         self.all_gradients: Any = one_pass
         self.broadcasts = form.broadcasts
-        self.sums = form.has_all_gradients  # then the gradients of results are first expanded to one shape
+        self.sums = bool(form.gradients_of)  # then the gradients of results are first expanded to one shape
         self.arguments = checked_arguments(form.op)
         self.n = len(private.results(form.op))
         self.tensors = [x.name for x in private.arguments(form.op) if str(x.type) in TENSOR]

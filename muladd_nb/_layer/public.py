@@ -28,7 +28,7 @@ from . import torch_private as private
 from .fast_path import FastPath, fast_paths
 from .kernel import Kernel
 from .operator import Form, by_position
-from .recording import no_gradient
+from .recording import no_gradient, refuse_gradients
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -177,7 +177,7 @@ def _refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
     # torch converts a tensor with one element to a number, and drops its gradient.
     for argument, place in form.numbers.items():
         if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
-            raise no_gradient(form.op, argument, form.promises.instead)
+            raise no_gradient(form.name, argument, form.promises.instead)
 
 
 def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
@@ -226,8 +226,11 @@ class _Caller:
                 raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}{cure}")
         if out is None and self.form.kind != "writing":
             return self._call(self.form.kind, args)
-        tensors = {argument: args[place] for argument, place in self.inputs.items()}
-        refuse_gradients(self.name, **tensors, out=out)
+        tensors = {argument: args[place] for argument, place in self.inputs.items()} | {"out": out}
+        # Objects that torch.fx traces, or that duck-type a tensor, are left to the operator.
+        tensors = {argument: x for argument, x in tensors.items() if isinstance(x, Tensor)}
+        why, instead = "no gradient is recorded through out", "call it under torch.no_grad()"
+        refuse_gradients(self.name, tensors, why, instead, may_be_dual=False)
         self._call("writing", [*args, out])
         return out if "functional" in self.by_kind else None
 
@@ -272,20 +275,6 @@ def _said(x: Any) -> str:
     if isinstance(x, (list, tuple)) or hasattr(type(x), "__array__"):
         return f"a {type(x).__name__}; make a tensor of it with torch.as_tensor"
     return "None" if x is None else f"{x!r}, of type {type(x).__name__}"
-
-
-def refuse_gradients(op: str, /, **tensors: Any) -> None:
-    """Raise ``RuntimeError`` if one of the tensors of an operator that writes into ``out`` requires grad."""
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in tensors.items():
-        # `is True`: objects that torch.fx traces, or that duck-type a tensor, may return something else. The operator
-        # checks these.
-        if not isinstance(tensor, _NUMBERS) and getattr(tensor, "requires_grad", None) is True:
-            raise RuntimeError(
-                f"{op}: no gradient is recorded through out, but {name} requires grad; "
-                f"call it under torch.no_grad(), or detach {name}"
-            )
 
 
 def _is_plain(number: Any) -> bool:

@@ -96,8 +96,9 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
         return returned
 
     def kernel_with_defaults(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        return kernel(keyset, *complete(op, args, kwargs))
+        return kernel(keyset, *complete(op, args, kwargs)[:n])
 
+    n = len(checked_arguments(op))
     is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in private.arguments(op))
     implement(op, with_fast_path(kernel if is_plain else kernel_with_defaults, form), "Autograd", with_keyset=True)
 
@@ -112,13 +113,13 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     count = len(private.results(op))
     several = count > 1
     is_tuple = several or rule.recorded is not None  # what `below` returns
-    names = private.argument_names(op)
+    names = checked_arguments(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
     reordered: Callable[[Any], tuple[Any, ...]] = tuple
     restored: Callable[[Any], tuple[Any, ...]] = tuple
     if list(rule.order) != sorted(rule.order):
         reordered, restored = itemgetter(*rule.order), itemgetter(*map(rule.order.index, range(len(rule.order))))
-    all_needed = reordered([str(argument.type) in TENSOR for argument in private.arguments(op)])
+    all_needed = reordered([str(argument.type) in TENSOR for argument in private.arguments(op)[: len(names)]])
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
 
@@ -156,7 +157,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
         tangents = restored(tangents)
         for place, argument in refused:
             if tangents[place] is not None:
-                raise no_gradient(op, argument, rule.instead)
+                raise no_gradient(name(op), argument, rule.instead)
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
@@ -177,7 +178,7 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
     def apply(below: Any, *args: Any) -> Any:
         for place, argument in refused:
             if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
-                raise no_gradient(op, argument, rule.instead)
+                raise no_gradient(name(op), argument, rule.instead)
         return function.apply(below, *reordered(args))
 
     return private.skip_in_dynamo(apply)
@@ -219,7 +220,8 @@ def checked_arguments(op: Any) -> list[str]:
     results = private.results(op)
     if not results or any(str(result.type) != "Tensor" for result in results):
         raise ValueError(f"{name(op)}: the results must be tensors, got {[str(r.type) for r in results]}")
-    return [argument.name for argument in private.arguments(op)]
+    # An author's functions do not know `is_number`, which only distinguishes two overloads.
+    return [x for x in private.argument_names(op) if x != "is_number"]
 
 
 def has_tangent(x: Any) -> bool:
@@ -227,14 +229,14 @@ def has_tangent(x: Any) -> bool:
 
 
 def no_gradient(
-    op: Any, argument: str, instead: str | None = None, what: str = "{} has no gradient, but requires one"
+    op: str, argument: str, instead: str | None = None, what: str = "{} has no gradient, but requires one"
 ) -> RuntimeError:
     alternative = f", or {instead}" if instead else ""
-    return RuntimeError(f"{name(op)}: {what.format(argument)}; detach {argument}{alternative}")
+    return RuntimeError(f"{op}: {what.format(argument)}; detach {argument}{alternative}")
 
 
 def refuse_gradients(
-    op: Any, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
+    op: str, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
 ) -> None:
     """Raise an error if a derivative by one of these tensors would be lost."""
     for argument, x in tensors.items():

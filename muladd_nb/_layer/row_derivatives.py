@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import derivative, recording
-from ._library import implement
+from ._library import implement, refusing
 from .fast_path import caller
 from .operator import Form
 from .recording import Rule, apart, joined
@@ -33,21 +33,20 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator) if by in rules else _of_forward(form)
-    count = len(form.kinds)  # the schema may have one more: `is_number`, which only distinguishes two overloads
-    more = (None,) * form.tensor_numbers
+    count = len(form.kinds)
     is_forward = by in ("", "recorded")
     read = _read_results(operator) if is_forward else ()
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        tensors, others = apart((*inputs[:count], *(results[i] for i in read)))
+        tensors, others = apart((*inputs, *(results[i] for i in read)))
         return tensors, (needs, others)
 
-    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return (*vjp(needs, joined(tensors, others), *grads), *more)
+        return vjp(needs, joined(tensors, others), *grads)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(joined(tensors, kept[1])[:count], *tangents[:count])
+        return jvp(joined(tensors, kept[1])[:count], *tangents)
 
     rule = Rule(
         save,
@@ -178,19 +177,13 @@ def _of_tangent(operator: Form) -> _Rules:
         results = as_tuple(forward(*args[:n])) if read else ()
         return *by_arguments, *family.gradients(args[:n], grads, [results[i] for i in read], [True] * n)
 
-    def jvp(args: Sequence[Any], *tangents: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{operator.name}: a tangent of a tangent is asked for, and there is none of an operator over rows: take "
-            "reverse mode for one of the two"
-        )
-
-    return vjp, jvp
+    return vjp, refusing(
+        operator.name,
+        "a tangent of a tangent is asked for, and there is none of an operator over rows: take reverse mode for one of "
+        "the two",
+    )
 
 
 def _of_second(operator: Form) -> _Rules:
-    def refuse(*_: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{operator.name}: the functor gives derivatives up to order 2, and one of order 3 is asked for"
-        )
-
-    return (lambda needs, saved, *grads: refuse()), (lambda saved, *tangents: refuse())
+    refuse = refusing(operator.name, "the functor gives derivatives up to order 2, and one of order 3 is asked for")
+    return refuse, refuse

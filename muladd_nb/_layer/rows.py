@@ -1,4 +1,4 @@
-"""Operators over rows: the dimensions that are reduced, the shapes of the results, and the batching rule.
+"""Operators over rows: the dimensions that are reduced, and the shapes of the results.
 
 ``src/elementwise/rows/row.h`` says what such an operator is. Shapes are aligned at their last dimension: a tensor that
 has one value for each row gets dimensions of one element where the others have those that are reduced.
@@ -6,9 +6,8 @@ has one value for each row gets dimensions of one element where the others have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -29,24 +28,24 @@ def _keeps(form: Form, args: Sequence[Any]) -> bool:
     return form.kinds.get("keepdim") == "bool" and complete(form.op, args, {})[form.integers["keepdim"]]
 
 
-def _count(form: Form, args: Sequence[Any]) -> int:
+def count_reduced(form: Form, args: Sequence[Any]) -> int:
     """Return how many dimensions are one row."""
     return next((len(args[place]) for place in form.sizes.values()), 1)
 
 
-def _dims(form: Form, args: Sequence[Any]) -> int:
+def most_dims(form: Form, args: Sequence[Any]) -> int:
     of_row = are_of_row(form, args)
     return max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
 
 
 def dims_of_rows(form: Form, args: Sequence[Any]) -> int:
     """Return how many dimensions are not reduced."""
-    return _dims(form, args) - _count(form, args)
+    return most_dims(form, args) - count_reduced(form, args)
 
 
-def _from_end(form: Form, args: Sequence[Any]) -> int:
+def first_reduced(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is the first that is reduced, counted from the end: 1 is the last one."""
-    dims = _dims(form, args)
+    dims = most_dims(form, args)
     if dims == 0:
         raise RuntimeError(f"{form.name}: {form.first} must have a dimension to reduce, got shape []")
     for name, place in form.sizes.items():
@@ -82,7 +81,7 @@ def _check_trailing_dimensions(form: Form, args: Sequence[Any], sizes_name: str,
 
 def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the shapes of the tensors as they are broadcast."""
-    from_end, count, of_row = _from_end(form, args), _count(form, args), are_of_row(form, args)
+    from_end, count, of_row = first_reduced(form, args), count_reduced(form, args), are_of_row(form, args)
     shapes = {}
     for name, x in form.given(args).items():
         shape = list(x.shape)
@@ -97,22 +96,22 @@ def aligned(form: Form, args: Sequence[Any]) -> dict[str, list[Any]]:
 
 def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> range:
     """Return which dimensions of ``shape`` are reduced. The tensors are broadcast to that shape."""
-    at = len(shape) - _from_end(form, args)
-    return range(at, at + _count(form, args))
+    at = len(shape) - first_reduced(form, args)
+    return range(at, at + count_reduced(form, args))
 
 
 def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list[Sequence[Any]]:
     """Return the shape of each result, if the tensors are broadcast to ``shape``."""
     assert form.of_row
-    if form.by in (("gradients",), ("second",)):
-        given = _wanted(form, args)
+    if form.gradients_of:
+        given = wanted_gradients(form, args)
         return [given[x].shape if x in given else [0] for x in form.reads]
     dims = reduced(form, args, shape)
     of_row = [*shape[: dims.start], *([1] * len(dims) if _keeps(form, args) else []), *shape[dims.stop :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
 
 
-def _wanted(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
+def wanted_gradients(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
     """Return the tensors whose gradients a call asks for."""
     needs = args[form.integers["needs__"]] if "needs__" in form.kinds else -1
     given = form.given(args)
@@ -122,79 +121,7 @@ def _wanted(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
 def are_like_tensors(form: Form) -> list[bool]:
     """Return, for each result, whether it has the strides of the first tensor of its shape. Others are contiguous."""
     assert form.of_row
-    may_be = form.by not in (("gradients",), ("second",)) and not form.sizes
-    return [may_be and not is_of_row for is_of_row in form.of_row[0]]
-
-
-def batching_rule(form: Form, call: Callable[..., Any], written: Mapping[str, int]) -> Callable[..., Any]:
-    """Return the batching rule: the batch becomes the first dimension, and each of its elements has its own rows."""
-    are_gradients = form.by in (("gradients",), ("second",))
-
-    def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
-        args = complete(form.op, args, numbers)
-        given, of_row = form.given(args), are_of_row(form, args)
-        for x, place in written.items():
-            if in_dims[place] is None:
-                raise RuntimeError(
-                    f"{form.name}: {x} must have a batch dimension under vmap where another argument has one, got {x} "
-                    f"of shape {list(args[place].shape)} without; pass it through vmap too"
-                )
-        of = {name: in_dims[form.inputs[name]] for name in given}
-        sample = list(args)
-        for name, x in given.items():
-            sample[form.inputs[name]] = SimpleNamespace(shape=_one(x.shape, of[name]))
-        aligned(form, sample)  # raises an error if a sample is refused outside of vmap
-        # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
-        dims = _dims(form, sample)
-        count = _count(form, args)
-        rank = max(dims, count + 1)
-        expands = are_gradients or all(dim is None for dim in of.values())  # in the second case, only out is batched
-        moved = list(args)
-        for name, x in given.items():
-            dim, place = of[name], form.inputs[name]
-            x = x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
-            for _ in range(rank + 1 - count * of_row[name] - x.dim()):
-                x = x.unsqueeze(1)
-            if dim is None and expands:
-                x = x.expand(info.batch_size, *x.shape[1:])
-            moved[place] = x
-        if form.kinds.get("dim") == "int":
-            moved[form.integers["dim"]] = -_from_end(form, sample)
-        for x, place in written.items():
-            if x not in form.inputs:  # out
-                out = args[place].movedim(in_dims[place], 0)
-                moved[place] = out.unsqueeze(1) if rank > dims else out
-        result = call(*moved)
-        if result is None:
-            return None, None
-        results = as_tuple(result)
-        if are_gradients:
-            there = _wanted(form, args)
-            shapes = [(info.batch_size, *_one(there[x].shape, of[x])) if x in there else (0,) for x in form.reads]
-            results = tuple(y.reshape(shape) for y, shape in zip(results, shapes, strict=True))
-            out_dims: Any = tuple(0 if x in there else None for x in form.reads)
-        else:
-            results = tuple(y.squeeze(1) if rank > dims else y for y in results)
-            out_dims = (0,) * len(results)
-        return (results, out_dims) if isinstance(result, tuple) else (results[0], out_dims[0])
-
-    return rule
-
-
-def _one(shape: Sequence[int], dim: int | None) -> list[int]:
-    """Return the shape of one element of a batch."""
-    return [size for place, size in enumerate(shape) if dim is None or place != dim % len(shape)]
-
-
-def refusal_of_jagged(form: Form) -> Callable[..., NoReturn] | None:
-    """Return a function that refuses jagged tensors for an operator over rows."""
-    if not form.of_row:
-        return None
-
-    def refuse() -> NoReturn:
-        raise RuntimeError(f"{form.name}: an operator over rows takes no nested tensor; call it on x.values()")
-
-    return refuse
+    return [not (form.gradients_of or form.sizes) and not is_of_row for is_of_row in form.of_row[0]]
 
 
 def as_tuple(result: Any) -> tuple[Tensor, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,23 +18,15 @@ from .operator import Form, by_position, complete
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
     call = by_position(form.op, form.op)
-    written = {"out": len(form.kinds)} if form.kind in ("writing", "out") else form.written
     operator = form.family.get((), form)
-    instead = "" if form.written else ", or use the operator that returns its result"
 
     if form.of_row:
-        implement_rule(form, rows.batching_rule(form, call, written), call)
+        implement_rule(form, _over_rows(form, call), call)
         return
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
-        contract.check_defined(form, args, {x: args[place] for x, place in written.items()})
-        for x, place in written.items():
-            if in_dims[place] is None:  # all samples would be written to the same place
-                others = " or ".join(other for other in form.inputs if other != x)
-                raise RuntimeError(
-                    f"{form.name}: {x} must have a batch dimension under vmap where {others} has one, got {x} of shape "
-                    f"{list(args[place].shape)} without; pass it through vmap too{instead}"
-                )
+        contract.check_defined(form, args, {x: args[place] for x, place in form.writes.items()})
+        _check_batched(form, in_dims, args)
         # Makes no view that is not needed: in inference mode torch makes no views of a tensor that is differentiated.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
         places = [form.inputs[x] for x in form.given(args)]
@@ -42,20 +35,69 @@ def register(form: Form) -> None:
             if in_dims[place] is None:
                 x = args[place]
                 # One copy for the whole batch, so that the kernel of its gradient sums over the batch.
-                once = form.broadcasts and form.kind == "functional" and not form.has_all_gradients
+                once = form.broadcasts and form.kind == "functional" and not form.gradients_of
                 moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
                 moved[place] = moved[place].unsqueeze(1)  # dimensions are added after that of the batch
         result = call(*moved, **numbers)
-        if form.has_all_gradients and form.broadcasts:
-            pairs = zip(result, (form.inputs[x] for x in form.by), strict=True)
-            result = tuple(y.reshape(info.batch_size, *_one(args[place], in_dims[place])) for y, place in pairs)
+        if form.gradients_of and form.broadcasts:
+            pairs = zip(result, (form.inputs[x] for x in form.gradients_of), strict=True)
+            result = tuple(y.reshape(info.batch_size, *_one(args[place].shape, in_dims[place])) for y, place in pairs)
         if form.by == ("",) and all(in_dims[place] is None for place in operator.inputs.values()):
             # Only the tangents have a batch dimension, as in jacfwd. Then the value has none, either.
             return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
     implement_rule(form, rule, call)
+
+
+def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the batching rule of an operator over rows: the batch comes first, and each sample has its own rows."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
+        args = complete(form.op, args, numbers)
+        given, of_row = form.given(args), rows.are_of_row(form, args)
+        _check_batched(form, in_dims, args)
+        of = {name: in_dims[form.inputs[name]] for name in given}
+        sample = list(args)
+        for name, x in given.items():
+            sample[form.inputs[name]] = SimpleNamespace(shape=_one(x.shape, of[name]))
+        rows.aligned(form, sample)  # raises an error if a sample is refused outside of vmap
+        # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
+        dims = rows.most_dims(form, sample)
+        count = rows.count_reduced(form, args)
+        rank = max(dims, count + 1)
+        expands = form.gradients_of or {*of.values()} == {None}  # in the second case, only out is batched
+        moved = list(args)
+        for name, x in given.items():
+            dim, place = of[name], form.inputs[name]
+            x = x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
+            for _ in range(rank + 1 - count * of_row[name] - x.dim()):
+                x = x.unsqueeze(1)
+            if dim is None and expands:
+                x = x.expand(info.batch_size, *x.shape[1:])
+            moved[place] = x
+        if form.kinds.get("dim") == "int":
+            moved[form.integers["dim"]] = -rows.first_reduced(form, sample)
+        for x, place in form.writes.items():
+            if x not in form.inputs:  # out
+                out = args[place].movedim(in_dims[place], 0)
+                moved[place] = out.unsqueeze(1) if rank > dims else out
+        result = call(*moved)
+        if result is None:
+            return None, None
+        results = rows.as_tuple(result)
+        if form.gradients_of:
+            there = rows.wanted_gradients(form, args)
+            shapes = [(info.batch_size, *_one(there[x].shape, of[x])) if x in there else (0,) for x in form.reads]
+            results = tuple(y.reshape(shape) for y, shape in zip(results, shapes, strict=True))
+            out_dims: Any = tuple(0 if x in there else None for x in form.reads)
+        else:
+            results = tuple(y.squeeze(1) if rank > dims else y for y in results)
+            out_dims = (0,) * len(results)
+        return (results, out_dims) if isinstance(result, tuple) else (results[0], out_dims[0])
+
+    return rule
 
 
 def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
@@ -73,6 +115,21 @@ def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any
     implement(form.op, by_place if has_keyword else kernel, "FuncTorchBatched")
 
 
-def _one(x: Tensor, dim: int | None) -> Sequence[int]:
+def _check_batched(form: Form, in_dims: Sequence[int | None], args: Sequence[Any]) -> None:
+    for x, place in form.writes.items():
+        if in_dims[place] is None:
+            raise without_batch(form, x, args[place])
+
+
+def without_batch(form: Form, written: str, x: Tensor) -> RuntimeError:
+    """Return the error about a written tensor without a batch dimension: all samples would be written to one place."""
+    instead = ", or use the operator that returns its result" * (form.kind in ("writing", "out"))
+    return RuntimeError(
+        f"{form.name}: {written} must have a batch dimension under vmap where another argument has one, got {written} "
+        f"of shape {list(x.shape)} without; pass it through vmap too{instead}"
+    )
+
+
+def _one(shape: Sequence[int], dim: int | None) -> Sequence[int]:
     """Return the shape of one sample of a batch."""
-    return x.shape if dim is None else [size for place, size in enumerate(x.shape) if place != dim % x.dim()]
+    return shape if dim is None else [size for place, size in enumerate(shape) if place != dim % len(shape)]

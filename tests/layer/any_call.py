@@ -58,7 +58,7 @@ class Calls:
         wrong = self.choose.choice([*form.inputs, *[None] * 6])
         args = []
         for name, kind in form.kinds.items():
-            written = name in form.written
+            written = name in form.writes
             if kind in ("Tensor", "Tensor?"):
                 of = self.broadcast(shape) if form.broadcasts and not written else shape
                 own = form.own.get(name, dtype)
@@ -80,7 +80,7 @@ def run(form, args, out):
     by_place = len(given) - len(names)
     result = form.op(*given[:by_place], **dict(zip(names, given[by_place:], strict=True)))
     if form.kind == "updating":
-        return [args[place] for place in form.written.values()]
+        return [args[place] for place in form.writes.values()]
     return [out] if out is not None else list(result) if isinstance(result, tuple) else [result]
 
 
@@ -117,7 +117,7 @@ def test_any_call(form):
         assert sentence == on_meta
         assert not sentence or sentence.startswith(f"{form.name}: "), sentence
         for result, expected, fake in zip(results, alike if results else [], meta, strict=True):
-            if form.has_all_gradients and result.shape != expected.shape:  # the kernel sums in another order than this
+            if form.gradients_of and result.shape != expected.shape:  # the kernel sums in another order than this
                 summed = expected.double().sum_to_size(result.shape).to(result.dtype)
                 eps = torch.finfo(result.dtype).eps
                 atol = 4 * eps * float(expected.double().abs().sum())

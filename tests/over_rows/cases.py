@@ -475,7 +475,9 @@ def test_a_row_is_never_sharded():
             assert {y.placements for y in ops.layer_norm_stats(given, [4, 9], whole, whole, EPS)} == {(Replicate(),)}
             leaf = given.detach().requires_grad_()  # the other two results are not used
             ops.layer_norm_stats(leaf, [4, 9], whole, whole, EPS)[0].sum().backward()
-            assert type(leaf.grad) is type(given)
+            unscaled = given.detach().requires_grad_()
+            ops.layer_norm(unscaled, None, None).sum().backward()
+            assert type(leaf.grad) is type(unscaled.grad) is type(given)
             assert ops.cross_entropy(given, sharded(label, 0)).placements in ((placement,), (Shard(0),))
             y.sum().backward()
             expected = x.clone().requires_grad_(), w.clone().requires_grad_()

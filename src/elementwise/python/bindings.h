@@ -42,15 +42,15 @@ void define_module(nanobind::module_& m) {
     static std::atomic<bool> registered = false;
     return registered.exchange(true);
   });
-  // Parses a declaration: returns the name of the operator, and the name, the kind and whether it is written to of each
-  // argument. Declarations that only Python has are parsed by this, too.
+  // Parses a declaration: returns the name of the operator, and the name and the kind of each argument. Declarations
+  // that only Python has are parsed by this, too.
   m.def("read", [](const std::string& declaration) {
     const Signature signature(declaration);
     if (signature.fault != Fault::none)
       throw nanobind::value_error((declaration + ": " + kSentences[static_cast<int>(signature.fault)]).c_str());
-    std::vector<std::tuple<std::string, std::string, bool>> arguments;
+    std::vector<std::pair<std::string, std::string>> arguments;
     for (const Argument& x : std::span(signature.arguments, signature.count))
-      arguments.emplace_back(x.name, kKinds[static_cast<int>(x.kind)], x.is_written);
+      arguments.emplace_back(x.name, kKinds[static_cast<int>(x.kind)]);
     return std::tuple(signature.qualified(functional), arguments);
   });
   // Describes every form of every operator, in a dictionary:

@@ -111,7 +111,7 @@ class Case:
         self.orders = 1 + (("second",) in self.forms[0].family) if self.is_over_rows else 3
         self.shapes = self.shapes or (ROWS if self.is_over_rows else SHAPES)
         self.kernel = self.forms[0] if isinstance(self.forms[0], Kernel) else None
-        self.written = {*self.forms[0].written}
+        self.written = {*self.forms[0].writes} & {*self.forms[0].kinds}  # without out
         self.writes = self.name.endswith("_out") and not (self.kernel or self.written)
         parameters = inspect.signature(self.function).parameters
         self.names = [name for name in parameters if name != "out" or self.kernel or self.written]
@@ -154,7 +154,7 @@ class Case:
     def _take_lists_apart(self) -> None:
         """Replace each list of tensors by one argument for each of them, which is easier to test."""
         first = self.arguments(_Tensor(self.dtypes[-1], "cpu", self.shapes[0], ()), _Either({}))
-        written, names = self.kernel.written, self.names
+        written, names = self.kernel.writes, self.names
         self.lengths = [len(x) if isinstance(x, (list, tuple)) and all(map(is_tensor, x)) else None for x in first]
         parts = [
             [name] if n is None else [f"{name}[{i}]" for i in range(n)]
