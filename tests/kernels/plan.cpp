@@ -190,14 +190,15 @@ void can_stream() {
 
 } // namespace
 
-// A computer without short_rows gets no short rows: each operand is packed, or is one row already.
+// For a computer without short_rows, short rows are packed as one, unless they are whole vectors.
 void packs_short_rows() {
   const int bytes[] = {4, 4, 4};
   const Computer packing{{}, nullptr, 1, bytes};
   const std::pair<Layout, const char*> table[] = {
       {{{1000, 15}, {{15, 1}, {40, 1}, {20, 1}}}, "tiles 011, 15x273, 1x4 of 4 apart, 180000"},
-      {{{1000, 255}, {{255, 1}, {300, 1}, {255, 1}}}, "tiles 010, 255x16, 1x63 of 63 apart, 3060000"},
-      {{{1000, 256}, {{256, 1}, {300, 1}, {256, 1}}}, "tiles 010, 256x16, 1x63 of 63 apart, 3072000"},
+      {{{1000, 96}, {{96, 1}, {300, 1}, {96, 1}}}, "tiles 000, 96x10, 1x100 of 100 apart, 1152000"},
+      {{{1000, 127}, {{127, 1}, {300, 1}, {127, 1}}}, "tiles 010, 127x32, 1x32 of 32 apart, 1524000"},
+      {{{1000, 128}, {{128, 1}, {300, 1}, {128, 1}}}, "tiles 000, 128x8, 1x125 of 125 apart, 1536000"},
       {{{1000, 257}, {{257, 1}, {300, 1}, {257, 1}}}, "nothing 000, 257x15, 1x67 of 67, 3084000"},
       {{{10}, {{1}, {1}, {1}}}, "nothing 000, 10x1, 1x1 of 1 apart, 120"},
   };

@@ -33,6 +33,8 @@ struct Tiles {
   static constexpr int64_t kAcross = 32;         // rows of a tile, if an input runs across them
   static constexpr int64_t kShort = 256;         // rows of fewer elements are computed several in one call
   static constexpr int64_t kNarrow = 16;         // rows of fewer elements are packed as one, if any operand is moved
+  static constexpr int64_t kRagged = 128;        // the same for long functors, unless rows are whole vectors
+  static constexpr int64_t kWhole = 32;          // elements of whole vectors
   static constexpr int64_t kPiece = 512;         // elements of a piece of a row
   static constexpr int64_t kStreamedPiece = 128; // the same, if results are written past the cache
   static constexpr int64_t kStreamedRow = 64;    // results of rows with fewer elements are not written past the cache
@@ -59,7 +61,7 @@ struct Tiles {
     const bool packs = !computer.short_rows || size[0] < computer.shortest;
     const bool several = (any_moved || packs) && size[1] > 1;
     const bool short_rows = several && size[0] <= kPiece / 2;
-    const bool narrow = short_rows && (size[0] < kNarrow || packs);
+    const bool narrow = short_rows && (packs ? size[0] < kRagged && size[0] % kWhole != 0 : size[0] < kNarrow);
     for (int k = 0; k < plan.operands && narrow; k++) moved[k] |= stride[k][1] != size[0];
     moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
     int64_t elements = kElements;
