@@ -75,7 +75,7 @@ class Source:
             where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
             return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
 
-        # What is parsed alone: some branches of conditions, and the body of each macro, with its name and parameters.
+        # Some branches of conditions are parsed alone, and so is the body of each macro, with its name and parameters.
         self.fragments = [("", list[str](), parsed(*branch)) for branch in branches]
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]

@@ -198,7 +198,7 @@ struct DtypesOf<F> {
   using type = typename F::dtypes;
 };
 
-// Those of the dtypes that are floating-point.
+// Keeps the floating-point dtypes of a list.
 template <class... T>
 Joined<std::conditional_t<std::is_floating_point_v<compute_t<T>>, List<T>, List<>>...> floats_of(List<T...>);
 template <class Dtypes>
