@@ -75,12 +75,14 @@ class _Plan:
     # When one kernel computes all gradients. "for sums": if one of them is summed to a smaller shape.
     one_pass: Literal["never", "for sums", "always"]
     hands_on: bool  # whether a gradient is the result's gradient times a constant
-    in_c: Callable[..., Any] | None  # the fast path of the kernel that computes all wanted gradients, if there is one
+    # The fast paths that compute the wanted gradients, in one pass (True) or one by one (False), where they exist.
+    in_c: Mapping[bool, Sequence[Callable[..., Any]]]
     # These take a tuple and return another one. They take all arguments; the same; the gradients of the results, the
-    # saved tensors and the numbers; and None with the wanted gradients.
+    # saved tensors and the numbers; all gradients; and None with the wanted gradients.
     to_tensors: Callable[[Any], Any]
     to_numbers: Callable[[Any], Any]
     to_arguments: Callable[[Any], Any]
+    to_wanted: Callable[[Any], Any]
     to_gradients: Callable[[Any], Any]
 
 
@@ -218,12 +220,27 @@ class Derivative:
             by_formula=by_formula,
             one_pass=one_pass,
             hands_on=any(self.partials[x].constant is not None for x in by_kernel),
-            in_c=None if by_formula or varying.isdisjoint(by_kernel) else self.in_c.get(tuple(by_kernel)),
+            in_c={} if by_formula else self.fast_paths(by_kernel),
             to_tensors=_picker([self.arguments.index(x) for x in tensors]),
             to_numbers=_picker([self.arguments.index(x) for x in numbers]),
             to_arguments=_picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
+            to_wanted=_picker([self.all_gradients.by.index(x) for x in by_kernel] if self.all_gradients else []),
             to_gradients=_picker([0, *(1 + by_kernel.index(x) if x in by_kernel else 0 for x in self.order)]),
         )
+
+    def fast_paths(self, by: Sequence[str]) -> dict[bool, Sequence[Callable[..., Any]]]:
+        """Return the fast paths of these gradients, for one pass (True) and one by one (False), where they exist."""
+
+        def of_one(x: str) -> Callable[..., Any] | None:
+            times, constant = self.partials[x].times, self.partials[x].constant
+            if times is None or constant is None:
+                return self.in_c.get((x,)) if times else None
+            return lambda *given: times(given[-self.n :], _NOTHING)  # the gradients follow the arguments
+
+        ways = {False: [of_one(x) for x in by]}
+        if self.all_gradients:
+            ways[True] = [self.in_c.get(tuple(self.all_gradients.by))]
+        return {way: [call for call in calls if call] for way, calls in ways.items() if calls and None not in calls}
 
     def save(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
@@ -249,17 +266,23 @@ class Derivative:
         self, tensors: Sequence[Tensor], kept: Kept, grads: tuple[Any, ...]
     ) -> tuple[Tensor | None, ...] | None:
         (plan, numbers, layouts, _), grad = kept, grads[0]
-        if plan.in_c is None or grad is None:
+        if grad is None:
             return None
         given = plan.to_arguments((*grads, *tensors, *numbers))
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
-        # `in_c` is the kernel of all gradients, or of the only one that is wanted. `vjp` calls the others.
-        if plan.one_pass != "never" and self.is_one_pass(plan, given, layouts, grad, sums) != (len(plan.by_kernel) > 1):
+        in_one_pass = plan.one_pass != "never" and self.is_one_pass(plan, given, layouts, grad, sums)
+        if in_one_pass not in plan.in_c:
             return None
-        made = plan.in_c(*(self.with_stand_ins(given, layouts, grad) if layouts else given), *grads)
-        if made is None:
-            return None
-        made = made if type(made) is tuple else (made,)
+        if layouts:
+            given = self.with_stand_ins(given, layouts, grad)
+        made: Any = ()
+        for call in plan.in_c[in_one_pass]:
+            of_call = call(*given, *grads)
+            if of_call is None:
+                return None
+            made += of_call if type(of_call) is tuple else (of_call,)
+        if in_one_pass:
+            made = plan.to_wanted(made)
         if sums or layouts:
             gradients = dict(zip(plan.by_kernel, made, strict=True))
             self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
@@ -328,12 +351,17 @@ class Derivative:
         """Give some gradients the shapes and layouts of their tensors, which were broadcast or not saved."""
         if private.transforms_active() or private.traces():
             return
-        some = gradients if sums else layouts
-        for x in [x for x in some if x in gradients and gradients[x].layout is torch.strided]:
+        for x in gradients if sums else layouts:
+            gradient = gradients.get(x)
+            if gradient is None or gradient.layout is not torch.strided:
+                continue
             shape, strides = layouts[x] if x in layouts else _layout(values[x])
-            summed = gradients[x] if gradients[x].shape == shape else gradients[x].sum_to_size(shape)
+            if gradient.shape != shape:
+                gradient = gradient.sum_to_size(shape)
             # A gradient that was passed on from the result may be expanded, and stays as it is.
-            gradients[x] = _laid_out(summed, strides) if any(summed.stride()) else summed
+            if gradient.stride() != strides and any(gradient.stride()):
+                gradient = _laid_out(gradient, strides)
+            gradients[x] = gradient
 
     def through(self, times: Times, grads: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
         """Call ``times``. A sparse gradient, which kernels do not take, becomes dense or is multiplied by torch."""
@@ -419,7 +447,7 @@ def _stand_in(grad: Tensor, layout: Layout, given: Sequence[Any]) -> Tensor:
 
 def _laid_out(gradient: Tensor, strides: Sequence[int]) -> Tensor:
     """Return the gradient with its dimensions in the tensor's order in memory, if the tensor has no gaps."""
-    if gradient.stride() == strides or not contract.has_no_gaps(gradient.shape, strides):
+    if not contract.has_no_gaps(gradient.shape, strides):
         return gradient
     order = sorted(range(gradient.dim()), key=lambda d: -strides[d])
     moved = gradient.permute(order)
