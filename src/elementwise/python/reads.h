@@ -27,12 +27,14 @@ struct Path {
   int length = 0;
   uint64_t compared = 0; // bit k: the k-th argument
   bool is_known = true;  // false: the functor may read everything
+  bool last = false;     // the last outcome after kMost conditions
 
   // The outcome of the next condition. After kMost conditions the outcomes alternate, so that loops end.
   bool decide(uint64_t reads) {
     compared |= reads;
     if (length < kMost) return taken[length++];
-    return is_known = !is_known;
+    is_known = false;
+    return last = !last;
   }
 
   // Moves on to the next combination of outcomes; false if there is none.
@@ -214,7 +216,7 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
       found.constant = partial.constant;
       found.arguments |= partial.reads;
       is_first = false;
-    } while (path.next());
+    } while (path.is_known && path.next());
     if (!path.is_known) return {};
     return is_constant ? found : Reads{found.arguments | path.compared, 0};
   } else {
