@@ -689,7 +689,7 @@ def test_functions_without_those_that_they_need_are_refused():
     ):
         with (
             in_library(),
-            pytest.raises(TypeError, match="gated: a derivative is save, vjp and jvp, or a formula, which"),
+            pytest.raises(TypeError, match="gated: a derivative needs save, vjp and jvp, or a formula, which"),
         ):
             layer.derivative(gated, **given)
 

@@ -277,7 +277,7 @@ def test_a_functor_that_does_not_compile_is_one_error(set_up, right, wrong, sent
         (
             "FUNCTION elementwise::Elements<C>",
             "FUNCTION elementwise::Results<elementwise::Elements<C>, C>",
-            "an operator with several results is functional alone",
+            "an operator with several results cannot have the forms `writing` and `out`",
         ),
         (
             "FUNCTION elementwise::Elements<C>",

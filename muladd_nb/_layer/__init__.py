@@ -1,4 +1,4 @@
-"""Registers the operators that C++ declared with PyTorch's subsystems. Each file has the rule for one subsystem.
+"""Registers with PyTorch's subsystems the operators that C++ declared. Each file has the rule for one subsystem.
 
 No file in this folder names an operator: ``muladd-nb new`` copies it unchanged, and ``muladd-nb update`` renews it.
 """

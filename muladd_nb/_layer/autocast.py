@@ -36,7 +36,7 @@ def casts(x: Tensor, device_type: str) -> bool:
 
 
 def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:
-    """Return the dtype that the inputs of a call are cast to, or None: that of its target, if the call writes."""
+    """Return the dtype that the inputs of a call are cast to, or None. A call that writes uses its target's dtype."""
     for target, own in zip(targets, form.of_results, strict=False):
         if own is None:
             return target.dtype if casts(target, device_type) else None

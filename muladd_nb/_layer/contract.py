@@ -21,7 +21,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NOTHING) -> Sequence[Any]:
-    """Check the tensors of a call, raise ``RuntimeError`` if one is wrong, and return the shape of a result.
+    """Check the tensors of a call, raise ``RuntimeError`` if one is wrong, and return the shape to broadcast to.
 
     ``targets`` are the tensors that the operator writes to.
     """

@@ -106,7 +106,7 @@ def derivative(
     results = [f"grad {i}" for i in range(len(private.results(op)))]
     if (save is None and not (formula and vjp is None and jvp is None)) or not (formula or (vjp and jvp)):
         raise TypeError(
-            f"{name(op)}: a derivative is save, vjp and jvp, or a formula, which may stand for vjp or jvp, too"
+            f"{name(op)}: a derivative needs save, vjp and jvp, or a formula, which may also replace vjp or jvp"
         )
     compute: Any = None
     reads: list[str] = []

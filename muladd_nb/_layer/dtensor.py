@@ -57,7 +57,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
 
 
 def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> list[_Sharding]:
-    """Return the same for an operator over rows, which is never sharded along a reduced dimension."""
+    """Return the shardings of an operator over rows, which is never sharded along a reduced dimension."""
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)

@@ -39,8 +39,8 @@ class Elementwise:
     node
         The name of ``grad_fn``, without ``Backward``.
     differentiable
-        Whether there is a derivative. If not, a floating-point result does not require grad, and differentiating it is
-        an error.
+        Whether there is a derivative. If not, a call with a floating-point result is an error if an argument requires
+        grad.
     instead
         Advice for the error message about an argument that has no gradient.
     aten
@@ -120,7 +120,7 @@ class Form:
     choices
         The values of each int or bool that has few; there is a kernel for each.
     family
-        The operator and its derivatives, which are made from one functor, by the arguments that a derivative is by:
+        The operator and its derivatives, which are made from one functor, by what a derivative is with respect to:
         ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` all gradients in one pass, ``("", "")``
         the second derivatives, whose arguments are passed in the call, and ``("",)`` the value with its tangent.
     by, reads, constant
@@ -154,7 +154,7 @@ class Form:
 
     @cached_property
     def gradients_of(self) -> tuple[str, ...]:
-        """The arguments whose gradients are its results, each with the shape of its argument, if they are all."""
+        """The arguments whose gradients it returns, each with the shape of its argument; none for another form."""
         if self.of_row:
             return self.reads if self.by in (("gradients",), ("second",)) else ()
         return self.by if len(self.by) > 1 and "" not in self.by else ()

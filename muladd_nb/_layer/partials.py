@@ -31,7 +31,7 @@ from .recording import TENSOR, Rule, checked_arguments
 
 _DENSE = (torch.strided, torch.jagged)
 
-# Above this size, passing on a gradient whose factor is 1 is faster than a kernel that writes all gradients.
+# Above this size, passing on a gradient, or a multiple of it, is faster than a kernel that writes all gradients.
 _FEW = 1 << 18  # elements
 
 # Multiplies gradients by a partial derivative. It takes the gradient of each result, or None, and the arguments that
@@ -77,13 +77,12 @@ class _Plan:
     hands_on: bool  # whether a gradient is the result's gradient times a constant
     # The fast paths that compute the wanted gradients, in one pass (True) or one by one (False), where they exist.
     in_c: Mapping[bool, Sequence[Callable[..., Any]]]
-    # These take a tuple and return another one. They take all arguments; the same; the gradients of the results, the
-    # saved tensors and the numbers; all gradients; and None with the wanted gradients.
-    to_tensors: Callable[[Any], Any]
-    to_numbers: Callable[[Any], Any]
-    to_arguments: Callable[[Any], Any]
-    to_wanted: Callable[[Any], Any]
-    to_gradients: Callable[[Any], Any]
+    # These take a tuple and return another one:
+    to_tensors: Callable[[Any], Any]  # of all arguments
+    to_numbers: Callable[[Any], Any]  # of all arguments
+    to_arguments: Callable[[Any], Any]  # of the gradients of the results, the saved tensors and the numbers
+    to_wanted: Callable[[Any], Any]  # of all gradients
+    to_gradients: Callable[[Any], Any]  # of None and the wanted gradients
 
 
 # A node stores this tuple. It has the plan, the numbers that the plan names, and the layouts by the names of their

@@ -93,7 +93,7 @@ class _Family:
         if ("second",) not in self.family:
             raise RuntimeError(
                 f"{self.operator.name}: a derivative of the second order is asked for, and an operator over rows with "
-                "as many tensors has none"
+                "so many tensors has none"
             )
         given = [zeros_of(grad) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
         return as_tuple(self.family["second",].op(*args, *grads, *self._there(args, tangents), *given))
@@ -179,8 +179,7 @@ def _of_tangent(operator: Form) -> _Rules:
 
     return vjp, refusing(
         operator.name,
-        "a tangent of a tangent is asked for, and there is none of an operator over rows: take reverse mode for one of "
-        "the two",
+        "an operator over rows has no tangent of a tangent: take reverse mode for one of the two",
     )
 
 

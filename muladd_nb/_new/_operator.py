@@ -1,7 +1,8 @@
 """Write the entries of an operator with a functor, element-wise or over rows, into the files of a project.
 
-The new operator multiplies its arguments. Over rows it divides that product by its root mean square (or returns the
-mean square). So the project works at once, and the author then changes the functor, the reference and the test.
+The new operator multiplies its arguments. Over rows it divides that product by sqrt(1 + the mean of its squares), or
+returns the mean of its squares. So the project works at once, and the author then changes the functor, the reference
+and the test.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def attributes(files: Iterable[bytes]) -> set[bytes]:
 def masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
     """Return the bytes without attributes, and the ranges of branches of #if that are to be parsed alone.
 
-    A launch becomes a call of a call. Where a condition is in parentheses, or opens a block and does not close it, the
-    grammar reads its first branch alone.
+    A launch ``f<<<a>>>(b)`` becomes ``f(a)(b)``. Where a condition is in parentheses, or opens a block and does not
+    close it, the grammar reads its first branch alone.
     """
     launches, opened = 0, list[bytes]()  # how many launches are open, and which brackets
     # For each condition: the brackets before it, those after each branch, and the ranges of its directives.

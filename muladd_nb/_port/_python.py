@@ -14,7 +14,7 @@ EXTENSION = re.compile(r"(.*\.)?(Cpp|CUDA|Sycl)Extension")
 
 
 def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
-    """Return what the files say, and whether a setup.py defines Py_LIMITED_API."""
+    """Return the findings in the files, and whether a setup.py defines Py_LIMITED_API."""
     found, limited, every, modules = list[Finding](), False, list[tuple[Path, int, str]](), set[str]()
 
     def tell(path: Path, line: int, kind: str, what: str, shown: str, name: str = "") -> None:

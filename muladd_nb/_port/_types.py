@@ -74,7 +74,7 @@ class Types(Names):
         return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
 
     def part_of(self, of: str, name: str, default: str) -> str:
-        """Return what a method or an operator returns of something of a type."""
+        """Return the type that a method or an operator of a type returns."""
         if name in ELEMENT and of.endswith(("[]", "?")):
             return of.removesuffix("?") if of.endswith("?") else of.removesuffix("[]")
         return WORDS[of].get(name, default)

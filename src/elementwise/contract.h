@@ -131,8 +131,8 @@ inline std::string dtype_name(int32_t dtype) {
 [[noreturn]] inline void fail_inference_tensor(const Caller& op, const Operand& out) {
   fail(
       op, out.name,
-      " was made in inference mode and is not written outside it; write to a clone of it, or call it under "
-      "torch.inference_mode()");
+      " was made in inference mode and is not written outside it; write to a clone of it, or call the operator "
+      "under torch.inference_mode()");
 }
 
 inline bool same_shape(const Operand& x, const Operand& y) {
@@ -145,7 +145,7 @@ inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const
   fail(op, a.name, " must be ", any, ", got ", dtype_name(a.dtype));
 }
 
-// Raises an error about two operands that do not fit together. The advice is always to change `out` and not the input.
+// Raises an error about two operands that do not fit together. If one is `out`, the advice is to change that.
 [[noreturn]] void fail_unlike(const Caller& op, const Operand& x, const std::string& unlike, const auto&... cure) {
   if (x.name == "out") fail(op, unlike, "; make out with torch.empty_like");
   fail(op, unlike, "; ", cure...);
@@ -162,8 +162,7 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
         x.name, ".to(", a.name, ".device)");
 }
 
-// Checks a pair in the order of the contract: device, dtype, shape. `own` is the dtype that x must have, or kOfC if it
-// must have that of a.
+// Checks a pair: first the device, then the dtype. `own` is the dtype that x must have, or kOfC if it must have a's.
 inline void check_device_and_dtype(const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC) {
   check_same_device(op, a, x);
   if (own == kOfC && x.dtype != a.dtype)
@@ -181,7 +180,7 @@ inline void check_same_shape(const Caller& op, const Operand& a, const Operand& 
 }
 
 // A number that is passed as a tensor must be on the CPU, so that reading it does not wait for a device. It may lie on
-// the kernel's own kind of device too, because compiled programs pass `x.item()` so: that would have waited as well.
+// the kernel's own kind of device too: compiled programs pass `x.item()` in this way, and item() would have waited too.
 inline void check_number(const Caller& op, const Operand& c, int32_t device_type) {
   const std::string name = op.signature.qualified(op.form);
   const bool is_near = device_name(c) == "cpu" || c.device_type == device_type;
@@ -207,8 +206,8 @@ inline size_t check_choice(const Caller& op, const Argument& argument, const Cho
 }
 
 // Reads the arguments of a call, and returns the kernel for the optional tensors that are present and for the value of
-// each OneOf. read(i, argument, number) takes the i-th argument: it sets `number`, unless that is a tensor, and returns
-// false if it is absent.
+// each OneOf. read(i, argument, number) takes the i-th argument: it sets `number`, unless the argument is a tensor,
+// and returns false if an optional tensor is absent.
 const Description* read_arguments(const Caller& op, const Description* kernels, Number* numbers, const auto& read) {
   size_t kernel = 0, choices = 1;
   for (int i = 0; i < op.signature.count; i++) {
@@ -233,7 +232,7 @@ inline void check_in_storage(const Caller& op, const Operand& x) {
   // A zero tensor of torch has no memory, but its storage claims to have bytes, and begins at null. A view of it begins
   // at null plus an offset.
   if (extent > 0 && reinterpret_cast<intptr_t>(x.data) == x.offset * x.element_bytes)
-    fail(op, x.name, " must have memory, got a tensor without; clone() makes one with memory of a zero tensor");
+    fail(op, x.name, " must have memory, got a tensor without memory; clone() of a zero tensor has memory");
 }
 
 // Makes all checks of the inputs of a call, which must be alike.

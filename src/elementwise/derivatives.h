@@ -10,7 +10,7 @@
 //
 // _f_gradients returns gradients in the shapes of x and y: if one was broadcast, its gradient is summed in the same
 // pass. If f has several results of type C, each has a gradient, grad0, grad1 and so on, and their products are added.
-// _f_jvp exists only if f has one result and no optional tensor.
+// _f_gradients and _f_jvp exist only if f has no optional tensor, and _f_jvp only if f has one result.
 //
 // Derivatives of these operators are operators of the same list: the derivative of grad * df/dx by grad is df/dx, and
 // by y it is grad * d2f/dxdy. So they serve every mode and nested transforms, up to the third order.
@@ -201,7 +201,8 @@ struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<mor
   }
 };
 
-// The order of a functor's derivative; 0 for a functor that is not a derivative.
+// The order of a functor's derivative; 0 for a functor that is not a derivative. Over rows, derivatives that take
+// tangents count as 3, so that they are compiled only once (cpu/kernels.h).
 template <class F>
 constexpr int order = 0;
 template <class F, class Arguments, class Index, class MoreTangents, int... places>
@@ -220,7 +221,7 @@ constexpr size_t write(
   const auto add_each = [&](std::string_view kind, std::string_view name, int count, bool is_numbered) {
     for (int i = 0; i < count; i++) {
       declaration.append(", ", kind, " ", name);
-      for (int k = 0; k < of.count; k++) // no argument of `of` has this name then
+      for (int k = 0; k < of.count; k++) // so that no argument of `of` has this name
         if (of.arguments[k].name.starts_with(name)) declaration.append("_");
       if (is_numbered) declaration.append_number(i);
     }
@@ -257,8 +258,8 @@ constexpr bool has_own_float() {
 template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
-// A derivative of the operator `Of` with respect to the arguments whose indices are in `by` (-1: the index is passed in
-// the call). If there are several, it has a result for each. bindings.h passes `by` to Python.
+// A derivative of the operator `Of` with respect to the arguments whose indices are in `by` (-1: the call passes the
+// index, or, for ForwardMode, there is none). AllGradients has a result for each. bindings.h passes `by` to Python.
 template <class Op, int place>
 struct FirstDerivative : Operator<
                              declaration<Op::signature, kGrads<Op>, 1, place>(),

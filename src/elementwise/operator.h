@@ -13,7 +13,7 @@
 
 namespace elementwise {
 
-constexpr int kMaxInputs = 9;    // 8 if it is differentiable: derivatives also take the gradient of each result
+constexpr int kMaxInputs = 9;    // with the gradients of the results, which derivatives also take
 constexpr int kMaxOperands = 12; // results and inputs
 constexpr int kMaxArguments = 32;
 constexpr int kMaxOptional = 3; // there is a kernel for each combination of present and absent ones
@@ -29,14 +29,14 @@ enum Form : unsigned {
   // the next value. `is_number` only distinguishes this overload from a possible f(Tensor x, Tensor c), because
   // TorchScript finds an operator by its name and the types of its arguments, without the overload's name.
   tensor_numbers = 8, // f.tensor_c(Tensor x, Tensor c, *, bool is_number=True) -> Tensor    f.tag_tensor_c
-  // Without other forms: the declaration marks tensors with "(a!)" or "!". The functor takes their elements and returns
-  // their new values, in the order of the arguments.
+  // It must be the only form. The declaration marks the tensors that it updates with "(a!)" or "!". The functor takes
+  // their elements and returns their new values, in the order of the arguments.
   updating = 64, // f(Tensor(a!) x, float c) -> ()                                      f.tag
 };
 // Numbers may have defaults, and be keyword-only: "f(Tensor x, *, float c=1.0)". The forms `functional`, `out` and
 // `updating` keep these. The others take all arguments by position.
 
-// These are added to an operator's forms. All its tensors must have one shape; without this, they are broadcast.
+// These are added to an operator's forms. With same_shape, its tensors must have one shape; else they are broadcast.
 constexpr unsigned same_shape = 32;
 // It has derivatives, which are made from its functor (derivatives.h).
 constexpr unsigned differentiable = 128;
@@ -47,7 +47,7 @@ enum class Kind {
   integer,
   boolean,
   optional,
-  sizes,  // of the trailing dimensions that are one row, in an operator over rows. The functor gets their number
+  sizes,  // of the trailing dimensions that are one row. The functor gets how many dimensions these are
   absent, // an optional tensor that is not passed
   chosen, // the first value of a OneOf; the next kind is its second value, and so on
 };
@@ -86,10 +86,10 @@ union Number {
   FAULT(form, "a declaration looks like \"f(Tensor x, float c)\"")                                                     \
   FAULT(                                                                                                               \
       argument, "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"int[] sizes\"") \
-  FAULT(place, "a tensor is not keyword-only, and has no default, but for None")                                       \
+  FAULT(place, "a tensor cannot be keyword-only, and only an optional one may have a default, None")                   \
   FAULT(count, "too many arguments")                                                                                   \
   FAULT(required, "there must be a tensor among the arguments that is not optional")                                   \
-  FAULT(optional, "there may be three optional tensors")
+  FAULT(optional, "there may be at most three optional tensors")
 #define ELEMENTWISE_FAULT(name, sentence) name,
 enum class Fault { ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT) none };
 #undef ELEMENTWISE_FAULT
@@ -103,8 +103,8 @@ struct Signature {
   Argument arguments[kMaxArguments] = {};
   Fault fault = Fault::none;
 
-  // Parses a declaration of tensors and numbers as torch's parser does. If `reads_arguments` is false, the arguments
-  // may be anything, and only the name is read.
+  // Parses a declaration of tensors and numbers. Unlike torch's parser, it needs ", " between arguments. If
+  // `reads_arguments` is false, the arguments may be anything, and only the name is read.
   constexpr explicit Signature(std::string_view text, bool reads_arguments = true) : declaration(text) {
     fault = read(text, reads_arguments);
   }
@@ -250,8 +250,9 @@ constexpr bool takes(List<P...>) {
   return false;
 }
 
-// GCC's error of a static_assert names no type. Asked for the size of a type that is only declared, its error has both
-// the functor and the sentence. clang and nvcc shorten the sentence there, but their static_assert names the functor.
+// GCC's error of a static_assert names no type. If it needs the size of a type that is only declared, its error has
+// both the functor and the sentence. clang and nvcc shorten the sentence there, but their static_assert names the
+// functor.
 template <bool condition, class Functor, Literal sentence>
 struct Require;
 template <class Functor, Literal sentence>
@@ -283,7 +284,7 @@ struct Kernel {
   static constexpr int kInputs = std::size(OfInputs::own);
   static constexpr int kNumbers = sizeof...(kKind) - (0 + ... + is_tensor(kKind));
 
-  // Returns the index of the first input that is not optional and that has this value in a list.
+  // Returns the index of the first input that is not optional and has this value in `of_each`.
   template <class T>
   static constexpr size_t first_with(T value, const T (&of_each)[kInputs]) {
     size_t place = 0;
@@ -298,14 +299,14 @@ struct Kernel {
   }
   ELEMENTWISE_REQUIRE(
       F, (first() < kInputs),
-      "a tensor that is not optional must be C; a dtype that all have is one of `using dtypes`");
+      "a tensor that is not optional must be a C; if all have the same fixed dtype, name that in `using dtypes`");
   ELEMENTWISE_REQUIRE(
       F, (parameters::is_of_rows<F> || ((kKind != Kind::sizes) && ...)),
       "an int[] has the sizes of the dimensions that are one row: its functor must take a Row&");
   ELEMENTWISE_REQUIRE(
       F, (!parameters::is_of_rows<F> || first_with(false, OfInputs::of_row) < kInputs),
       "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");
-  static_assert(kResults + kInputs <= kMaxOperands, "there may be 12 tensors, with the results");
+  static_assert(kResults + kInputs <= kMaxOperands, "there may be at most 12 tensors, counting the results");
   template <class T>
   using Results = typename OfResults::template type<T>;
   template <class T>
@@ -354,7 +355,8 @@ struct Operator {
   // For each argument, its values if it is a OneOf.
   static constexpr auto choices = choices_of(typename parameters::Of<F, signature.count>::Arguments{});
 
-  // There is a kernel for each combination of choices. The index of a kernel counts them, the first argument's fastest.
+  // There is a kernel for each combination of choices. From each to the next, the first argument's choice changes
+  // first.
   static constexpr size_t kKernels = [] {
     size_t kernels = 1;
     for (int i = 0; i < signature.count; i++) kernels *= choices[i].count(signature.arguments[i].kind);
@@ -379,13 +381,14 @@ struct Operator {
   static List<KernelAt<I>...> kernels_of(std::index_sequence<I...>);
   using Kernels = decltype(kernels_of(std::make_index_sequence<kKernels>{}));
   static_assert(
-      Kernel::kResults == 1 || !(kForms & (writing | out)), "an operator with several results is functional alone");
+      Kernel::kResults == 1 || !(kForms & (writing | out)),
+      "an operator with several results cannot have the forms `writing` and `out`");
   static_assert(
       signature.written ? (kForms & ~same_shape) == updating : !(kForms & updating),
       "an operator whose declaration marks tensors as written to has the form `updating`, alone");
   static_assert(
       !signature.written || signature.written == Kernel::kResults,
-      "the functor must return what each tensor becomes that its declaration marks as written to");
+      "the functor must return the new value of each tensor that its declaration marks as written to");
 };
 
 // The kernels of all operators of a list. Each backend finds a kernel by its index in this list.

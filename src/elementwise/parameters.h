@@ -12,7 +12,7 @@ constexpr int32_t kOfC = -1; // stands for the shared dtype, in lists of operand
 
 namespace parameters {
 
-// Stands for C while parameters are read. Naming a specialization only declares it, so its body is not compiled.
+// Stands for C while parameters are read. Naming operator()<AnyC> only declares it, so its body is not compiled.
 struct AnyC {};
 
 // Stands for the row that a functor over rows takes first: rows/row.h.
@@ -112,8 +112,8 @@ struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
   using Arguments = List<std::remove_cvref_t<P>...>;
 };
 
-// If the functor is not a template of only C, it has one result, and all its arguments are C. Without decltype, nvcc 13
-// reports the address as an error.
+// If the functor is not a template of only C, we assume that it has one result, and that all its arguments are C.
+// Without decltype, nvcc 13 reports the address as an error.
 template <class F, size_t kArguments>
 struct Of {
   static constexpr bool kAreRead = false;

@@ -17,9 +17,10 @@
 // in place, which would take several loops.
 //
 // The header that a file includes decides this for all functors of the file, because the compiler cannot decide it for
-// each: C++ cannot ask what a function calls. Whether a call is a constant expression depends on the argument:
-// `x > 0 ? x : elementwise::expm1(x)` is one for 1 and not for -1, and so is `std::sqrt(x)`, which is short. A number
-// type that records the functions it is passed to would tell, but only differentiable functors accept other types.
+// each: C++ cannot ask what a function calls. To ask whether a call is a constant expression does not help,
+// because that depends on the argument: `x > 0 ? x : elementwise::expm1(x)` is one for 1 and not for -1, and so is
+// `std::sqrt(x)`, although it is short. A number type that records the functions it is passed to would tell, but only
+// differentiable functors accept other types.
 #if defined(ELEMENTWISE_WIDE) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
 #endif
@@ -27,8 +28,8 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Writes the result of a functor, or its several results. These are inlined early: of a call, clang forgets that what
-// it writes is independent of the other steps of the loop.
+// Writes the result of a functor, or its several results. These are inlined early: if this is a call, clang forgets
+// that what it writes is independent of the other steps of the loop.
 template <class T, class C>
 ELEMENTWISE_INLINE void set(Element<T>& to, C value) {
   to.value = narrow(value, To<T>{});
@@ -49,8 +50,8 @@ ELEMENTWISE_INLINE void store(const Results<C...>& results, T& to, Rest&... rest
 
 #if defined(__F16C__)
 
-// One of two vectors of adjacent elements. Those of bfloat16 are the lower and the upper halves of 32 bits, so that no
-// element changes its lane.
+// Loads the first or the second of two vectors. Of bfloat16, these are the even and the odd elements, the lower and the
+// upper halves of 32 bits, so that no element changes its lane.
 template <bool second, int n, class T>
 Lanes<compute_t<T>, n> load(const Element<T>* from) {
   if constexpr (std::is_same_v<T, float16>) {
@@ -161,8 +162,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   static constexpr bool kAll = (std::is_same_v<R, T> && ...) && (std::is_same_v<X, T> && ...);
 
   // The steps of a long functor wait for each other, and the processor looks little further ahead than one vector. If
-  // the compiler interleaves the steps of two vectors, they take up to a quarter less time. A sum would take more.
-  // clang does so in the plain loop, and there better.
+  // the compiler interleaves the steps of two vectors, they take up to a quarter less time. A short functor
+  // would take more. clang interleaves the plain loop itself, and does it better.
 #if defined(ELEMENTWISE_LONG_FUNCTORS) && !defined(__clang__)
   static constexpr bool kLong = kAll<float> || kAll<double>;
 #else
@@ -192,8 +193,8 @@ struct Loops<F, List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
 #endif
 
   // Computes the whole vectors of each row, then half a vector of the rest, and so on. With kOverlap, the last vector
-  // of a row overlaps the one before, which is a fifth of the code. Then no result may be an input, and no row may be
-  // shorter than a vector.
+  // of a row overlaps the one before, which needs only a fifth of the code. Then no result may be an input, and no row
+  // may be shorter than a vector.
   template <int64_t kWidth, bool kWhole, bool kOverlap>
   [[gnu::always_inline]] static inline void widths(
       int64_t i, int64_t count, int64_t length, F f, Element<R>*... out, const Element<X>*... in, Pitch<R>... out_pitch,

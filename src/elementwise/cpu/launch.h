@@ -119,7 +119,7 @@ class Run {
     return static_cast<std::byte*>(at) + elements * computer_.bytes[operand];
   }
 
-  // Returns an operand's buffer of `bytes`. Buffers are a cache line further apart, so that they do not compete for the
+  // Returns an operand's buffer of `bytes`. A cache line lies between two buffers, so that they do not compete for the
   // same sets of the cache.
   void* packed(int operand, int64_t bytes) {
     return memory_ + operand * (bytes + kLine);

@@ -130,7 +130,7 @@ struct Vector<Dual<C>> {
     values.store(to.values, at);
     derivatives.store(to.derivatives, at);
   }
-  ELEMENTWISE_INLINE void write_to(C* to) const { // as One
+  ELEMENTWISE_INLINE void write_to(C* to) const { // writes the derivatives, as One does
     derivatives.write_to(to);
   }
   ELEMENTWISE_INLINE void add_to(C* to) const {
@@ -149,7 +149,7 @@ ELEMENTWISE_INLINE void update(Vector<C>& vector, const auto& f) {
   vector.load(numbers);
 }
 
-// Joins lanes pairwise: the second half of the vectors with the first one, and so on, and then halves of a vector.
+// Joins lanes pairwise: the second half of the vectors with the first half, and so on, then halves of the last vector.
 template <int half, class Lanes, class Join>
 ELEMENTWISE_INLINE void halve(Lanes& lanes, const Join& join) {
   ELEMENTWISE_VECTORS(half, 1)
@@ -206,7 +206,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto&
   constexpr int64_t kBlock = 1024;
   constexpr std::make_integer_sequence<int, 128 / kVector> parts; // the vectors that hold the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
-  Level levels[64]; // level d has what 2^d blocks are together, if bit d of `count` is set
+  Level levels[64]; // level d has 2^d blocks, joined, if bit d of `count` is set
   int64_t count = 0;
   for (int64_t j = 0; j == 0 || j < n; j += kBlock, count++) {
     const C one = block(j, std::min(n, j + kBlock), identity, join, f, parts);
@@ -227,7 +227,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto&
 }
 
 // to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
-// clang makes them of the plain loop.
+// clang interleaves the plain loop by itself.
 ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kVector / sizeof(math::primal_t<T>);

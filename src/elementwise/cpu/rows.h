@@ -143,7 +143,8 @@ class RowsRun {
     return isa().movers[std::countr_zero(static_cast<uint64_t>(task_.bytes[k]))];
   }
 
-  // Calls move(in memory, number of elements, in the buffer) for rows; if they are adjacent, as if they were one.
+  // Calls move(address in memory, number of elements, address in the buffer) for each row, or once if rows are
+  // adjacent.
   void for_each(int k, int64_t count, const auto& move) const {
     const Place& x = places_[k];
     const bool is_one = x.step == 1 && x.next == x.elements * task_.bytes[k];
@@ -210,7 +211,7 @@ class RowsRun {
     for (int64_t j = 0; j < n; j++) reinterpret_cast<T*>(to)[j * step] += reinterpret_cast<const T*>(from)[j];
   }
 
-  // Goes so many rows further, at most to the end of the last dimension.
+  // Advances by `rows`, at most to the end of the last dimension.
   void advance(int64_t rows) {
     row_ += rows;
     for (int d = task_.dims - 1; d >= 0; d--) {
@@ -237,8 +238,8 @@ class RowsRun {
   std::vector<std::unique_ptr<std::byte[]>> scratch_;
 };
 
-// Returns false, and writes nothing, if a place that the functor reads is outside of its row. Results that are summed
-// over rows are added up in parts, as many as the shape says, and these in their order.
+// Returns false, and writes nothing, if a place that the functor reads is outside of its row. Sums over rows
+// are computed in parts, whose number depends only on the shapes, and the parts are then added pairwise.
 bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.index)(task.dtype);
@@ -254,7 +255,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
   };
-  // A functor that reads no place says so even of a row without elements.
+  // Of a row without elements, each place is outside. So this finds out whether the functor reads any.
   int64_t zeros[kMaxOperands] = {};
   void* none[kMaxOperands];
   std::fill_n(none, kMaxOperands, static_cast<void*>(zeros));

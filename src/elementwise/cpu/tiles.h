@@ -17,7 +17,7 @@
 
 namespace elementwise::cpu {
 
-// How operands are moved whose rows are not adjacent elements.
+// How operands whose rows are not adjacent elements are moved.
 enum class Moves {
   nothing, // there are no such operands
   pieces,  // row by row, a piece of a row at a time
@@ -31,10 +31,10 @@ struct Tiles {
   static constexpr int64_t kBytes = 32 * 1024;   // the most bytes of one operand in a tile that is packed
   static constexpr int64_t kRowsBytes = 4096;    // the same, if the rows of the tile are computed one by one
   static constexpr int64_t kAcross = 32;         // rows of a tile, if an input runs across them
-  static constexpr int64_t kShort = 256;         // rows of fewer elements are computed several in one call
-  static constexpr int64_t kNarrow = 16;         // rows of fewer elements are packed as one, if any operand is moved
+  static constexpr int64_t kShort = 256;         // of rows with fewer elements, one call computes several
+  static constexpr int64_t kNarrow = 16;         // rows of fewer elements are packed into one, if any operand is moved
   static constexpr int64_t kRagged = 128;        // the same for long functors, unless rows are whole vectors
-  static constexpr int64_t kWhole = 32;          // elements of whole vectors
+  static constexpr int64_t kWhole = 32;          // rows whose length is a multiple of this are whole vectors
   static constexpr int64_t kPiece = 512;         // elements of a piece of a row
   static constexpr int64_t kStreamedPiece = 128; // the same, if results are written past the cache
   static constexpr int64_t kStreamedRow = 64;    // results of rows with fewer elements are not written past the cache
@@ -60,10 +60,10 @@ struct Tiles {
     }
     const bool packs = !computer.short_rows || size[0] < computer.shortest;
     const bool several = (any_moved || packs) && size[1] > 1;
-    const bool short_rows = several && size[0] <= kPiece / 2;
-    const bool narrow = short_rows && (packs ? size[0] < kRagged && size[0] % kWhole != 0 : size[0] < kNarrow);
+    const bool few_columns = several && size[0] <= kPiece / 2;
+    const bool narrow = few_columns && (packs ? size[0] < kRagged && size[0] % kWhole != 0 : size[0] < kNarrow);
     for (int k = 0; k < plan.operands && narrow; k++) moved[k] |= stride[k][1] != size[0];
-    moves = across || short_rows ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
+    moves = across || few_columns ? Moves::tiles : any_moved ? Moves::pieces : Moves::nothing;
     int64_t elements = kElements;
     if (moves == Moves::tiles) elements = std::min(elements, (across || narrow ? kBytes : kRowsBytes) / widest);
     // An input that runs across the rows is read along its own rows, as many elements as a tile has rows. With kAcross
@@ -104,8 +104,8 @@ struct Box {
 };
 
 // Walks over the tiles from `begin` to `end`. A tile's number is read like an odometer, whose digits are the tile's
-// place in the two inner dimensions and its index in each outer one. Neighbouring tiles become one box, unless they are
-// apart.
+// place in the two inner dimensions and its index in each outer one. Neighbouring tiles become one box, unless `apart`
+// is set.
 class Walk {
  public:
   Walk(const Plan& plan, const Tiles& tiles, int64_t begin, int64_t end)

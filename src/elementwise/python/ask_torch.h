@@ -105,7 +105,7 @@ inline void* find_symbol(const char* symbol) {
   return torch_python ? dlsym(torch_python, symbol) : nullptr;
 }
 
-// This thread's. Requires that torch().dispatch_keys is not empty.
+// Returns this thread's keys. Requires that torch().dispatch_keys is not empty.
 inline Torch::DispatchKeys dispatch_keys() {
   thread_local const void* const of_thread = find_symbol(torch().dispatch_keys.c_str());
   return *static_cast<const Torch::DispatchKeys*>(of_thread);
@@ -342,7 +342,7 @@ inline void define_questions(nanobind::module_& m) {
     for (const KernelOfLibrary& kernel : kernels_of_library()) plain_kernels().emplace_back(kernel);
     return are_reached();
   });
-  // Tells that the kernel that was registered last for an operator and a dispatch key is this library's.
+  // Notes that the kernel registered last for an operator and a dispatch key is this library's.
   m.def("note_kernel", [](const std::string& op, const std::string& key) {
     for (PlainKernel& kernel : plain_kernels())
       if (kernel.is_of(op)) kernel.note(key);

@@ -53,7 +53,7 @@ void define_module(nanobind::module_& m) {
       arguments.emplace_back(x.name, kKinds[static_cast<int>(x.kind)]);
     return std::tuple(signature.qualified(functional), arguments);
   });
-  // Describes every form of every operator, in a dictionary:
+  // Returns a list with a dictionary for each form of each operator:
   //   declaration, kind, tensor_numbers, name  which form it is; its name in the dispatcher
   //   dtypes                  the dtypes that C may have
   //   of_results, of_inputs   the dtypes of results and tensors; empty strings for C
@@ -62,9 +62,9 @@ void define_module(nanobind::module_& m) {
   //   of_row                  of an operator over rows, which results and tensors have one value for each row; or None
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
-  //   by                      the arguments that it is by; empty strings if their indices are passed in the call; over
-  //                           rows, which derivative it is
-  //   reads                   the arguments that it reads, besides the gradient
+  //   by                      the arguments that it is with respect to; an empty string for one whose index is passed
+  //                           in the call, or once for value and tangent; over rows, which derivative it is
+  //   reads                   the arguments that it reads, besides the gradient; over rows, those with a derivative
   //   constant                its value, if that is a constant
   m.def("operators", [] {
     using Names = std::vector<std::string>;

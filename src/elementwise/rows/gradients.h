@@ -357,8 +357,8 @@ ELEMENTWISE_INLINE B by_number(Known<B, tensors>& known, int number) {
   pass.finish(Bound::template call<Dual<B>>(pass));
   return pass.gradient;
 }
-// It gets a copy. Of an object that a function might keep a pointer to, the compiler would load all numbers again after
-// each element that is written.
+// `known` is a copy. If another function might keep a pointer to it, the compiler would load all its numbers again
+// after each element that is written.
 template <class Bound, class Tensors, class B, int tensors>
 ELEMENTWISE_CALLED B by_any_number(Known<B, tensors> known, int number) {
   return by_number<Bound, Tensors>(known, number);

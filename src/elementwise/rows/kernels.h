@@ -159,7 +159,7 @@ bool for_rows(const SeveralRows& rows, const F& f) {
   return true;
 }
 
-// For a 16-bit dtype it is that of float, because rows are converted when they are copied.
+// A 16-bit dtype gets the computer of float, because rows are converted when they are copied.
 template <class Kernel>
 Computer row_computer(int32_t dtype) {
   Computer chosen{};

@@ -172,7 +172,8 @@ class Layout {
     int64_t dims = 0;
     for (int k = results_; k < count_of_operands_; k++) {
       if (operands_[k].dim >= kMaxDims)
-        contract::fail(caller_, operands_[k].name, " must have less than ", kMaxDims, " dimensions");
+        contract::fail(
+            caller_, operands_[k].name, " must have fewer than ", kMaxDims, " dimensions, got ", operands_[k].dim);
       if (!is_of_row(k)) dims = std::max(dims, operands_[k].dim);
     }
     if (dims == 0) contract::fail(caller_, first().name, " must have a dimension to reduce, got shape []");

@@ -30,7 +30,7 @@
 //
 //   row.sum(f, x...)          row.product(f, x...)
 //   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.reduce(identity, join, f, x...)             any associative join(a, b); join(identity, a) must be a
+//   row.reduce(identity, join, f, x...)             any associative join(a, b), with join(identity, a) == a
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
 //                             no derivative and costs none.
@@ -42,7 +42,7 @@
 //
 // const auto e = row.keep(f, x...) computes a row once that is read several times; pass e like a tensor. This pays off
 // if f calls a function such as exp. The gradient keeps the derivatives of e, too. Keep the same number of rows
-// whatever the tensors hold, because a GPU's memory for them is allocated before.
+// whatever the tensors hold, because their memory on a GPU is allocated before.
 //
 // const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
 // infinity, p is 0; if all of a row is, p is NaN.
@@ -71,8 +71,8 @@
 #include "family.h"
 
 // ELEMENTWISE_LAMBDA inlines a lambda of the layer. ELEMENTWISE_FLATTEN inlines everything that a function calls, also
-// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED is such a
-// function, which is itself called and not inlined.
+// the lambdas of an author: a call in a loop would keep it from being vectorised. ELEMENTWISE_CALLED marks
+// such a function that is itself called and not inlined.
 #if defined(ELEMENTWISE_IS_CUDA)
 #define ELEMENTWISE_LAMBDA
 #define ELEMENTWISE_FLATTEN ELEMENTWISE_INLINE
@@ -140,7 +140,7 @@ struct Several {
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-constexpr int kMost = 6; // reductions of a functor with derivatives
+constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivatives
 
 // Ends the process, for a mistake of a functor's author that no compiler sees.
 [[noreturn]] ELEMENTWISE_INLINE void stop([[maybe_unused]] const char* sentence) {

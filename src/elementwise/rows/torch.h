@@ -57,7 +57,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     for (int k = 0; k < kResults; k++)
       if (!layout.has_one_step(k)) compute_elsewhere(k);
     bool is_apart = !signature_.written;
-    for (int k = kResults; k < operands(); k++) is_apart &= operands_[k].data != operands_[0].data; // out is all of it
+    for (int k = kResults; k < operands(); k++)
+      is_apart &= operands_[k].data != operands_[0].data; // else it is exactly `out`, or they share no memory
     Backend::launch_rows(caller_, layout.task(whole, is_apart), whole.device_index);
     for (int k = 0; k < kResults; k++)
       if (copies_[k].get()) copy(copies_[k], tensors_[place_[k]]);
@@ -87,7 +88,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       operands_[k] = operand(k);
     }
   }
-  // Computes a result that is written in contiguous memory, from which it is copied.
+  // Lets the kernel write a result into contiguous memory, from which write() copies it.
   void compute_elsewhere(int k) {
     copies_[k] = this->empty_contiguous(operands_[k]);
     if (signature_.written) copy(tensors_[place_[k]], copies_[k]);
