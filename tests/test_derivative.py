@@ -1,5 +1,6 @@
 """The part of the layer that adds derivatives, tested on its own operators and compared with ATen."""
 
+import dataclasses
 import doctest
 import itertools
 import random
@@ -530,6 +531,23 @@ def test_names_of_nodes():
     assert ops.power(x, 2.0).grad_fn.name() == "PowerBackward"
 
 
+def test_the_tangent_of_a_derivative_that_is_a_constant():
+    """The kernel of this derivative also takes the number, which is not saved."""
+    op = define("plus(Tensor x, float c) -> Tensor", lambda x, c: x + c)
+    by_x = define("_plus_by_x(Tensor x, float c, Tensor grad) -> Tensor", lambda x, c, grad: grad.clone())
+    form, of_x = form_of(op), dataclasses.replace(form_of(by_x), by=("x",), constant=1.0)
+    with in_library():
+        autograd.register(dataclasses.replace(form, family={(): form, ("x",): of_x}))
+    x, t = torch.randn(2, 3).unbind()
+
+    def tangent(x):
+        return torch.func.jvp(lambda x: op(x, 0.5), (x,), (t * x,))[1]
+
+    torch.testing.assert_close(tangent(x), t * x)
+    torch.testing.assert_close(torch.func.jvp(tangent, (x,), (t,))[1], t * t)
+    torch.testing.assert_close(torch.func.grad(lambda x: tangent(x).sum())(x), t)
+
+
 # ---- Gradients of any kind
 
 
@@ -547,6 +565,17 @@ def test_sparse_gradients():
     expected = torch.autograd.grad((weight * weight)[index].sum(), weight)[0]
     assert sparse.is_sparse
     torch.testing.assert_close(sparse.to_dense(), expected)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_sparse_gradient_of_a_tensor_that_was_broadcast(place):
+    args = [torch.randn(1 if i == place else 4, 3) for i in range(3)]
+    args[place].requires_grad_()
+    by_us, by_aten = (
+        torch.autograd.grad(f(*args), args[place], torch.eye(4, 3).to_sparse())[0]
+        for f in (torch.ops.muladd_nb.mymuladd.Tensor, Aten.muladd)
+    )
+    torch.testing.assert_close(by_us.to_dense(), by_aten.to_dense())
 
 
 def test_a_sparse_gradient_where_a_derivative_is_zero():

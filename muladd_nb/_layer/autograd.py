@@ -5,7 +5,7 @@ partials.py runs them. Only operators that return new tensors have a derivative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -93,7 +93,7 @@ def _partials(form: Form) -> dict[str, Partial]:
     return partials
 
 
-def _kept(of: Form, read: Sequence[str] | set[str]) -> list[str]:
+def _kept(of: Form, read: Collection[str]) -> list[str]:
     """Return the arguments to save: those in ``read``, and those that no other tensor can stand in for."""
     return [x for x, kind in of.kinds.items() if x in read or kind != "Tensor" or x in of.own]
 
@@ -114,17 +114,20 @@ def _first(form: Form, by_x: Form) -> Partial:
     """Return the first derivative that the operator ``by_x`` of the family computes."""
     times = _times(by_x, [*form.kinds], form.of_c)
     constant = by_x.constant
+    if constant is None:
+        return Partial(_kept(form, by_x.reads), times)
     if constant == 0:
         return Partial([], None)
-    if constant is not None:
-        # Forward mode calls the kernel, so that a tangent is never the tensor that it is computed from.
-        return Partial([], lambda gradients, _: _scaled(gradients[0], constant), times, constant)
-    return Partial(_kept(form, by_x.reads), times)
 
+    def passed_on(gradients: Sequence[Any], _: Any) -> Any:
+        return gradients[0] if constant == 1 else gradients[0] * constant
 
-def _scaled(gradient: Any, constant: float) -> Tensor:
-    scaled: Tensor = gradient if constant == 1 else gradient * constant
-    return scaled
+    def product(tangents: Sequence[Any], _: Any) -> Any:  # never the tangent itself
+        return tangents[0] * constant
+
+    # The kernel's tangent also requires grad in the cases in which ATen's does. But the kernel needs all arguments for
+    # which no other tensor can stand in.
+    return Partial([], passed_on, product if _kept(form, ()) else times, constant)
 
 
 def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None], by: Sequence[str] = ()) -> Times:

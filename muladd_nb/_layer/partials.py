@@ -265,7 +265,7 @@ class Derivative:
         self, tensors: Sequence[Tensor], kept: Kept, grads: tuple[Any, ...]
     ) -> tuple[Tensor | None, ...] | None:
         (plan, numbers, layouts, _), grad = kept, grads[0]
-        if grad is None:
+        if grad is None or grad.layout is not torch.strided:
             return None
         given = plan.to_arguments((*grads, *tensors, *numbers))
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
