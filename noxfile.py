@@ -1,8 +1,8 @@
 """Everything that must pass, one session each; `nox -l` lists them.
 
 .github/workflows/test.yml runs the sessions tagged "gate" on every change, each as a job. `.ci/run` runs those tagged
-"quick", in less than half an hour. A quick session that is no gate is a part of one, or of a session that a workflow
-names.
+"quick", in less than half an hour. A quick session that is not a gate runs a part of one, or of a session that
+another workflow runs.
 """
 
 import csv
@@ -36,7 +36,7 @@ MATRIX = {
 }
 ANOTHER_TORCH = EXECUTORCH_TORCH = "2.13"
 
-# .ci/run asks for quick forms of some gates. They leave to GitHub what another quick session proves in another way.
+# .ci/run asks for quick forms of some gates. GitHub runs the whole gates.
 QUICK = "QUICK" in os.environ
 GPU_ARCHS = "90" if QUICK else "all"
 
@@ -59,7 +59,7 @@ def tests_all(session: nox.Session) -> None:
 def projects(session: nox.Session) -> None:
     """Run the slow tests of operators that are added to the layer, or written for a project.
 
-    tests_all runs two more: one has every name an argument may have, and one repairs a wheel, as another_torch does.
+    tests_all also runs the two that -k leaves out: every name of an argument, and the repair of a wheel.
     """
     session.install(*PROJECT["build-system"]["requires"], ".[test]")
     files = [f"tests/test_{name}.py" for name in ("layer", "new", "build")]
@@ -343,7 +343,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(tags=["gate"])
 def bench_all(session: nox.Session) -> None:
-    """Run every benchmark, briefly."""
+    """Run the benchmarks, briefly. Those of derivatives and of shipped operators compile for long, and are left out."""
     every = ("throughput", "strided", "per_call", "fusion", "functions", "generated", "formula", "rows", "model")
     _bench(session, [*every, "fresh_pages"])
 

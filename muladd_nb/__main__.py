@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # the reader of a pipe, such as head, has read enough
-            where = error.filename or "standard output"
-            print(f"muladd-nb: {where}: {error.strerror}", file=sys.stderr)
+            where = f"{error.filename or 'standard output'}: " if error.strerror else ""
+            print(f"muladd-nb: {where}{error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # because Python flushes stdout when it ends
         return 1
 

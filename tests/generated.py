@@ -6,7 +6,7 @@ import sys
 
 from conftest import CUDA, MODULE
 
-# The options with which this package was compiled: for this Python only, if it has no stable ABI.
+# The options of this package's own build. If this Python has no stable ABI, it compiles for this Python only.
 ABI = [] if ".abi3" in MODULE else ["--config-settings=setup-args=-Dpython.allow_limited_api=false"]
 
 # For a short build: without loop optimisation, operators over rows compile in a third of the time.

@@ -50,7 +50,7 @@ def configure(folder, *args):
     [
         (None, [], f"needs executorch=={PINNED} to build with -Dexecutorch=enabled, but it is not installed: run"),
         ("1.4.0", [], f"executorch=={PINNED} to build with -Dexecutorch=enabled, but 1.4.0 is installed: run"),
-        (PINNED, [], "but pyyaml, which its code generator needs, is not: run 'pip install pyyaml'"),
+        (PINNED, [], "but pyyaml, which its code generator needs, is not installed: run 'pip install pyyaml'"),
     ],
 )
 def test_what_the_build_needs_is_named(tmp_path, version, args, says):

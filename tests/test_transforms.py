@@ -207,8 +207,8 @@ def test_vmap_refuses_an_unbatched_out(device, call):
     assert not out.any()
 
 
-# Dynamo itself refuses linearize and a vmapped hessian; Inductor's forward over forward crashes, of ATen
-# code too, on torch 2.13.
+# Dynamo itself refuses linearize and a vmapped hessian. On torch 2.13 Inductor crashes in forward over forward, also
+# with ATen's operators.
 COMPILED = {
     name: {**TRANSFORMS, **BATCHED}[name]
     for name in (

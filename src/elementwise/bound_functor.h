@@ -38,7 +38,7 @@ struct Bound<C, Kernel<F, kKind...>> {
   ELEMENTWISE_FUNCTION auto call(std::index_sequence<I...>, X... elements) const {
     ELEMENTWISE_REQUIRE(
         F, (std::is_invocable_v<F, decltype(argument<I>(elements...))...>),
-        "the functor must take what its declaration says; where C is an integer or bool, a double for each float");
+        "the functor must take what its declaration says; if C is an integer or bool, a float is passed as double");
     return F{}(argument<I>(elements...)...);
   }
 
@@ -85,7 +85,7 @@ struct Bound<C, Kernel<F, kKind...>> {
     }
   }
 
-  // All numbers are stored as double if a parameter of the functor is one.
+  // All numbers are stored as double if any parameter of the functor is a double.
   template <class... P>
   static std::conditional_t<(std::is_same_v<P, double> || ...), double, number_t<C>> stored(List<P...>);
   using Stored = decltype(stored(Arguments{}));

@@ -104,8 +104,8 @@ inline bool overlaps_itself(int64_t dim, const int64_t* sizes, const int64_t* st
   return false;
 }
 
-// Whether two tensors x and y of the same shape share a unit, such as a byte. Their first elements are `distance` units
-// apart. Strides count elements, which have x_units and y_units.
+// Whether two tensors x and y of the same shape share a unit, such as a byte. y begins `distance` units after
+// x. Strides count elements, which have x_units and y_units.
 inline bool overlaps(
     int64_t dim, const int64_t* sizes, const int64_t* x_strides, int64_t x_units, const int64_t* y_strides,
     int64_t y_units, int64_t distance) {

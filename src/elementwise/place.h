@@ -1,4 +1,4 @@
-// Asks of a place that a kernel is given whether it lies in its tensor.
+// Checks that a place that a kernel reads from one tensor lies within the tensor that it points into.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ extern "C" __host__ __device__ void __assertfail(const char*, const char*, unsig
 
 namespace elementwise::inline ELEMENTWISE_TARGET {
 
-// On CUDA, as torch's own kernels that are given a place: it stops the kernel, and the next call that waits for the
-// device fails. To ask before anything is written, we would have to wait for the device in each call. On the CPU, the
-// caller has checked all places before the kernel runs: Checked in rows/row.h, or check_index in own_kernel/torch.h.
+// On CUDA a wrong place stops the kernel, and the next call that waits for the device fails, as with torch's own
+// kernels. To check before anything is written, each call would have to wait for the device. On the CPU, the caller has
+// checked all places before the kernel runs: Checked in rows/row.h, or check_index in own_kernel/torch.h.
 ELEMENTWISE_INLINE void check_place([[maybe_unused]] int64_t place, [[maybe_unused]] int64_t size) {
   ELEMENTWISE_ON_DEVICE(
       if (place < 0 || place >= size)

@@ -39,7 +39,7 @@ struct Plan {
   }
 };
 
-// `by` is the operand whose memory decides the order of the loops: another one than the output, if that is summed.
+// `by` is the operand whose memory decides the order of the loops: the output, or an input if the output is summed.
 inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int64_t* const* strides, int by = 0) {
   Plan plan;
   plan.operands = operands;

@@ -11,10 +11,10 @@
 
 namespace elementwise {
 
-// Counts a write faster, if python/ask_torch.h found a way, else it is null. It returns false if it did not count.
+// A faster way to count a write, or null if python/ask_torch.h found none. It returns false if it did not count.
 inline bool (*bumps_version)(AtenTensorHandle) = nullptr;
 
-// No gradients are recorded while this exists. Raw operators may write to a leaf that requires grad then.
+// No gradients are recorded while this exists, so that operators may write to a leaf that requires grad.
 struct WithoutGradients {
   const bool was_enabled = aoti_torch_grad_mode_is_enabled();
   WithoutGradients() {

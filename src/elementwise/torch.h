@@ -6,7 +6,7 @@
 //   launch(caller, task, device_index)              runs the task;
 //   launch_sums(caller, task, summed, allocate)     runs it, and sums results over broadcast dimensions;
 //   launch_rows(caller, task, device_index)         runs a task over rows.
-// That of the CPU is below, and cuda/backend.h has that of CUDA.
+// The CPU's backend is below, and cuda/backend.h has the one of CUDA.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -76,7 +76,7 @@ inline std::vector<int64_t> integers(StableIValue value) {
   return integers;
 }
 
-// One call of an operator in one of its forms.
+// One call of an element-wise operator in one of its forms. rows/torch.h has the calls over rows.
 template <class Backend, int kResults, int kInputs>
 class Call {
  public:

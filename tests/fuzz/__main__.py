@@ -34,7 +34,7 @@ TARGETS = {
     "refusals": ("refused_in_one_sentence", 2500),
     "rows": ("right_over_rows", 500),
 }
-COMPILES = {"rows"}  # a project first, in minutes: only if it is asked for
+COMPILES = {"rows"}  # it compiles a project first, for minutes, so it runs only if it is named
 
 
 def main():

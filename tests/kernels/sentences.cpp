@@ -35,7 +35,8 @@ int main() {
       explain({222, "the provided PTX was compiled with an unsupported toolchain.", 12090, 12080, 110}, "570.86"),
       failed +
           "the provided PTX was compiled with an unsupported toolchain.; there is no code for this GPU, and the "
-          "driver (570.86, up to CUDA 12.8) cannot make it of PTX of CUDA 12.9: update it to one for CUDA 12.9 or "
+          "driver (570.86, up to CUDA 12.8) cannot compile the PTX of CUDA 12.9 for it: update it to one for CUDA 12.9 "
+          "or "
           "newer, or compile the package with -Csetup-args=-Dgpu_archs=110");
   expect(
       explain({209, "no kernel image is available for execution on the device", 12090, 12090, 70}, "575.51"),

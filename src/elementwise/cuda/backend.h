@@ -35,7 +35,8 @@ struct Backend {
   }
 
   static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const auto&) {
-    contract::fail(op, "gradients are summed on the CPU alone; expand what is broadcast, and sum them after");
+    contract::fail(
+        op, "gradients of broadcast tensors are summed only on the CPU: expand the tensors, and sum their gradients");
   }
 
   static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t device_index) {

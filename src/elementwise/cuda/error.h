@@ -46,9 +46,9 @@ inline std::string explain(const Error& error, const std::string& driver) {
              ": update it to " + needed + " or newer, or compile the package with an older nvcc";
       break;
     case Error::kNewPtx:
-      cure = "; there is no code for this GPU, and " + the_driver + " cannot make it of PTX of " +
-             cuda(error.compiled_with) + ": update it to one for " + cuda(error.compiled_with) + " or newer, or " +
-             compile;
+      cure = "; there is no code for this GPU, and " + the_driver + " cannot compile the PTX of " +
+             cuda(error.compiled_with) + " for it: update it to one for " + cuda(error.compiled_with) +
+             " or newer, or " + compile;
       break;
     case Error::kNoCode:
       cure = "; kernels compiled with " + cuda(error.compiled_with) + " have no code for this GPU: " + compile;

@@ -79,8 +79,8 @@ struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   // Elements of a vector: 128 bits of the widest type, and fewer bits of the others.
   static constexpr int kSize = 16 / std::max({sizeof(R)..., sizeof(X)...});
   // The number of vectors of each input that a thread loads before it computes. With more, a thread needs more than 64
-  // registers, and fewer threads fit on a multiprocessor. That gains nothing: with these, its 1,024 or more threads
-  // have 48 KiB or more on their way, if all types are equally wide.
+  // registers, and fewer threads fit on a multiprocessor. That gains nothing: a multiprocessor's 1,024 or more
+  // threads have 32 KiB or more on their way, if all types are equally wide.
   static constexpr int kInFlight = sizeof...(X) <= 2 ? 2 : 1;
   using Inputs = Items<std::index_sequence<K...>, Vector<X, kSize>...>;
 
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) adjacent(Operands data, F f, int64_t
 }
 
 // Divides numbers below 2^31 by a constant of the call. A division takes twenty instructions, so it multiplies by
-// ceil(2^(32 + shift) / by) - 2^32, takes the upper 32 bits, adds the number, and shifts (Granlund and Montgomery,
+// floor(2^(32 + shift) / by) + 1 - 2^32, takes the upper 32 bits, adds the number, and shifts (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994).
 template <class Index>
 struct Divisor {
@@ -175,11 +175,11 @@ struct Divisor<int64_t> {
 };
 
 // The plan for the device. Index arithmetic in 32 bits is several times cheaper than in 64, so 64 bits are used only if
-// an offset needs them. It has fewer dimensions than a plan can have, but enough for 1 TiB of output, so that the
+// an offset needs them. It has fewer dimensions than a plan can have, but enough for 2^36 elements, so that the
 // parameters of a kernel stay below 4 KiB, which every driver accepts.
 template <class Index, int kOperands>
 struct DevicePlan {
-  static constexpr int kDims = 40;
+  static constexpr int kDims = 36;
   int dims;
   Divisor<Index> size[kDims];
   Index stride[kDims][kOperands];
@@ -206,6 +206,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class Index, class F, class Operands>
 Error launch_strided(const Plan& plan, const Operands& data, const F& f, int64_t n, void* stream) {
   DevicePlan<Index, Operands::kCount> on_device;
+  static_assert(sizeof(data) + sizeof(f) + sizeof(n) + sizeof(on_device) <= 4096);
   on_device.dims = plan.dims;
   for (int d = 0; d < plan.dims; d++) {
     on_device.size[d] = Divisor<Index>(plan.size[d]);

@@ -12,7 +12,7 @@ namespace elementwise::cuda {
 // Launches a kernel on `stream` of the current device and does not wait for it.
 using Launch = Error (*)(const Task& task, void* stream);
 
-// The same for rows. `memory` allocates memory until the end of the call.
+// The same for rows. allocate(bytes) returns memory that lives until the end of the call.
 using Allocate = std::function<void*(int64_t bytes)>;
 constexpr int kRowDims = 24; // the most dimensions of a rows::Task
 using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);

@@ -14,7 +14,7 @@ namespace elementwise::cuda {
 
 constexpr int kTeams = 4;     // teams of a block, if a team is a warp
 constexpr int kBusy = 512;    // threads that keep a multiprocessor busy
-constexpr int kOfThread = 16; // elements of a row for which another thread does not pay
+constexpr int kOfThread = 16; // a thread computes at least this many elements of a row
 // The most threads of a team, with half of a multiprocessor's registers.
 template <class C>
 constexpr int kTeamThreads = sizeof(C) == 4 ? 512 : 256;
@@ -24,8 +24,9 @@ template <int kOperands, int kNumbers>
 struct RowsTask {
   int64_t size, begin, end, last; // elements of a row; the first row and the end; size of the last dimension
   int dims;
-  uint32_t of_row, along,
-      kept; // bit k is set if operand k has one value for each row; is summed along the row; is the same for all rows
+  uint32_t of_row; // bit k: operand k has one value for each row
+  uint32_t along;  // bit k: operand k is summed along the row
+  uint32_t kept;   // bit k: operand k is the same for all rows
   int64_t sizes[kRowDims], stride[kRowDims][kOperands];
   int64_t step[kOperands], pitch[kOperands]; // from one element to the next; from one row to the next
   void* data[kOperands];
@@ -212,10 +213,10 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
   }
 }
 
-// A result that was broadcast, which is summed: over the dimensions of rows where its stride is 0.
+// The gradient of a broadcast input, which is summed over the dimensions of rows where its stride is 0.
 template <class C>
 struct Summed {
-  int64_t columns, step, numel; // the number of elements that a row adds, their distance in the result; its elements
+  int64_t columns, step, numel; // elements that a row adds; the distance between them; elements of the result
   int64_t stride[kRowDims];
   const C* rows; // what each row adds
   C* sums;       // of each part
@@ -390,8 +391,8 @@ class RowsLaunch {
     }
   }
 
-  // Asks the functor, by a row that has a length and no elements. A number of that row is not 0, in case that the
-  // functor divides by it.
+  // Runs the functor on a row that has a length and no elements, to learn which rows it keeps. Numbers of that row are
+  // not 0, in case that the functor divides by one.
   void ask() {
     alignas(8) std::array<std::byte, 8> number;
     number.fill(std::byte{1});

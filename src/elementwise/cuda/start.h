@@ -13,11 +13,11 @@
 namespace elementwise::cuda {
 
 struct Limits {
-  int64_t shared; // bytes of a block
+  int64_t shared; // bytes of shared memory that a block may use
   int processors;
 };
 
-// A block has threads x teams threads, and shares bytes.
+// A block has threads x teams threads, and `shared` bytes of shared memory.
 struct Grid {
   int64_t blocks;
   int threads, teams;
@@ -73,7 +73,7 @@ Error start(
     void (*kernel)(Parameters...), const Grid& grid, void* stream,
     const std::type_identity_t<Parameters>&... arguments) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(grid.blocks, std::numeric_limits<int>::max()));
-  // A block has 48 KiB, with the kernel's own variables, unless the launch asks for more.
+  // A block gets 48 KiB of shared memory, with the kernel's own variables, unless the launch asks for more.
   if (grid.shared > 40 * 1024)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
   const dim3 threads(grid.threads, grid.teams);

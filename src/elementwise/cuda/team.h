@@ -2,8 +2,8 @@
 // the functor. They share the loops over its elements, and all get the result of a reduction. Numbers are added in the
 // same order as on the CPU, so the bits are the same. Included by rows/row.h.
 //
-// A block has threadIdx.y teams of blockDim.x threads, which are a multiple of 32; there is one team if it is more than
-// a warp.
+// A block has blockDim.y teams of blockDim.x threads, a multiple of 32. A team of more than a warp is alone in its
+// block.
 #pragma once
 
 #include <cstring>
@@ -55,8 +55,8 @@ ELEMENTWISE_INLINE T of_warps(const T& x) {
   return other;
 }
 
-// Calls take(j, f(j)) for four j below `end` that are kStep apart, from `begin` on, and again every `stride`. It
-// computes all four before it takes the first, so that the GPU computes one while it waits for another.
+// Calls take(j, f(j)) for each j below `end` that is begin + i * stride + m * kStep, with m from 0 to 3. It computes
+// all four before it takes the first, so that the GPU computes one while it waits for another.
 template <int kStep, class F, class Take>
 ELEMENTWISE_INLINE void in_fours(int64_t begin, int64_t end, int64_t stride, const F& f, const Take& take) {
 #pragma unroll 1

@@ -36,9 +36,8 @@ def find(project: str, pinned: str) -> pathlib.Path:
     if installed != pinned:
         sys.exit(f"{needed} {installed} is installed: {advice}.")
     if importlib.util.find_spec("yaml") is None:
-        sys.exit(
-            f"{needed} pyyaml, which its code generator needs, is not: run 'pip install pyyaml' with {sys.executable}."
-        )
+        cure = f"run 'pip install pyyaml' with {sys.executable}"
+        sys.exit(f"{needed} pyyaml, which its code generator needs, is not installed: {cure}.")
     return pathlib.Path(str(importlib.metadata.distribution("executorch").locate_file("executorch")))
 
 

@@ -98,8 +98,8 @@ ELEMENTWISE_MATH C sqrt(C x) {
   return std::sqrt(x);
 }
 
-// 1 / sqrt(x); infinite at 0, NaN for x < 0. Error: 0.5 (float), 0.51 (double). The quotient is rounded twice; a step
-// of Newton's method, with a residual in two words, corrects it.
+// 1 / sqrt(x); infinite at 0, NaN for x < 0. Error: 0.5 (float), 0.51 (double). It would be rounded twice; a step of
+// Newton's method, with a residual in two words, corrects that.
 template <class C>
 ELEMENTWISE_MATH C rsqrt(C x) {
   const C y = 1 / std::sqrt(x);
@@ -172,14 +172,14 @@ ELEMENTWISE_MATH Dual<C> fma(const Dual<C>& x, const Dual<C>& y, const Dual<C>& 
 // ---- The other functions of elementwise/math.h. The overloads of math.h fit better. If it is not included, or the
 // arguments have two types, overload resolution chooses one of these, and the compiler says what to do.
 
-#define ELEMENTWISE_IN_MATH_H(function)                                               \
-  template <class First, class... Rest>                                               \
-  ELEMENTWISE_MATH First function(const First& first, const Rest&...) {               \
-    static_assert(                                                                    \
-        sizeof(First) == 0, "for elementwise::" #function                             \
-                            ", #include \"elementwise/math.h\", and give it what it " \
-                            "takes, float or double, all of one type");               \
-    return first;                                                                     \
+#define ELEMENTWISE_IN_MATH_H(function)                                             \
+  template <class First, class... Rest>                                             \
+  ELEMENTWISE_MATH First function(const First& first, const Rest&...) {             \
+    static_assert(                                                                  \
+        sizeof(First) == 0, "for elementwise::" #function                           \
+                            ", #include \"elementwise/math.h\", and pass float or " \
+                            "double, all arguments of one type");                   \
+    return first;                                                                   \
   }
 ELEMENTWISE_EACH_UNARY_OF_MATH_H(ELEMENTWISE_IN_MATH_H)
 ELEMENTWISE_IN_MATH_H(hypot)

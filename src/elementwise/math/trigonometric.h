@@ -165,7 +165,7 @@ ELEMENTWISE_MATH double rounded(Sine sine) {
   return std::fma(sine.factor, sine.value, sine.constant);
 }
 
-// A sine and a cosine as two words. In a sine the product is larger than the constant, in a cosine the constant is.
+// A sine and a cosine as two words. In a sine the product is the larger term, in a cosine the constant is.
 ELEMENTWISE_MATH Words<double> sine_words(Sine sine) {
   const double high = rounded(sine);
   return {high, std::fma(sine.factor, sine.value, -high) + sine.constant};

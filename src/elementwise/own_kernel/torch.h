@@ -111,7 +111,7 @@ inline void check_index(
   const auto dtype = index.scalar_type();
   if (dtype == torch::headeronly::ScalarType::Int) return check(static_cast<const int32_t*>(index.const_data_ptr()));
   if (dtype == torch::headeronly::ScalarType::Long) return check(static_cast<const int64_t*>(index.const_data_ptr()));
-  contract::fail(op, name, " must be int32 or int64");
+  contract::fail(op, name, " must be int32 or int64, got ", contract::dtype_name(static_cast<int32_t>(dtype)));
 }
 
 // Refuses a written tensor that overlaps itself, shares memory with another tensor of the call, or may not be written
@@ -146,8 +146,8 @@ inline std::vector<torch::stable::Tensor> contiguous(std::vector<torch::stable::
   return xs;
 }
 
-// The address of a tensor's elements, for the members of a functor; null if the tensor is absent. A member whose type
-// is not T is given data<int64_t>(index).
+// The address of a tensor's elements, for the members of a functor; null if the tensor is absent. For a member of
+// another type than T, name the type: data<int64_t>(index).
 template <class T>
 const T* data(const std::optional<torch::stable::Tensor>& x) {
   return x ? static_cast<const T*>(x->const_data_ptr()) : nullptr;
@@ -227,7 +227,7 @@ void launch(
 #endif
 #ifndef ELEMENTWISE_CUDA_ON_HOST
   OnCpu* const run = on_cpu(kernel);
-  const int64_t grain = 1 + 32 * 1024 / elements; // fewer calls are not worth another thread
+  const int64_t grain = 1 + 32 * 1024 / elements; // for fewer calls, another thread does not pay
   torch::stable::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) {
     const cpu::DefaultFloatEnvironment environment;
     run(dtype, &kernel, begin, end);

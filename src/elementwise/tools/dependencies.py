@@ -1,7 +1,7 @@
 """Find torch and nanobind, for meson.build. pyproject.toml says which versions are needed.
 
 It prints six lines: the version of torch, the folders of its headers and of its libraries, the headers of nanobind,
-and the oldest torch that the binary shall run on, as a version and as the value of TORCH_TARGET_VERSION. The arguments
+and the oldest torch that the binary runs on, as a version and as the value of TORCH_TARGET_VERSION. The arguments
 are the name of the project, its folder, and the suffix of a library. If something is missing, it prints a line on
 stderr that says what to do, and exits with 1.
 """

@@ -121,10 +121,10 @@ class Case:
             self._take_lists_apart()
         self.has_cuda = self.ops[0].has_kernel_for_dispatch_key("CUDA")
         self.has_out = any(form.kind == "writing" for form in self.forms)
-        self.is_elementwise = self.forms[0].declaration in TABLE
+        self.has_functor = self.forms[0].declaration in TABLE
         self.broadcasts = self.forms[0].broadcasts
         self.first = self.names.index(self.forms[0].first)  # the index of a tensor that has the tested dtype
-        formula = self.forms[0].promises.formula if self.is_elementwise else None
+        formula = self.forms[0].promises.formula if self.has_functor else None
         if self.reference is None:
             if formula is None:
                 raise ValueError(f"{self.name}: its Case needs a reference, or its entry in the table a formula")
@@ -137,7 +137,7 @@ class Case:
         self.choices = [{}, *alternatives] + ([last] if len(either.counts) > 1 else [])
         if self.differentiable is None:
             args = self.sample(self.dtypes[-1])
-            is_by_hand = not self.is_elementwise or self.forms[0].promises.derivative
+            is_by_hand = not self.has_functor or self.forms[0].promises.derivative
             names = () if self.written or any(self.lengths) else self.names if is_by_hand else ()
             if self.forms[0].promises.differentiable:
                 by_formula = inspect.signature(formula).parameters if formula else ()
@@ -148,7 +148,7 @@ class Case:
                 names = {*names, *by_formula, *by_functor}
             self.differentiable = [name for name, x in zip(self.names, args, strict=True) if is_float(x)]
             self.differentiable = [name for name in self.differentiable if name in names and not self.writes]
-            if self.is_elementwise and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
+            if self.has_functor and not any(x.is_floating_point for x in self.forms[0].result_dtypes(args)):
                 self.differentiable = []
 
     def _take_lists_apart(self) -> None:
@@ -226,7 +226,7 @@ class Case:
         if not self.writes:
             return function(*by_place, **by_keyword)
         out = self.empty_out(args) if out is None else out
-        self.function(*args, out)
+        function(*by_place, out, **by_keyword)
         return out
 
     def empty_out(self, args: Sequence[Any]) -> Tensor:

@@ -27,7 +27,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if "gradients" in name or "derivatives" in name:
             cases = [case for case in cases if case.differentiable]
         if name == "test_fused":
-            cases = [case for case in cases if case.is_elementwise and case.forms[0].promises.fused]
+            cases = [case for case in cases if case.has_functor and case.forms[0].promises.fused]
         if "writes" in name:  # tests of operators that write to arguments
             cases = [case for case in cases if case.written]
         if "subset" in name or "derivatives" in name:  # these tests need the precision of float64

@@ -180,7 +180,7 @@ def test_a_place_out_of_its_row(case, device):
     """A label outside of its row is an error, unless the reference has a result for it."""
     labels = [place for place, name in enumerate(case.names) if is_label(case, name)]
     if not labels:
-        pytest.skip("no integers, one for each row")
+        pytest.skip("it takes no label for each row")
     if device == "cuda":
         pytest.skip("it stops the kernel, as in torch, and then this process cannot use the GPU any more")
     for label, value in itertools.product(labels, (-1, 7, 2**40)):
@@ -296,7 +296,7 @@ def test_writes(case, device):
 
 
 def test_writes_that_are_refused(case, device):
-    """Writes are refused if elements were read after they are written, gradients lost, or batches overwritten."""
+    """A write is refused if it would change elements that are read later, lose a gradient, or mix batches."""
     args = case.sample(case.dtypes[-1], device)
     places = [place for place, x in enumerate(args) if is_tensor(x)]
 
@@ -736,7 +736,7 @@ def test_compiled(case, device, backend):
 
 
 def test_fused(case, device):
-    """The entry ``fused`` of the table is right. Only Inductor uses it, so this test is not a slow one."""
+    """The entry ``fused`` of the table is right. No other quick test runs Inductor, which alone uses it."""
     test_compiled(case, device, "inductor")
 
 
@@ -745,8 +745,8 @@ def numbers(args):
 
 
 def test_numbers_change_without_compiling_again(case, device):
-    if not case.is_elementwise:
-        pytest.skip("not element-wise: a number is a constant of the compiled program")
+    if not case.has_functor:
+        pytest.skip("a kernel: a number is a constant of the compiled program")
     args, compilations = case.sample(case.dtypes[0], device), 0
 
     def backend(graph, inputs):
@@ -805,7 +805,7 @@ def test_a_backward_pass_in_an_autocast_region(case, device):
         case.check(actual, expected, f"the {how}gradients of {' and '.join(case.differentiable)} in an autocast region")
 
 
-def test_who_observes_a_backward_pass_sees_its_bits(case, device):
+def test_a_mode_does_not_change_the_bits_of_a_backward_pass(case, device):
     """A backward pass has the same bits with and without a mode; without one it bypasses the dispatcher."""
     if not case.differentiable:
         pytest.skip("it has no derivative")
@@ -831,8 +831,8 @@ def mesh():
 
 def test_dtensors(case, mesh):
     """DTensors are computed shard by shard, and results keep the placement of the arguments."""
-    if not case.is_elementwise:
-        pytest.skip("not element-wise")
+    if not case.has_functor:
+        pytest.skip("a kernel has no rule for DTensors")
     args = case.sample(case.dtypes[-1])
     if any(is_tensor(x) and x.shape != args[case.first].shape for x in args):
         pytest.skip("not of one shape")
