@@ -357,6 +357,13 @@ def test_a_full_disk_is_a_sentence(script):
     assert script("--json", "info", after=full) == (1, says)
 
 
+def test_a_library_that_cannot_be_loaded_is_a_sentence(script):
+    missing = "import muladd_nb.__main__; muladd_nb.__main__._run = lambda argv: __import__('ctypes').CDLL('no.so')"
+    status, says = script("info", after=missing)
+    assert status == 1
+    assert says.startswith("muladd-nb: no.so: cannot open shared object file")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_output_that_nothing_takes(closed):
