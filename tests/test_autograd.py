@@ -233,6 +233,19 @@ def test_a_tangent_that_there_is_not_stays_zero_beside_an_infinity():
     assert torch.equal(tangent, infinite)
 
 
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_tangent_of_zero_has_a_derivative(shape):
+    """Such a tangent, whose strides are 0, looks like the zeros that stand for a missing one."""
+    x, b, zero, one = (torch.tensor(x).expand(shape) for x in (3.0, 5.0, 0.0, 1.0))
+
+    def tangent(t):
+        return torch.func.jvp(lambda x: muladd_nb.mymul(x, b), (x,), (t,))[1]
+
+    value, slope = torch.func.jvp(tangent, (zero,), (one,))
+    assert torch.equal(value, zero)
+    assert torch.equal(slope, b)
+
+
 @each([call for call in RETURNING if not call.form.tensor_numbers])
 def test_what_jvp_returns_inside_of_functionalize_may_be_written_to(call):
     """The same holds if factor and tangent come from outside of the transform."""

@@ -88,9 +88,11 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
             times = partials[x].in_forward_mode or partials[x].times
             product = times((tangent,), values) if times else None
             if product is not None:
-                # Zeros stand for a missing tangent: the product stays zero even if the derivative is infinite.
-                is_missing = not (given.requires_grad or any(given.stride()))
-                products.append(torch.where(tangent == 0, tangent, product) if is_missing else product)
+                # Zeros may stand for a missing tangent: then the product is zero even if the derivative is infinite.
+                # They may also be a tangent that has a derivative itself, so that all other products are kept.
+                may_be_missing = not (given.requires_grad or any(given.stride()))
+                is_lost = (tangent == 0) & product.isnan()
+                products.append(torch.where(is_lost, tangent, product) if may_be_missing else product)
         return value, reduce(torch.add, products) if products else torch.zeros_like(value)
 
     implement(form.op, kernel, "Autograd", with_keyset=True)
