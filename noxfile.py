@@ -343,7 +343,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(tags=["gate"])
 def bench_all(session: nox.Session) -> None:
-    """Run the benchmarks, briefly. Those of derivatives and of shipped operators compile for long, and are left out."""
+    """Run the benchmarks briefly, except derivatives.py and shipped.py, whose projects take minutes to compile."""
     every = ("throughput", "strided", "per_call", "fusion", "functions", "generated", "formula", "rows", "model")
     _bench(session, [*every, "fresh_pages"])
 

@@ -50,8 +50,8 @@ ELEMENTWISE_INLINE void store(const Results<C...>& results, T& to, Rest&... rest
 
 #if defined(__F16C__)
 
-// Loads the first or the second of two vectors. Of bfloat16, these are the even and the odd elements, the lower and the
-// upper halves of 32 bits, so that no element changes its lane.
+// Loads the first or the second of two vectors. The first vector of bfloat16 has the even elements and the second one
+// the odd elements: these are the lower and the upper halves of 32 bits, so no element changes its lane.
 template <bool second, int n, class T>
 Lanes<compute_t<T>, n> load(const Element<T>* from) {
   if constexpr (std::is_same_v<T, float16>) {

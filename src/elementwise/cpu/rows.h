@@ -255,7 +255,8 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
   };
-  // Of a row without elements, each place is outside. So this finds out whether the functor reads any.
+  // A row without elements has no valid place. So if the functor passes this check, it reads no place, and we need not
+  // check the rows of the call.
   int64_t zeros[kMaxOperands] = {};
   void* none[kMaxOperands];
   std::fill_n(none, kMaxOperands, static_cast<void*>(zeros));

@@ -79,8 +79,8 @@ struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
   // Elements of a vector: 128 bits of the widest type, and fewer bits of the others.
   static constexpr int kSize = 16 / std::max({sizeof(R)..., sizeof(X)...});
   // The number of vectors of each input that a thread loads before it computes. With more, a thread needs more than 64
-  // registers, and fewer threads fit on a multiprocessor. That gains nothing: a multiprocessor's 1,024 or more
-  // threads have 32 KiB or more on their way, if all types are equally wide.
+  // registers, and fewer threads fit on a multiprocessor. More loads would gain nothing: the 1,024 or more
+  // threads of a multiprocessor already wait for 32 KiB or more, if all types are equally wide.
   static constexpr int kInFlight = sizeof...(X) <= 2 ? 2 : 1;
   using Inputs = Items<std::index_sequence<K...>, Vector<X, kSize>...>;
 
