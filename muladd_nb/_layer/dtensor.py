@@ -8,7 +8,7 @@ its part of the sum. An operator that writes into ``out`` redistributes its inpu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,10 @@ _Sharding = tuple[list[Placement | None], list[Placement | None]]
 
 def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     inputs = form.given(args)
+    order = private.argument_names(form.op)[: len(args)]  # without arguments that equal their defaults
     if form.of_row:
-        return _shardings_over_rows(form, complete(form.op, args, numbers), len(args))
+        found = _over_rows(form, complete(form.op, args, numbers))
+        return [([*of_results], [of.get(x) for x in order]) for of_results, of in found]
     # Includes the inputs' own placements: parameters under both FSDP and tensor parallelism have special ones.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
@@ -52,19 +54,21 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
         ]
     others = dict.fromkeys(form.numbers, Replicate() if form.tensor_numbers else None)
     others |= dict.fromkeys([*form.inputs, *form.integers])
-    order = private.argument_names(form.op)[: len(args)]  # without arguments that equal their defaults
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
 
 
-def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> list[_Sharding]:
-    """Return the shardings of an operator over rows, which is never sharded along a reduced dimension."""
+def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement], dict[str, Placement]]]:
+    """Yield how an operator over rows may be sharded: the placements of its results, and those of its tensors.
+
+    It is never sharded along a reduced dimension. Nor along the one that ``row.index()`` counts, because that would
+    begin at 0 in each shard.
+    """
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
     of_results = rows.result_shapes(form, args, shape)
-    order = private.argument_names(form.op)[:positional]
-    shardings = []
-    for sharded in (None, *(dim for dim in range(len(shape)) if dim not in reduced)):
+    others = [dim for dim in range(len(shape)) if dim not in reduced]
+    for sharded in (None, *(others[:-1] if form.asks_for_index else others)):
 
         def placed(name: str, sharded: int | None = sharded) -> Placement:
             dim = -1 if sharded is None else sharded - (len(shape) - len(shapes[name]))
@@ -72,7 +76,8 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
                 return Replicate()
             return Shard(dim - (of_row[name] and dim > reduced.start - (len(shape) - len(shapes[name]))))
 
-        inputs: dict[str, Placement | None] = {name: placed(name) for name in shapes}
+        inputs = {name: placed(name) for name in shapes}
+        results: list[Placement]
         if form.gradients_of:
             part: Placement = Replicate() if sharded is None else Partial("sum")
             of_tensors = [inputs.get(x, Replicate()) for x in form.gradients_of]  # an optional one may be absent
@@ -82,8 +87,7 @@ def _shardings_over_rows(form: Form, args: Sequence[Any], positional: int) -> li
             results = [Replicate()] * len(of_results)
         else:
             results = [Shard(sharded - (len(own) < len(shape) and sharded > reduced.start)) for own in of_results]
-        shardings.append((results, [inputs.get(x) for x in order]))
-    return shardings
+        yield results, inputs
 
 
 def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:
@@ -101,7 +105,7 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     # We do not use register_sharding, because on a mesh of several dimensions it may redistribute `out`.
     kwargs = kwargs or {}
     targets = form.targets(args, kwargs)
-    (name, out), *others = targets.items()
+    name, out = next(iter(targets.items()))
     tensors = targets | form.given(args)
     for x_name, x in tensors.items():
         if not isinstance(x, DTensor):
@@ -120,13 +124,11 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
             f"{form.name}: {name} must be sharded or replicated, got the placements {out.placements}; "
             "redistribute it first"
         )
-    for x_name, x in others:
-        if x.placements != out.placements:
-            raise RuntimeError(
-                f"{form.name}: {x_name} must have the placements of {name}, {out.placements}, got {x.placements}; "
-                "redistribute it first"
-            )
-    local = [_placed_as(name, out, x, form.name).to_local() if isinstance(x, DTensor) else x for x in args]
+    placements = (_beside_rows if form.of_row else _beside)(form, args, targets)
+    local = [x.to_local() if isinstance(x, DTensor) else x for x in args]
+    for x_name, x in form.given(args).items():
+        if x_name not in targets:
+            local[form.inputs[x_name]] = x.redistribute(placements=placements[x_name]).to_local()
     if form.kind == "out":
         form.op(*local, **(kwargs | {"out": out.to_local()}))
         return out
@@ -134,15 +136,43 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     return None
 
 
-def _placed_as(name: str, out: DTensor, x: DTensor, op: str) -> DTensor:
-    placements = [_placement_of(x, placement, out.shape) for placement in out.placements]
-    known = [placement for placement in placements if placement is not None]
-    if len(known) < len(placements):
-        raise RuntimeError(
-            f"{op}: {name} must be sharded evenly or replicated where a tensor is broadcast, got the placements "
-            f"{out.placements}; redistribute it first"
-        )
-    return x.redistribute(placements=known)
+def _beside(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> dict[str, list[Placement]]:
+    """Return the placements of the inputs of an element-wise operator that follow from those of the targets."""
+    (name, out), *others = targets.items()
+    for x_name, x in others:
+        if x.placements != out.placements:
+            raise RuntimeError(
+                f"{form.name}: {x_name} must have the placements of {name}, {out.placements}, got {x.placements}; "
+                "redistribute it first"
+            )
+    placements = {}
+    for x_name, x in form.given(args).items():
+        of_x = [_placement_of(x, placement, out.shape) for placement in out.placements]
+        placements[x_name] = [placement for placement in of_x if placement is not None]
+        if None in of_x:
+            raise RuntimeError(
+                f"{form.name}: {name} must be sharded evenly or replicated where a tensor is broadcast, got the "
+                f"placements {out.placements}; redistribute it first"
+            )
+    return placements
+
+
+def _beside_rows(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> dict[str, list[Placement]]:
+    """Return the same for an operator over rows."""
+    shardings = [*_over_rows(form, args)]
+    beside = []
+    for wanted in zip(*(x.placements for x in targets.values()), strict=True):
+        found = [inputs for results, inputs in shardings if (*results,) == wanted]
+        if not found:
+            *most, last = targets
+            names = f"{', '.join(most)} and {last}" if most else last
+            counted = ", nor the last of the others, which row.index() counts" if form.asks_for_index else ""
+            raise RuntimeError(
+                f"{form.name}: {names} must be replicated, or sharded along a dimension that is not reduced{counted}; "
+                f"got the placements {', '.join(str(x.placements) for x in targets.values())}; redistribute first"
+            )
+        beside.append(found[0])
+    return {x_name: [inputs[x_name] for inputs in beside] for x_name in form.given(args)}
 
 
 def register(forms: Iterable[Form]) -> None:

@@ -130,6 +130,8 @@ class Form:
         For an operator over rows (see ``rows.py``): which results and which tensors have one value for each row. The
         keys of its ``family`` are ``()``, ``("recorded",)``, ``("gradients",)``, ``("tangent",)`` and
         ``("second",)``, and ``reads`` has the tensors that have a derivative.
+    asks_for_index
+        Whether its functor calls ``row.index()``.
     made
         Objects that registrations share.
     """
@@ -150,6 +152,7 @@ class Form:
     constant: float | None = None
     family: Mapping[tuple[str, ...], Form] = dataclasses.field(default_factory=dict)
     of_row: tuple[Sequence[bool], Sequence[bool]] | None = None
+    asks_for_index: bool = False
     made: Made = dataclasses.field(default_factory=Made, compare=False)
 
     @cached_property
@@ -317,7 +320,7 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
     }
     families: dict[tuple[str, str, bool], dict[tuple[str, ...], Form]] = {}
     forms = []
-    alike = ("declaration", "kind", "tensor_numbers", "broadcasts", "choices", "constant", "of_row")
+    alike = ("declaration", "kind", "tensor_numbers", "broadcasts", "choices", "constant", "of_row", "asks_for_index")
     for x in operators:
         declaration, kind, tensor_numbers, of = x["declaration"], x["kind"], x["tensor_numbers"], x["of"]
         family = families.setdefault((of or declaration, kind, tensor_numbers), {})

@@ -454,37 +454,80 @@ def test_updates_in_compiled_programs(backend):
     close(*found)
 
 
-def test_a_row_is_never_sharded():
+def test_a_row_is_never_sharded(tmp_path):
+    torch.multiprocessing.spawn(on_each_of_two, (f"file://{tmp_path}/store",), nprocs=2)
+
+
+def on_each_of_two(rank, store):
+    """Compute with tensors that are sharded over two processes; this is one of them."""
     import row_ops.dtensor  # noqa: F401
 
-    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    dist.init_process_group("gloo", store, rank=rank, world_size=2)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
     x, w, label = normal(4, 9), normal(9), torch.arange(4)
 
-    def sharded(y, dim):
-        return distribute_tensor(y.clone(), mesh, [Shard(dim)])
+    def placed(y, placement):
+        return distribute_tensor(y.clone(), mesh, [placement])
 
-    try:
-        for dim, placement in ((1, Replicate()), (0, Shard(0))):
-            given, weight = sharded(x, dim).requires_grad_(), distribute_tensor(w.clone(), mesh, [Replicate()])
-            y = ops.rms_norm(given, weight.requires_grad_())
-            assert y.placements == (placement,)
-            assert ops.logsumexp(given).placements == (placement,)
-            assert ops.softmax(given, 0).placements == ((Shard(1),) if dim else (Replicate(),))
-            whole = distribute_tensor(x.clone(), mesh, [Replicate()])
-            assert {y.placements for y in ops.layer_norm_stats(given, [4, 9], whole, whole, EPS)} == {(Replicate(),)}
-            leaf = given.detach().requires_grad_()  # the other two results are not used
-            ops.layer_norm_stats(leaf, [4, 9], whole, whole, EPS)[0].sum().backward()
-            unscaled = given.detach().requires_grad_()
-            ops.layer_norm(unscaled, None, None).sum().backward()
-            assert type(leaf.grad) is type(unscaled.grad) is type(given)
-            assert ops.cross_entropy(given, sharded(label, 0)).placements in ((placement,), (Shard(0),))
-            y.sum().backward()
-            expected = x.clone().requires_grad_(), w.clone().requires_grad_()
-            rms(*expected).sum().backward()
-            close((given.grad.full_tensor(), weight.grad.full_tensor()), tuple(z.grad for z in expected))
-    finally:
-        dist.destroy_process_group()
+    def same(y, expected):
+        close(y.full_tensor(), expected)
+
+    for dim, placement in ((1, Replicate()), (0, Shard(0))):
+        given, weight = placed(x, Shard(dim)).requires_grad_(), placed(w, Replicate()).requires_grad_()
+        y = ops.rms_norm(given, weight)
+        assert y.placements == (placement,)
+        assert ops.logsumexp(given).placements == (placement,)
+        assert ops.softmax(given, 0).placements == ((Shard(1),) if dim else (Replicate(),))
+        whole = placed(x, Replicate())
+        assert {y.placements for y in ops.layer_norm_stats(given, [4, 9], whole, whole, EPS)} == {(Replicate(),)}
+        leaf = given.detach().requires_grad_()  # the other two results are not used
+        ops.layer_norm_stats(leaf, [4, 9], whole, whole, EPS)[0].sum().backward()
+        unscaled = given.detach().requires_grad_()
+        ops.layer_norm(unscaled, None, None).sum().backward()
+        assert type(leaf.grad) is type(unscaled.grad) is type(given)
+        assert ops.cross_entropy(given, placed(label, Shard(0))).placements in ((placement,), (Shard(0),))
+        y.sum().backward()
+        expected = x.clone().requires_grad_(), w.clone().requires_grad_()
+        rms(*expected).sum().backward()
+        same(given.grad, expected[0].grad)
+        same(weight.grad, expected[1].grad)
+
+    # Writes into a tensor keep its placement.
+    for y, expected, write in (
+        (x, x.softmax(-1), lambda out: ops.softmax(placed(x, Shard(1)), out=out)),
+        (x[:, 0], x.logsumexp(-1), lambda out: ops.logsumexp(placed(x, Shard(1)), out=out)),
+        (x, rms(x, w), lambda out: ops.rms_norm(placed(x, Replicate()), placed(w, Shard(0)), out=out)),
+    ):
+        out = placed(y, Shard(0))
+        write(out)
+        assert out.placements == (Shard(0),)
+        same(out, expected)
+        if y.dim() == 2:
+            with pytest.raises(RuntimeError, match="out must be replicated, or sharded along a dim"):
+                write(placed(y, Shard(1)))
+    for placement in (Replicate(), Shard(0)):
+        a, b = placed(x, placement), placed(x + 1, placement)
+        ops.fused_add_rms_norm(a, b, placed(w, Shard(0)), EPS)
+        same(a, rms(2 * x + 1, w))
+        same(b, 2 * x + 1)
+    a, b = placed(x, Shard(1)), placed(x, Shard(1))
+    with pytest.raises(RuntimeError, match="input and residual must be replicated, or sharded along a dim"):
+        ops.fused_add_rms_norm(a, b, placed(w, Replicate()), EPS)
+    same(a, x)
+
+    # row.index() counts from 0 in each shard.
+    blocks = normal(2, 6, 6)
+    for dim, placement in enumerate((Shard(0), Replicate(), Replicate())):
+        given, leaf = placed(blocks, Shard(dim)).requires_grad_(), blocks.clone().requires_grad_()
+        y, expected = ops.causal_softmax(given, SCALE), causal(leaf)
+        assert y.placements == (placement,)
+        same(y, expected)
+        y.square().sum().backward()
+        expected.square().sum().backward()
+        same(given.grad, leaf.grad)
+    with pytest.raises(RuntimeError, match=r"nor the last of the others, which row\.index\(\) counts"):
+        ops.causal_softmax(placed(blocks, Replicate()), SCALE, out=placed(blocks, Shard(1)))
+    dist.destroy_process_group()
 
 
 def test_opcheck():

@@ -18,6 +18,7 @@
 #include "../register_once.h"
 #include "../settings.h"
 #include "ask_torch.h"
+#include "asks_for_index.h"
 #include "fast_path.h"
 #include "reads.h"
 
@@ -60,6 +61,7 @@ void define_module(nanobind::module_& m) {
   //   broadcasts              whether tensors are broadcast
   //   choices                 the values of each number for each of which there is a kernel
   //   of_row                  of an operator over rows, which results and tensors have one value for each row; or None
+  //   asks_for_index          whether its functor calls row.index()
   // and for a derivative:
   //   of                      the declaration of the operator that it is a derivative of
   //   by                      the arguments that it is with respect to; an empty string for one whose index is passed
@@ -117,9 +119,14 @@ void define_module(nanobind::module_& m) {
       }
       record["choices"] = choices;
       record["of_row"] = nanobind::none();
+      record["asks_for_index"] = false;
       if constexpr (Op::is_over_rows) {
         const auto flags = [](std::span<const bool> of_row) { return std::vector<bool>(of_row.begin(), of_row.end()); };
         record["of_row"] = std::pair(flags(Op::Kernel::OfResults::of_row), flags(Op::Kernel::OfInputs::of_row));
+        if constexpr (requires { typename Op::Of; })
+          record["asks_for_index"] = finds_index(typename Op::Of::Kernel{});
+        else
+          record["asks_for_index"] = finds_index(typename Op::Kernel{});
       }
       record["of"] = of;
       record["by"] = by;

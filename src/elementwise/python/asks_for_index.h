@@ -1,0 +1,32 @@
+// Finds whether a functor over rows calls row.index(). We do not run it, because it may call that for some numbers
+// alone. Instead it is compiled with a row whose index() is a template's function: the compiler instantiates this
+// function, and with it a variable that sets the flag when the library is loaded, only if the functor calls it.
+#pragma once
+
+#include "../rows/row.h"
+
+namespace elementwise {
+
+template <class F>
+inline bool asks_for_index = false;
+template <class F>
+inline const bool index_is_called = asks_for_index<F> = true;
+
+template <class C, class F, class Returned>
+struct AskedForIndex : passes::Checked<C, Returned> {
+  int64_t index() const {
+    return index_is_called<F>;
+  }
+};
+
+template <class F, Kind... kKind>
+bool finds_index(Kernel<F, kKind...>) {
+  using Bound = passes::Bound<F, kKind...>;
+  using C = compute_t<parameters::At<0, typename Kernel<F, kKind...>::Dtypes>>;
+  [[maybe_unused]] const auto compiled_and_never_called = [](AskedForIndex<C, F, typename Bound::Returned>& row) {
+    return Bound::template call<C>(row);
+  };
+  return asks_for_index<F>;
+}
+
+} // namespace elementwise
