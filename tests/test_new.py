@@ -866,9 +866,10 @@ def test_add_knows_an_operator_by_its_entry_alone(folder, capsys, monkeypatch):
     assert "there is no one TABLE of declarations" in refused(["add", SOFTCLIP], capsys)
 
 
-def test_a_declaration_that_cannot_be_read_is_an_error():
-    with pytest.raises(ValueError, match=r'f\(Tensors x\): an argument is a "Tensor x", "Tensor\? x", "float c"'):
-        _C.read("f(Tensors x)")
+@pytest.mark.parametrize("kind", ["Tensors", "Tensors!", "Tensor?(a!)", "Tensor?!", "int!"])
+def test_a_declaration_that_cannot_be_read_is_an_error(kind):
+    with pytest.raises(ValueError, match=r'x\): an argument is a "Tensor x", "Tensor\? x", "float c"'):
+        _C.read(f"f(Tensor y, {kind} x)")
 
 
 @pytest.mark.parametrize("readme", ["# Ours\n\n| a | table |\n|---|---|\n", None])

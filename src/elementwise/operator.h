@@ -130,9 +130,10 @@ struct Signature {
       const size_t space = find(argument, ' ');
       const std::string_view type = argument.substr(0, space);
       const bool is_written = type.ends_with('!') || type.ends_with("!)");
-      const auto* const kind =
-          std::find(std::begin(kKinds), std::end(kKinds), is_written ? type.substr(0, kKinds[0].size()) : type);
-      if (space == argument.size() || kind == std::end(kKinds)) return Fault::argument;
+      const size_t end = is_written ? std::min(find(type, '!'), find(type, '(')) : type.size();
+      const auto* const kind = std::find(std::begin(kKinds), std::end(kKinds), type.substr(0, end));
+      if (space == argument.size() || kind == std::end(kKinds) || (is_written && kind != kKinds))
+        return Fault::argument;
       const std::string_view given = argument.substr(space + 1);
       const size_t equals = find(given, '=');
       const Argument read{

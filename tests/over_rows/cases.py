@@ -309,6 +309,10 @@ def test_places():
     x = torch.tensor([[1.0, 3.0, 3.0], [float("nan"), 5.0, float("nan")]])
     for got, expected in zip(ops.max_with_place(x), x.max(-1), strict=True):
         torch.testing.assert_close(got, expected, equal_nan=True)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    ops.max_with_place(ours)[0].sum().backward()
+    theirs.amax(-1).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
 
 
 @pytest.mark.parametrize("label", [-1, 4, -101])

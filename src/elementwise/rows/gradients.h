@@ -239,11 +239,9 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
           kept_or<B>([&] { return max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
       known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
     }
-    const P share = 1 / known.ties[reductions];
+    const P share = 1 / known.ties[reductions]; // infinite if the maximum is NaN, and then 0 * share is NaN
     add_to_gradient(
-        [&](auto j)
-            ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(math::choose(is_most(j), share, P(0))))}; },
-        x...);
+        [&](auto j) ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(P(is_most(j)) * share))}; }, x...);
     return reduction();
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
