@@ -336,7 +336,7 @@ def test_refusals():
         ops.softmax(torch.randn(3, 4, device="meta"), 2)
     with pytest.raises(RuntimeError, match=r"softmax: x must have a dimension to reduce, got shape \[\]"):
         ops.softmax(torch.randn(()))
-    with pytest.raises(RuntimeError, match="softmax: a tangent of a tangent is asked for"):
+    with pytest.raises(RuntimeError, match="softmax: an operator over rows has no tangent of a tangent"):
         torch.func.jvp(lambda x: torch.func.jvp(ops.softmax, (x,), (x,))[1], (torch.ones(2),), (torch.ones(2),))
 
 
