@@ -378,6 +378,10 @@ NUMBERS = {
     "of fma": (lambda ops, x: ops.fma(x, x, 1), lambda x: torch.addcmul(torch.ones_like(x), x, x)),
     "of bits": (lambda ops, x: 2**5 ^ ((x << 1) & 6 | 1), lambda x: 2**5 ^ ((x << 1) & 6 | 1)),
     "alone": (lambda ops, x: 0.1, lambda x: torch.full_like(x, 0.1)),
+    "of numbers": (
+        lambda ops, x: x * ops.sub(1, 0.9999999),
+        lambda x: x * (1 - torch.tensor(0.9999999, dtype=x.dtype)),
+    ),
 }
 
 

@@ -484,6 +484,7 @@ def test_a_complex_gradient_is_that_of_the_conjugate():
     z, w = (torch.randn(3, dtype=torch.complex128, requires_grad=True) for _ in range(2))
     assert torch.autograd.gradcheck(ops.weighted, (z, w), check_forward_ad=True)
     assert torch.autograd.gradcheck(lambda z: ops.power(z, 2.0), (z,), check_forward_ad=True)
+    assert torch.autograd.gradcheck(ops.cubed, (z, w), check_forward_ad=True)
 
 
 # ---- What is saved

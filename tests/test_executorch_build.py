@@ -38,10 +38,10 @@ def pretend(folder, package, version):
     (folder / package).mkdir()
 
 
-def configure(folder, *args):
+def configure(folder, *args, project=OF_THIS_PROJECT):
     """Run the build's script with only the packages in `folder`."""
     code = f"import sys, runpy; sys.path.append({str(folder)!r}); runpy.run_path({str(BUILD_SCRIPT)!r})"
-    command = [sys.executable, "-I", "-S", "-c", code, *OF_THIS_PROJECT, *args]
+    command = [sys.executable, "-I", "-S", "-c", code, *project, *args]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -60,6 +60,12 @@ def test_what_the_build_needs_is_named(tmp_path, version, args, says):
     assert run.returncode == 1
     assert says in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_project_needs_an_out_variant(tmp_path):
+    run = configure(tmp_path, project=["my_ops", str(ROOT)])
+    assert run.returncode == 1
+    assert run.stderr.startswith("ExecuTorch calls out variants, but there is none: give an operator the form `out`")
 
 
 @with_executorch

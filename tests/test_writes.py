@@ -48,6 +48,17 @@ def _writes_to_a_clone(call, x):
     return y
 
 
+def _writes_to_clones_of_one(call, x):
+    """Inductor removes the clones, and both targets of a call are then one tensor."""
+    made = []
+    for y in (x, -x):
+        a, b, c, d, e = (y.clone() for _ in range(5))
+        call["adam2_"](a, b, c, x, 0.5)
+        call["steps_"]([d, e], x, 0.5)
+        made += [a + 2 * b + 3 * c, d + 2 * e]
+    return torch.stack(made)
+
+
 def _chain_of_a_clone(call, x):
     call["ema_"](x, x, 0.5)
     y = x.clone()
@@ -95,11 +106,12 @@ PROGRAMS = {
     "read before": _read_before,
     "returns a clone": _returns_a_clone,
     "writes to a clone": _writes_to_a_clone,
+    "writes to clones of one": _writes_to_clones_of_one,
     "chain of a clone": _chain_of_a_clone,
     "again and again": _again_and_again,
     "slices that overlap": _slices_that_overlap,
 }
-QUICK = ["slice", "unbind", "optional", "clone in a row", "clone as out", "returns a clone"]
+QUICK = ["slice", "unbind", "optional", "clone in a row", "clone as out", "returns a clone", "writes to clones of one"]
 
 
 def random_program(seed):

@@ -25,7 +25,7 @@ class _Kept(NamedTuple):
     of_gradients: Sequence[tuple[Sequence[int], torch.dtype] | None]  # shape and dtype
     of_tangents: Sequence[tuple[Sequence[int], torch.dtype] | None]
 
-    read: int  # how many of the last ones the formula reads
+    read: int  # how many arguments were saved for the formula: they come last
 
     def joined(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what ``save`` returned, and the arguments that the formula reads."""
@@ -119,14 +119,13 @@ def derivative(
     def split_save(needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, Any]:
         saved = save(needs, inputs, results) if save else ()
         for x in saved:
-            differentiable = isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
-            if differentiable and not any(x is y for y in inputs + results):
+            if _may_require_grad(x) and not any(x is y for y in inputs + results):
                 # It was computed while nothing is recorded, so second derivatives would lack its terms.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         # The shape and dtype that each gradient and each tangent must have.
         pairs = zip(inputs, needs, strict=True)  # an absent optional tensor has no gradient
         of_gradients = [(x.shape, x.dtype) if need and x is not None else None for x, need in pairs]
-        floats = [(y.is_floating_point() or y.is_complex()) and i not in constants for i, y in enumerate(results)]
+        floats = [_may_require_grad(y) and i not in constants for i, y in enumerate(results)]
         of_tangents = [(y.shape, y.dtype) if is_float else None for y, is_float in zip(results, floats, strict=True)]
         kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
         tensors, others = apart(kept)
@@ -146,7 +145,7 @@ def derivative(
 
     def pushed(kept: _Kept, read: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         given = dict(zip(reads, read, strict=True))
-        floats = [x for x in reads if isinstance(given[x], Tensor) and given[x].is_floating_point()]
+        floats = [x for x in reads if _may_require_grad(given[x])]
         made = push(compute, given, {x: tangents[arguments.index(x)] for x in floats}, kept.of_tangents)
         return tuple(y if like else None for y, like in zip(made, kept.of_tangents, strict=True))
 
@@ -263,12 +262,16 @@ def implement_without(op: Any) -> None:
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = returned if isinstance(returned, tuple) else (returned,)
-        if any(x.is_floating_point() or x.is_complex() for x in results):
+        if any(map(_may_require_grad, results)):
             tensors = {argument: x for argument, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
             refuse_gradients(op_name, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
 
     implement(op, kernel, "Autograd", with_keyset=True)
+
+
+def _may_require_grad(x: Any) -> bool:
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def _check_takes(op: Any, what: str, function: Any, parameters: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from . import system
 from . import torch_private as private
-from .operator import Form
+from .operator import Form, complete
 
 _package = __name__.partition(".")[0]
 
@@ -108,11 +108,13 @@ def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[
     for node in list(graph.nodes):
         if node.target not in functional_of:
             continue
-        names = private.argument_names(node.target)
-        given = dict(zip(names, node.args, strict=False)) | node.kwargs
-        *inputs, out = (given[name] for name in names)
+        *inputs, out = complete(node.target, node.args, node.kwargs)
+        op = functional_of[node.target]
+        pairs = [*zip(private.arguments(op), inputs, strict=True)]
+        positional = tuple(x for argument, x in pairs if not argument.kwarg_only)
+        by_name = {argument.name: x for argument, x in pairs if argument.kwarg_only}
         with graph.inserting_before(node):
-            result = graph.call_function(functional_of[node.target], tuple(inputs))
+            result = graph.call_function(op, positional, by_name)
             copy = graph.call_function(torch.ops.aten.copy_.default, (out, result))
         result.meta["val"] = copy.meta["val"] = out.meta["val"]
         graph.erase_node(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,10 +16,10 @@ from .operator import Form
 
 
 def register(forms: Iterable[Form]) -> None:
-    """Register the formula of each element-wise operator, for all its overloads. A kernel of one's own has none."""
+    """Register the formula of each operator, for all its overloads. A kernel of one's own has none."""
     check_is_first("the formulas of flops")
     of_packet: dict[Any, int] = {}
-    of_row: dict[Any, list[int]] = {}  # the places of tensors that have one value for each row
+    whole: dict[Any, set[int]] = {}  # the places of the tensors that are broadcast to all elements
     for form in forms:
         if isinstance(form, Kernel):
             continue
@@ -28,16 +28,17 @@ def register(forms: Iterable[Form]) -> None:
             raise ValueError(
                 f"{form.name}: every overload must have the same flops, got {of_packet[packet]} and {flops}"
             )
-        if form.of_row:
-            of_row[packet] = [place for place, one in zip(form.inputs.values(), form.of_row[1], strict=True) if one]
+        of_row = form.of_row[1] if form.of_row else [False] * len(form.inputs)
+        places = {place for place, one in zip(form.inputs.values(), of_row, strict=True) if not one}
+        whole.setdefault(packet, set()).update(places)
     for packet, flops in of_packet.items():
-        register_flop_formula(packet, get_raw=True)(_formula(flops, of_row.get(packet, ())))
+        register_flop_formula(packet, get_raw=True)(_formula(flops, whole[packet]))
 
 
-def _formula(per_element: int, of_row: Container[int]) -> Callable[..., int]:
+def _formula(per_element: int, whole: set[int]) -> Callable[..., int]:
     def formula(*args: Any, **_: Any) -> int:
-        whole = [x for place, x in enumerate(args) if isinstance(x, Tensor) and place not in of_row]
-        tensors = [x.values() if x.is_nested else x for x in whole]
+        given = [x for place, x in enumerate(args) if isinstance(x, Tensor) and place in whole]
+        tensors = [x.values() if x.is_nested else x for x in given]
         return per_element * math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
 
     return formula

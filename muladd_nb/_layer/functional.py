@@ -10,6 +10,7 @@ place if the result is the same (in_place.py).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from . import lowering
 from . import torch_private as private
 from ._library import implement, library
 from .autocast import WithoutAutocast
-from .operator import Form, by_position, complete, tensors_in
+from .operator import Form, by_position, complete, named, tensors_in
 
 
 def register(form: Form) -> None:
@@ -32,14 +33,11 @@ def register(form: Form) -> None:
 
     def computed(*args: Any, **kwargs: Any) -> Any:
         given = list(complete(functional, args, kwargs))
-        new: dict[int, Tensor] = {}  # one for each tensor, so that an operator can refuse a tensor passed twice
 
         def fresh(x: Any) -> Any:
             if isinstance(x, (list, tuple)):
                 return [*map(fresh, x)]
-            if x is not None and id(x) not in new:
-                new[id(x)] = torch.empty_like(x) if only_writes else x.clone()
-            return None if x is None else new[id(x)]
+            return None if x is None else torch.empty_like(x) if only_writes else x.clone()
 
         for place in places:
             given[place] = fresh(given[place])
@@ -60,6 +58,7 @@ def register(form: Form) -> None:
 
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
+        _refuse_twice(form, named(op, args, kwargs))
         if form.functional is not None and torch.compiler.is_exporting():
             # Others may load an exported program. They may know the functional form, but not the operator made here.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
@@ -80,6 +79,16 @@ def register(form: Form) -> None:
     torch.library.register_fake(functional.name(), fake)
     implement(op, functionalized, "Functionalize")
     lowering.register_functional(functional, form)
+
+
+def _refuse_twice(form: Form, arguments: Mapping[str, Any]) -> None:
+    """Raise ``RuntimeError`` if a call writes twice to one tensor. The kernel gets copies, so it cannot see that."""
+    seen: dict[int, str] = {}
+    for x_name, x in arguments.items():
+        if isinstance(x, Tensor) and x_name.partition("[")[0] in form.writes:
+            other = seen.setdefault(id(x), x_name)
+            if other != x_name:
+                raise RuntimeError(f"{form.name}: {other} is written to and must share no memory with {x_name}")
 
 
 def _define(op: Any) -> Any:

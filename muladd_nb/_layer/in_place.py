@@ -41,21 +41,22 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
         program = inductor.now.graph
         call = program.current_node
         places = _Places(inductor.storage, call.graph)
-        new: dict[Node, Any] = {}
         written: list[Any] = []
+        targets: list[Node] = []
 
         def target(x: Any, node: Any) -> Any:
             if isinstance(x, (list, tuple)):
                 return [*map(target, x, node)]
             if x is None:
                 return None
-            if node not in new:
-                new[node] = in_place(x, node) or fresh(x)
-            written.append(new[node])
-            return new[node]
+            written.append(in_place(x, node) or fresh(x))
+            return written[-1]
 
         def in_place(x: Any, node: Node) -> Any:
             if isinstance(program, inductor.branch):  # views of a clone are not known to be views of x here
+                return None
+            # Two targets may be one node, because Inductor removes clones. Each needs its own memory.
+            if sum(places.of(other).may_overlap(places.of(node)) for other in targets) > 1:
                 return None
             results = _results(call, len(written))
             copies = _copies(places, call, node, results, is_kernel=is_kernel)
@@ -71,8 +72,9 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
                 places.share(result, node)
             return x if realized is x.data else inductor.TensorBox(realized)
 
-        given = [*complete(op, args, kwargs)]
-        for place, node in enumerate(complete(op, call.args, call.kwargs)):
+        given, nodes = [*complete(op, args, kwargs)], complete(op, call.args, call.kwargs)
+        torch.fx.node.map_arg([nodes[place] for place in form.writes.values()], targets.append)
+        for place, node in enumerate(nodes):
             if place in form.writes.values():
                 given[place] = target(given[place], node)
             elif is_kernel:  # it may rely on the strides that it was traced with

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import getitem
@@ -85,7 +85,8 @@ def register_waiting() -> None:
 def tag_caches(package: Path, operators: Any, schemas: Sequence[str]) -> None:
     """Add a hash to the keys of cached programs: of the package's Python files, C++'s declarations and all schemas.
 
-    Otherwise the caches know an operator only by its name. The declarations include derivatives that are constants.
+    Otherwise the caches know an operator only by its name. C++ also declares the derivatives, and the value of each
+    that is a constant.
     """
     python = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
     digest = hashlib.sha256(b"".join([*python, repr((operators, schemas)).encode()])).hexdigest()
@@ -146,7 +147,7 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
         given = complete(op, args, kwargs)
         read = inductor.broadcast(*form.given(args).values())
         load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}
-        of_number = torch.float32 if _has_16_bits(dtype) else dtype
+        of_number = torch.float32 if _has_16_bits(dtype) else dtype if dtype.is_floating_point else torch.float64
         of = dict.fromkeys(load, dtype) | own
         if form.tensor_numbers:
             load |= {place: partial(lambda load, _: load([]), args[place].make_loader()) for place in numbers}
@@ -158,10 +159,10 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
                 if place in load
                 else None
                 if kind == "Tensor?"
-                else ops.constant(given[place], _DTYPES.get(kind, of_number))
+                else _constant(ops, given[place], _DTYPES.get(kind, of_number))
                 for place, kind in enumerate(form.kinds.values())
             ]
-            operations = _Operations(ops, of_number)
+            operations = _Operations(ops, {int: of_number if dtype.is_floating_point else dtype, float: of_number})
             elements = [None if value is None else _Element(operations, value) for value in values]
             computed = compute(operations, *elements)
             one = operations.unwrapped(computed[place_of_result] if len(result_dtypes) > 1 else computed)
@@ -178,19 +179,25 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
     return lowered
 
 
-class _Operations:
-    """Inductor's operations on elements of a dtype, which also take Python's numbers."""
+def _constant(ops: Any, number: Any, dtype: torch.dtype) -> Any:
+    """Return a constant. Inductor would fold sums and products of constants in float64, but not of this operation."""
+    made = ops.constant(number, dtype)
+    return ops.copysign(made, made) if dtype.is_floating_point else made
 
-    def __init__(self, ops: Any, dtype: torch.dtype) -> None:
-        self._ops, self._dtype = ops, dtype
+
+class _Operations:
+    """Inductor's operations on elements, which also take Python's numbers, with a dtype for each of Python's types."""
+
+    def __init__(self, ops: Any, dtypes: Mapping[type, torch.dtype]) -> None:
+        self._ops, self._dtypes = ops, dtypes
 
     def __getattr__(self, name: str) -> Callable[..., _Element]:
         operation = getattr(self._ops, name)
         return lambda *args, **kwargs: _Element(self, operation(*map(self.unwrapped, args), **kwargs))
 
     def unwrapped(self, x: Any) -> Any:
-        is_number = type(x) in (int, float)
-        return x.value if isinstance(x, _Element) else self._ops.constant(x, self._dtype) if is_number else x
+        dtype = self._dtypes.get(type(x))
+        return x.value if isinstance(x, _Element) else _constant(self._ops, x, dtype) if dtype else x
 
 
 class _Element:

@@ -140,7 +140,7 @@ def _made(
         else:
             given = presets | dict(zip(positional, args, strict=False)) | kwargs
             too_many = len(args) > len(positional) or any(x in positional[: len(args)] for x in kwargs)
-            if too_many or len(given) != len(names):
+            if too_many or given.keys() != {*names}:
                 declared(*args, **kwargs)  # raises a TypeError
             args = tuple(given[x] for x in names)
         if not without_out or args[count] is None:

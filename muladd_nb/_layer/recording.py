@@ -60,7 +60,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     Pass ``form`` for an element-wise operator: its calls then take the fast path if they can.
     """
     several = len(private.results(op)) > 1
-    apply = _function(op, rule)
+    apply = _function(op, rule, form.name if form else name(op))
     refuse_transforms, refuse_tangents = private.TRANSFORMS.refusal(name(op)), private.FORWARD_MODE.refusal(name(op))
     at_this_level = refuse_transforms or private.record_at_this_level
     in_forward_mode = None if refuse_transforms or refuse_tangents else rule.in_forward_mode
@@ -108,7 +108,7 @@ def _uncast(form: Form) -> Callable[..., Any]:
     return by_position(lambda *args, **kwargs: form.made.without_autocast(*args, **kwargs), form.op)
 
 
-def _function(op: Any, rule: Rule) -> Callable[..., Any]:
+def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     """Return a function of ``below`` and all arguments, which applies the ``autograd.Function``."""
     count = len(private.results(op))
     several = count > 1
@@ -155,9 +155,6 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
         tangents = restored(tangents)
-        for place, argument in refused:
-            if tangents[place] is not None:
-                raise no_gradient(name(op), argument, rule.instead)
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
@@ -177,8 +174,10 @@ def _function(op: Any, rule: Rule) -> Callable[..., Any]:
 
     def apply(below: Any, *args: Any) -> Any:
         for place, argument in refused:
-            if torch.is_grad_enabled() and args[place] is not None and args[place].requires_grad:
-                raise no_gradient(name(op), argument, rule.instead)
+            x = args[place]
+            recorded = x is not None and torch.is_grad_enabled() and x.requires_grad
+            if recorded or (private.may_be_dual() and has_tangent(x)):
+                raise no_gradient(op_name, argument, rule.instead)
         return function.apply(below, *reordered(args))
 
     return private.skip_in_dynamo(apply)
@@ -243,4 +242,4 @@ def refuse_gradients(
         if torch.is_grad_enabled() and x.requires_grad:
             raise no_gradient(op, argument, instead, f"{why}, but {{}} requires grad")
         if may_be_dual and private.has_tangent(x):
-            raise no_gradient(op, argument, instead, f"{why}, but {{}} has a tangent")
+            raise no_gradient(op, argument, what=f"{why}, but {{}} has a tangent")

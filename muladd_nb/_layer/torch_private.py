@@ -314,7 +314,7 @@ def is_traced(args: tuple[Any, ...]) -> bool:
     return (
         traces()
         and not transforms_active()
-        and not any(isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__") for x in args)  # has others in it
+        and not any(isinstance(x, Tensor) and hasattr(x, "__tensor_flatten__") for x in args)  # contains other tensors
     )
 
 

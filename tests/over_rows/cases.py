@@ -10,8 +10,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from conftest import CUDA
+from row_ops.executorch import functional
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.library import opcheck
+from torch.utils.flop_counter import FlopCounterMode
 
 ops = torch.ops.row_ops
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 1e-2}
@@ -298,6 +300,30 @@ def test_products_and_reductions_of_an_own_join(n):
     close(size, x.abs().amax(-1) if n else torch.zeros(3), 0)
 
 
+class Writes(torch.nn.Module):
+    def forward(self, x, out):
+        ops.logsumexp_out(x, -1, True, out)
+        return out * 2
+
+
+def test_a_program_for_executorch_calls_the_functional_operator():
+    x, out = normal(3, 4), normal(3, 1)
+    program = torch.export.export(Writes(), (x, out))
+    functional(program)
+    assert ops.logsumexp.default in [node.target for node in program.graph.nodes]
+    close(program.module()(x, out), 2 * x.logsumexp(-1, True))
+
+
+def test_flops_of_a_write_are_those_of_the_elements():
+    import row_ops.flops
+
+    x, out = normal(3, 4), normal(3)
+    for call in (lambda: ops.logsumexp(x), lambda: ops.logsumexp(x, out=out), lambda: row_ops.logsumexp(x, out=out)):
+        with FlopCounterMode(display=False) as counter:
+            call()
+        assert counter.get_total_flops() == 12
+
+
 def test_out_may_be_the_input():
     x = normal(5, 40)
     expected = x.softmax(-1)
@@ -313,6 +339,16 @@ def test_places():
     ops.max_with_place(ours)[0].sum().backward()
     theirs.amax(-1).sum().backward()
     torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
+
+
+def test_a_class_that_is_masked():
+    logits, label = torch.tensor([[0.5, -float("inf"), 1.0]]).expand(2, 3), torch.tensor([0, 1])
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    losses = ops.cross_entropy(ours, label), F.cross_entropy(theirs, label, reduction="none")
+    torch.testing.assert_close(*losses)
+    for loss in losses:
+        loss[0].backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 @pytest.mark.parametrize("label", [-1, 4, -101])

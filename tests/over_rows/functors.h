@@ -192,7 +192,8 @@ struct CrossEntropy {
     const C log_total = elementwise::log(row.sum(row.keep([=](C x) { return elementwise::exp(x - most); }, logits)));
     const C mean = row.sum([=](C x) { return x - most; }, logits) / row.size();
     const C picked = row.at(logits, is_ignored ? 0 : label) - most;
-    return is_ignored ? C(0) : log_total - (1 - smoothing) * picked - smoothing * mean;
+    const C loss = log_total - (1 - smoothing) * picked;
+    return is_ignored ? C(0) : smoothing == 0 ? loss : loss - smoothing * mean; // a mean of -inf counts only if it must
   }
 };
 
@@ -395,6 +396,14 @@ struct ScaledVariance {
     const C mean = row.sum(x) / row.size();
     const C variance = row.sum([=](C x) { return (x - mean) * (x - mean); }, x) / row.size();
     return {row.each([=](C x) { return (x - mean) * scale; }, x), {variance * scale}};
+  }
+};
+
+// A tensor with a dtype of its own, which has no derivative.
+struct ScaledNorm {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, float scale) const {
+    return elementwise::sqrt(row.sum([](C x) { return x * x; }, x)) * C(scale);
   }
 };
 

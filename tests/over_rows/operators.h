@@ -43,7 +43,8 @@ using Operators = elementwise::List<
     Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
     Operator<"weighted_sum(Tensor x, Tensor weight, int dim=-1)", WeightedSum, functional | writing | out | differentiable>,
     Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>,
-    Operator<"scaled_squares(Tensor x, Tensor scale, int dim=-1)", ScaledSquares, functional | writing | out | differentiable>
+    Operator<"scaled_squares(Tensor x, Tensor scale, int dim=-1)", ScaledSquares, functional | writing | out | differentiable>,
+    Operator<"scaled_norm(Tensor x, Tensor scale)", ScaledNorm, functional | writing | out | differentiable>
 >;
 // clang-format on
 

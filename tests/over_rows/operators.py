@@ -349,5 +349,10 @@ CASES = [
         lambda tensor, either: (tensor(), tensor(shape=tensor.shape[1:]), 0),
         lambda x, scale, dim: x.square().sum(dim) * scale,
     ),
+    case(
+        "scaled_norm",
+        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1], dtype=torch.float32)),
+        lambda x, scale: (x.square().sum(-1).sqrt() * scale).to(x.dtype),
+    ),
 ]
 OPERATORS: list[Case] = [x for x in CASES if x]

@@ -44,6 +44,7 @@ SCHEMAS = [
     "weighted_sum(Tensor x, Tensor weight, int dim=-1) -> Tensor",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
+    "scaled_norm(Tensor x, Tensor scale) -> Tensor",
 ]
 
 

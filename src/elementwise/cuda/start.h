@@ -48,7 +48,7 @@ inline Error last_error() {
   return error;
 }
 
-// The limits of a block of threads on the current device.
+// The shared memory that a block of threads may use on the current device, and the number of processors.
 inline Limits limits_of_device() {
   Limits limits{48 * 1024, 1};
   int device = 0, shared = 0;

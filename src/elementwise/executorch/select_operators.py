@@ -78,6 +78,8 @@ def main() -> None:
     parser.add_argument("--operators", nargs="*", default=[])
     parser.add_argument("--model", default="")
     arguments = parser.parse_args()
+    if not arguments.out_variants:
+        sys.exit("ExecuTorch calls out variants, but there is none: give an operator the form `out`.")
     pinned = pinned_version(arguments.root)
     executorch = find(arguments.project, pinned)
     print(pinned)

@@ -95,9 +95,9 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
   }
 }
 
-// Refuses an index with an element that is not from 0 to n - 1, before anything is written; `where` may say which
-// elements count. The index is contiguous, of int32 or int64. On CUDA the functor calls check_place instead: to ask
-// here, the call would have to wait for the device.
+// Refuses an index with an element that is not from 0 to n - 1, before anything is written. The index is contiguous, of
+// int32 or int64. `where` is contiguous too, has as many elements, of bool, and where one is false the index is not
+// checked. On CUDA the functor calls check_place instead: to ask here, the call would have to wait for the device.
 inline void check_index(
     const contract::Caller& op, std::string_view name, const torch::stable::Tensor& index, int64_t n,
     const std::optional<torch::stable::Tensor>& where = std::nullopt) {
@@ -213,7 +213,7 @@ using OnCpu = void(int32_t dtype, const void* kernel, int64_t begin, int64_t end
 using OnCuda = cuda::Error(int32_t dtype, const void* kernel, int64_t n, void* stream);
 
 // Calls kernel(i) for each i below n, on the device of `x` and in its dtype. Each call processes about `elements`
-// elements; from that, the number of threads is chosen.
+// elements, which decides how many threads compute them. It may be 0.
 void launch(
     [[maybe_unused]] const contract::Caller& op, const auto& kernel, const torch::stable::Tensor& x, int64_t n,
     int64_t elements = 1) {
@@ -227,7 +227,7 @@ void launch(
 #endif
 #ifndef ELEMENTWISE_CUDA_ON_HOST
   OnCpu* const run = on_cpu(kernel);
-  const int64_t grain = 1 + 32 * 1024 / elements; // for fewer calls, another thread does not pay
+  const int64_t grain = 1 + 32 * 1024 / std::max<int64_t>(elements, 1); // for fewer calls, another thread does not pay
   torch::stable::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) {
     const cpu::DefaultFloatEnvironment environment;
     run(dtype, &kernel, begin, end);
