@@ -54,9 +54,13 @@ def measure(sides: Mapping[str, Callable[[], Any]], *, seconds: float = 2.0, pat
     start = _now()
     while True:
         began, waiting = _now(), _waiting()
-        # The order changes, so that no function always runs after the same one, which has filled the caches.
-        order = list(timers)[:: -1 if len(rounds) % 2 else 1]
-        rounds.append({name: timers[name].timeit(calls[name]) / calls[name] for name in order})
+        # The order changes, so that no function always runs after the same one. Its first call is not timed: the one
+        # before may have returned memory to the system, and then each new page of a result is a page fault.
+        times_of: dict[str, float] = {}
+        for name in list(timers)[:: -1 if len(rounds) % 2 else 1]:
+            timers[name].timeit(1)
+            times_of[name] = timers[name].timeit(calls[name]) / calls[name]
+        rounds.append(times_of)
         now = _now()
         if _waiting() - waiting <= _WAITED * (now - began):
             undisturbed.append(rounds[-1])

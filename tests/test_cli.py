@@ -316,7 +316,7 @@ def test_bench_does_not_count_rounds_in_which_a_thread_waited(machine):
     assert not result["busy"]
 
 
-@pytest.mark.parametrize("seconds", [alternating(0.01, 0.05), alternating(0.02, 0.03, 0.07, 0.05)])
+@pytest.mark.parametrize("seconds", [alternating(0.01, 0.01, 0.05, 0.05), alternating(0.02, 0.03, 0.07, 0.05)])
 def test_bench_says_when_ratios_lie_too_far_apart(machine, seconds):
     assert _bench.measure({"ours": machine.takes(0.01), "other": machine.takes(seconds)})["busy"]
 
