@@ -678,6 +678,8 @@ SCHEMAS = {
     "f(Tensor(a!) x) -> Tensor(a!)": "which does not compile right",
     "f(Tensor(a!) x, float c) -> Tensor": "it writes to x and must return nothing",
     "f(Tensor[] x) -> Tensor": "x is a list; pass its elements one by one, or use --kernel, which takes lists",
+    "f(Tensor x, float a=1.0, int[] n) -> Tensor": "n has no default, and follows a, which has one: put it before that",
+    "f(Tensor x, int n=9223372036854775808) -> Tensor": "a number in it is too large for its type",
     "f(Tensor x, double c) -> Tensor": "got double; write float",
     "f(Tensor x, Scalar c) -> Tensor": "got Scalar; write float",
     "f(Tensor x, Scalar? c=None) -> Tensor": "got Scalar?; write float",

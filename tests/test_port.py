@@ -410,7 +410,7 @@ def test_a_tree_that_git_could_not_restore_is_left_alone(tmp_path, capsys):
         subprocess.run([*git, *command], check=True)
     (tmp_path / "b.txt").write_text("not committed")
     assert port(tmp_path, "--write") == 2
-    assert "has changes that are not committed" in capsys.readouterr().err
+    assert "changes that are not committed" in capsys.readouterr().err
     assert (tmp_path / "a.cpp").read_text() == EXTENSION
     assert main(["port", "--write", str(tmp_path / "a.cpp")]) == 2
     (tmp_path / "b.txt").unlink()

@@ -48,6 +48,19 @@ def _writes_to_a_clone(call, x):
     return y
 
 
+def _writes_to_a_part_of_a_clone(call, x):
+    """The clone is removed, and then its views are views of a tensor that was written in part."""
+    y = -x
+    made = []
+    for z in (x, y):
+        z[:3].mul_(2)
+        clone = z.clone()
+        call["scale_"](clone[:3], x[3:6])
+        call["ema_"](clone[6:9], x[3:6], 0.5)
+        made.append(clone)
+    return torch.stack([*made, y])
+
+
 def _writes_to_clones_of_one(call, x):
     """Inductor removes the clones, and both targets of a call are then one tensor."""
     made = []
@@ -106,12 +119,22 @@ PROGRAMS = {
     "read before": _read_before,
     "returns a clone": _returns_a_clone,
     "writes to a clone": _writes_to_a_clone,
+    "writes to a part of a clone": _writes_to_a_part_of_a_clone,
     "writes to clones of one": _writes_to_clones_of_one,
     "chain of a clone": _chain_of_a_clone,
     "again and again": _again_and_again,
     "slices that overlap": _slices_that_overlap,
 }
-QUICK = ["slice", "unbind", "optional", "clone in a row", "clone as out", "returns a clone", "writes to clones of one"]
+QUICK = [
+    "slice",
+    "unbind",
+    "optional",
+    "clone in a row",
+    "clone as out",
+    "returns a clone",
+    "writes to a part of a clone",
+    "writes to clones of one",
+]
 
 
 def random_program(seed):

@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable
 from operator import getitem
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.fx import Graph, Node
@@ -120,16 +119,14 @@ class _Place(NamedTuple):
         return begin, begin + (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
 
 
-# For each program and each result that was written in place: the memory that it is in, and the offset, if known.
-_written: WeakKeyDictionary[Graph, dict[Any, tuple[Any, Any]]] = WeakKeyDictionary()
-
-
 class _Places:
     """The places of the tensors of a program."""
 
     def __init__(self, storage: Callable[[Node], Any], graph: Graph) -> None:
         self._storage = storage
-        self._of_results = _written.setdefault(graph, {})
+        # For each result that was written in place: the memory that it is in, and the offset, if known. The graph has
+        # it, because other packages with a copy of this file write in the same program.
+        self._of_results: dict[Any, tuple[Any, Any]] = vars(graph).setdefault("elementwise_written", {})
 
     def of(self, x: Any) -> _Place:
         """Return the place of a tensor. Anything else has no memory."""
@@ -139,6 +136,9 @@ class _Places:
         tensor = x.meta["val"]
         shape, strides = tuple(map(_expression, tensor.shape)), tuple(map(_expression, tensor.stride()))
         offset = _expression(tensor.storage_offset())
+        of_base = self._storage(_base(x))
+        if of_base is not None and of_base != memory:  # x was a view of a clone, which Inductor has removed
+            memory, offset = of_base, None
         while memory in self._of_results:
             memory, by = self._of_results[memory]
             offset = None if by is None or offset is None else offset + by
@@ -150,6 +150,16 @@ class _Places:
         alike = mine.layout and its.layout and mine.layout[:2] == its.layout[:2]
         by = its.layout[2] - mine.layout[2] if alike and mine.layout and its.layout else None
         self._of_results[mine.memory] = its.memory, by
+
+
+def _base(x: Node) -> Node:
+    """Return the node that ``x`` is a view of, or ``x``."""
+    while x.op == "call_function":
+        of = x.args[0] if x.target is getitem else x  # one of several views
+        if not (isinstance(of, Node) and private.is_view(of.target) and isinstance(of.args[0], Node)):
+            break
+        x = of.args[0]
+    return x
 
 
 def _expression(size: Any) -> Any:

@@ -62,9 +62,9 @@ def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
         sample = list(args)
         for name, x in given.items():
             sample[form.inputs[name]] = SimpleNamespace(shape=_one(x.shape, of[name]))
-        rows.aligned(form, sample)  # raises an error if a sample is refused outside of vmap
+        # Raises an error if a sample is refused outside of vmap.
+        dims = max(map(len, rows.aligned(form, sample).values()))
         # One dimension more than a row has, so that row.index() of a single row is 0, and not its index in the batch.
-        dims = rows.most_dims(form, sample)
         count = rows.count_reduced(form, args)
         rank = max(dims, count + 1)
         expands = form.gradients_of or {*of.values()} == {None}  # in the second case, only out is batched

@@ -106,7 +106,7 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     changed: dict[str, str | None] = {name: text for name, text in files.items() if before[name] != text}
     changed |= dict.fromkeys(name for name in gone if os.path.lexists(folder / name))
     replace(folder, changed, formatted=True)
-    sources = [x for inside in ("src", "python", "tests") for x in (folder / inside).rglob("*.*")]
+    sources = [x for inside in ("src", "python", "tests") for x in (folder / inside).rglob("*.*") if x.is_file()]
     own = {str(x.relative_to(folder)) for x in sources if x.suffix in (".h", ".cpp", ".cu", ".py")} - {*copies(package)}
     return sorted(x for x in own if {*names} & _remove.used(x, (folder / x).read_text("utf-8", "replace")))
 

@@ -124,7 +124,8 @@ def parameters(schema: Schema) -> list[str]:
 
 
 def _literal(default: object) -> str:
-    return repr(default) if not isinstance(default, str) or {'"', "\\"} & set(default) else f'"{default}"'
+    is_plain = isinstance(default, str) and default.isprintable() and not {'"', "\\"} & set(default)
+    return f'"{default}"' if is_plain else repr(default)
 
 
 def _add_test(files: Files, schema: Schema, package: str) -> None:

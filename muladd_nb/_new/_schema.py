@@ -158,6 +158,8 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
         raise ValueError(f"{text!r}: {typed[2]} is of the type {typed[1]}; write {_CALLED[typed[1]]}")
     try:
         parsed = _torch_names.parse_schema(text)
+    except IndexError:  # from C++: std::out_of_range
+        raise ValueError(f"{text!r}: a number in it is too large for its type") from None
     except RuntimeError as error:
         reason = "\n".join(line for line in str(error).splitlines() if line.strip())
         cure = next((f"; {cure}" for slip, cure in _SLIPS.items() if re.search(slip, text)), "")
@@ -178,6 +180,10 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which does not compile right; return new tensors, or ()")
     names = [x.name for x in parsed.arguments]
+    with_default = next((x.name for x in parsed.arguments if x.has_default_value()), "")
+    for x in parsed.arguments[names.index(with_default) if with_default else len(names) :]:
+        if not (x.kwarg_only or x.has_default_value()):  # torch allows that for lists
+            raise refuse(f"{x.name} has no default, and follows {with_default}, which has one: put it before that")
     for x in parsed.arguments:
         if names.count(x.name) > 1:
             raise refuse(f"{x.name} is the name of something else in it, too")

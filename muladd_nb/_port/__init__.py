@@ -84,7 +84,7 @@ class Port:
             if status.returncode:
                 return "is in no git repository"
             if status.stdout.strip():
-                return "has changes that are not committed"
+                return "is in a git repository with changes that are not committed"
             unknown = git("ls-files", "--error-unmatch", "--", *map(str, inside)).returncode
             return "has files that git ignores" if inside and unknown else ""
         except FileNotFoundError:

@@ -30,6 +30,12 @@ FUNCTOR(Sides, return x > z ? y : 2 * y, C x, C y, C z)
 FUNCTOR(Chosen, return flag ? x * y : x + y, C x, C y, bool flag)
 FUNCTOR(Given, return bias ? x * *bias : x, C x, Optional<C> bias)
 FUNCTOR(Clipped, return elementwise::clamp(x, -y, y), C x, C y)
+FUNCTOR(
+    Loop, C s = 0; while (x > 1) {
+      if (y > 0) s = s + y;
+      x = x / 2;
+    } return s * x,
+                   C x, C y)
 FUNCTOR(Halved, while (x > 1) x = x / 2; return x * y, C x, C y)
 // Which of more than ten conditions hold is not traced: then it reads everything.
 FUNCTOR(Steps, C sum = 0; for (int k = 0; k < 12; k++) sum = sum + (x > k ? y : C(1)); return sum * z, C x, C y, C z)
@@ -94,5 +100,6 @@ int main() {
   expect<Counted, "counted(Tensor x, Tensor y, int n)">(0, Reads::kAll);
   expect<Whole, "whole(Tensor x, Tensor y)">(1, Reads::kAll);
   expect<Masked, "masked(Tensor x, Tensor y)">(0, Reads::kAll);
+  expect<Loop, "loop(Tensor x, Tensor y)">(0, Reads::kAll);
   return 0;
 }

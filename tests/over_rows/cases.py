@@ -357,6 +357,22 @@ def test_a_label_out_of_range_is_refused(label):
         ops.cross_entropy(torch.randn(3, 4), torch.tensor([0, label, 1]))
 
 
+@pytest.mark.parametrize("label", [-1, 4, 1 << 40])
+def test_a_label_out_of_range_is_refused_where_others_are_not_read(label):
+    x = torch.randn(2, 4)
+    with pytest.raises(RuntimeError, match="picked: a place that is read lies outside of its row"):
+        ops.picked(x, torch.tensor([0, label]), 0)
+    close(ops.picked(x, torch.tensor([7, 2]), 7), torch.stack([torch.tensor(0.0), x[1, 2]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64])
+def test_the_least_of_integers(dtype):
+    limits = torch.iinfo(dtype)
+    x = torch.tensor([[5, 7, limits.min], [limits.min, 5, 7], [limits.max] * 3], dtype=dtype)
+    for got, expected in zip(ops.least(x), (x.amin(-1), x.argmin(-1)), strict=True):
+        assert torch.equal(got, expected)
+
+
 @pytest.mark.skipif(not CUDA, reason="no GPU, or no kernels for one")
 def test_a_label_out_of_range_stops_the_kernel_on_cuda():
     x, label = "torch.randn(3, 4, device='cuda')", "torch.tensor([0, 4, 1], device='cuda')"
@@ -374,6 +390,25 @@ def test_refusals():
         ops.softmax(torch.randn(()))
     with pytest.raises(RuntimeError, match="softmax: an operator over rows has no tangent of a tangent"):
         torch.func.jvp(lambda x: torch.func.jvp(ops.softmax, (x,), (x,))[1], (torch.ones(2),), (torch.ones(2),))
+
+
+@pytest.mark.parametrize(("of_logits", "of_label"), [((5,), (2, 3)), ((1, 5), (2, 3)), ((5,), (1,)), ((3, 5), (2, 1))])
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
+def test_vmap_of_labels_that_have_more_dimensions_than_the_logits(of_logits, of_label, in_dims):
+    logits = normal(*(2,) * (in_dims[0] == 0), *of_logits)
+    label = torch.arange(100).reshape(-1, *(1,) * len(of_label)).expand(-1, *of_label)[2:4] % 5
+    label = label if in_dims[1] == 0 else label[0]
+    each = [(logits[i] if in_dims[0] == 0 else logits, label[i] if in_dims[1] == 0 else label) for i in range(2)]
+
+    def loss(x, y):
+        return ops.cross_entropy(x, y)
+
+    gradient = torch.func.grad(lambda x, y: loss(x, y).square().sum())
+    for f in (loss, gradient):
+        expected = torch.stack([f(*args) for args in each])
+        result = torch.vmap(f, in_dims=in_dims)(logits, label)
+        assert result.shape == expected.shape
+        close(result, expected)
 
 
 def test_trailing_dimensions_are_those_that_are_given():

@@ -407,4 +407,22 @@ struct ScaledNorm {
   }
 };
 
+// Reads a place only for some labels.
+struct Picked {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, int64_t label, int64_t ignore_index) const {
+    if (label == ignore_index) return C(0);
+    return row.at(x, label);
+  }
+};
+
+// Of integers, whose smallest number has no negative.
+struct Least {
+  using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Results<C, int64_t> operator()(Row& row, Elements<C> x) const {
+    return {row.min(x), {row.argmin(x)}};
+  }
+};
+
 } // namespace row_ops::inline ELEMENTWISE_TARGET

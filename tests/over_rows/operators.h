@@ -44,7 +44,9 @@ using Operators = elementwise::List<
     Operator<"weighted_sum(Tensor x, Tensor weight, int dim=-1)", WeightedSum, functional | writing | out | differentiable>,
     Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>,
     Operator<"scaled_squares(Tensor x, Tensor scale, int dim=-1)", ScaledSquares, functional | writing | out | differentiable>,
-    Operator<"scaled_norm(Tensor x, Tensor scale)", ScaledNorm, functional | writing | out | differentiable>
+    Operator<"scaled_norm(Tensor x, Tensor scale)", ScaledNorm, functional | writing | out | differentiable>,
+    Operator<"picked(Tensor x, Tensor label, int ignore_index)", Picked, functional | writing | out | differentiable>,
+    Operator<"least(Tensor x)", Least, functional | differentiable>
 >;
 // clang-format on
 

@@ -354,5 +354,14 @@ CASES = [
         lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1], dtype=torch.float32)),
         lambda x, scale: (x.square().sum(-1).sqrt() * scale).to(x.dtype),
     ),
+    case(
+        "picked",
+        lambda tensor, either: (tensor(), label(tensor), either(-100, 0)),
+        lambda x, label, ignore_index: (
+            x.gather(-1, label.where(label != ignore_index, 0)[..., None])[..., 0] * (label != ignore_index)
+        ),
+        extremes=FINITE,
+    ),
+    case("least", lambda tensor, either: (tensor(),), lambda x: (x.amin(-1), x.argmin(-1))),
 ]
 OPERATORS: list[Case] = [x for x in CASES if x]

@@ -45,6 +45,8 @@ SCHEMAS = [
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
     "scaled_norm(Tensor x, Tensor scale) -> Tensor",
+    "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
+    "least(Tensor x) -> (Tensor, Tensor)",
 ]
 
 

@@ -255,12 +255,10 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
   };
-  // A row without elements has no valid place. So if the functor passes this check, it reads no place, and we need not
-  // check the rows of the call.
-  int64_t zeros[kMaxOperands] = {};
-  void* none[kMaxOperands];
-  std::fill_n(none, kMaxOperands, static_cast<void*>(zeros));
-  if (!computer.are_inside({{0, 0, none, task.numbers, nullptr, nullptr}, 1, 0, zeros}) &&
+  int64_t number = 0x0101010101010101; // not 0, because a functor may divide by such a number
+  void* numbers[kMaxOperands];
+  std::fill_n(numbers, kMaxOperands, static_cast<void*>(&number));
+  if (!computer.reads_no_place({std::max<int64_t>(1, task.size), 0, numbers, task.numbers, nullptr, nullptr}) &&
       !RowsRun(task, computer, mover, 0, task.count).are_inside())
     return false;
   if (!task.summed) {

@@ -62,7 +62,7 @@ inline Limits limits_of_device() {
 
 // The memory that a grid asks for.
 __device__ inline std::byte* shared_memory() {
-  extern __shared__ __align__(16) double elementwise_shared[];
+  extern __shared__ __align__(32) double elementwise_shared[]; // a Vector has up to 32 bytes
   return reinterpret_cast<std::byte*>(elementwise_shared);
 }
 

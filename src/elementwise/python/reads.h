@@ -27,14 +27,16 @@ struct Path {
   int length = 0;
   uint64_t compared = 0; // bit k: the k-th argument
   bool is_known = true;  // false: the functor may read everything
-  bool last = false;     // the last outcome after kMost conditions
+  uint64_t random = 0;   // the state of a linear congruential generator
 
-  // The outcome of the next condition. After kMost conditions the outcomes alternate, so that loops end.
+  // The outcome of the next condition. After kMost conditions the outcomes are random, so that every loop ends. If they
+  // alternated, a loop with two conditions would not.
   bool decide(uint64_t reads) {
     compared |= reads;
     if (length < kMost) return taken[length++];
     is_known = false;
-    return last = !last;
+    random = random * 6364136223846793005 + 1442695040888963407; // the factors are Knuth's, for MMIX
+    return random >> 63;
   }
 
   // Moves on to the next combination of outcomes; false if there is none.

@@ -246,7 +246,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     if constexpr (kBy == By::nothing) {
-      check_place(place, source.size);
+      check_computed_place(place, source.size);
       known.value[at_most(reductions)] = load(x, place).value;
     }
     if constexpr (kBy == By::elements) {

@@ -30,7 +30,8 @@
 //
 //   row.sum(f, x...)          row.product(f, x...)
 //   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
-//   row.reduce(identity, join, f, x...)             any associative join(a, b), with join(identity, a) == a
+//   row.reduce(identity, join, f, x...)             any join(a, b) that is associative and commutative, and returns a
+//                                                   for join(a, identity)
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
 //                             no derivative and costs none.
@@ -153,6 +154,15 @@ constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivat
 #endif
 }
 
+// The places that a functor computes from its arguments were checked before (Checked). Those that it computes from
+// elements, by row.argmax, can only be wrong by a mistake in the functor.
+ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
+  check_place(place, size);
+#if !defined(ELEMENTWISE_IS_CUDA)
+  if (place < 0 || place >= size) stop("row.at: the functor computed a place that lies outside of its row");
+#endif
+}
+
 // One row: its length and index, and where the elements of each tensor begin.
 struct Source {
   int64_t size, index;
@@ -222,8 +232,21 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const auto& f) {
     return joined(
         n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return ((b > a) | (b != b)) ? b : a; }, f);
   } else {
-    return joined(n, std::numeric_limits<C>::lowest(), [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+    constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
+    return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
   }
+}
+
+// Reverses the order of numbers, so that the minimum becomes the maximum. -x of an integer may be no number of its
+// type.
+template <class C>
+ELEMENTWISE_INLINE C reversed(C x) {
+  if constexpr (std::is_same_v<C, bool>)
+    return !x;
+  else if constexpr (std::is_integral_v<C>)
+    return static_cast<C>(~x);
+  else
+    return -x;
 }
 
 // The place of the first element that is the maximum or NaN.
@@ -243,8 +266,8 @@ class Row {
   using Number = math::primal_t<C>;
   static constexpr bool has_softmax = false; // whether the pass knows what row.softmax returned in the forward pass
 
-  ELEMENTWISE_INLINE Number size() const {
-    return static_cast<Number>(self().source.size);
+  ELEMENTWISE_INLINE auto size() const {
+    return static_cast<std::conditional_t<std::is_floating_point_v<Number>, Number, int64_t>>(self().source.size);
   }
   ELEMENTWISE_INLINE int64_t index() const {
     return self().source.index;
@@ -260,7 +283,7 @@ class Row {
     return self().max_terms(terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
-    return -max([&](auto... element) ELEMENTWISE_LAMBDA { return -C(f(element...)); }, x...);
+    return reversed(max([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...));
   }
   ELEMENTWISE_INLINE C reduce(C identity, const auto& join, const auto& f, auto... x) {
     static_assert(
@@ -296,7 +319,8 @@ class Row {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
-    return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return -math::primal(C(f(self().load(x, j)...))); });
+    return self().argmax_of([&](int64_t j)
+                                ELEMENTWISE_LAMBDA { return reversed(math::primal(C(f(self().load(x, j)...)))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     return self().element(x, place);
@@ -516,8 +540,10 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
     return noted(max_of<B>(source.size, f));
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
-    check_place(place, source.size);
-    return this->load(x, place);
+    check_computed_place(place, source.size);
+    const B read = this->load(x, place);
+    ELEMENTWISE_ON_DEVICE(if (x.place < 0) sync();) // a result may be written over a row that was kept
+    return read;
   }
   ELEMENTWISE_INLINE auto range_of(const auto& f) {
     return noted(max_of<math::primal_t<B>>(source.size, f));
@@ -578,20 +604,24 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
-  ELEMENTWISE_INLINE Elements<B> keep(const auto&, auto...) {
+  ELEMENTWISE_INLINE Elements<B> keep(const auto& f, auto... x) {
+    compiles(this->terms(f, x...));
     kept_rows++;
     return {nullptr, -1};
   }
   ELEMENTWISE_INLINE auto read_softmax(const auto&, auto...) {
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, 0};
   }
-  ELEMENTWISE_INLINE B sum_terms(const auto&, auto...) {
+  ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
+    compiles(f);
     return 0;
   }
-  ELEMENTWISE_INLINE B join_terms(B identity, const auto&, const auto&) {
+  ELEMENTWISE_INLINE B join_terms(B identity, const auto&, const auto& f) {
+    compiles(f);
     return identity;
   }
-  ELEMENTWISE_INLINE B max_terms(const auto&, auto...) {
+  ELEMENTWISE_INLINE B max_terms(const auto& f, auto...) {
+    compiles(f);
     return 0;
   }
   ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
@@ -606,6 +636,13 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   }
   template <class To>
   ELEMENTWISE_INLINE void write(const auto&, auto...) {}
+
+ private:
+  // Lets the compiler see a function of elements, which may call row.index() (python/asks_for_index.h).
+  template <class F>
+  ELEMENTWISE_INLINE static void compiles(const F&) {
+    using Unused [[maybe_unused]] = decltype(std::declval<F>()(int64_t{}));
+  }
 };
 
 } // namespace passes
