@@ -1,6 +1,7 @@
-// Finds whether a functor over rows calls row.index(). We do not run it, because it may call that for some numbers
-// alone. Instead it is compiled with a row whose index() is a template's function: the compiler instantiates this
-// function, and with it a variable that sets the flag when the library is loaded, only if the functor calls it.
+// Finds whether a functor over rows calls row.index(). We do not run it, because it may call index() only for some
+// values of its arguments. Instead it is compiled with a row whose index() is a function of a template. Only if the
+// functor calls it, the compiler instantiates it, and with it a variable whose initializer sets the flag when the
+// library is loaded.
 #pragma once
 
 #include "../rows/row.h"

@@ -35,7 +35,8 @@
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
 //                             no derivative and costs none.
-//   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then.
+//   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
+//                             but if the place was computed from elements, by row.argmax, it ends the process.
 //
 // row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
 // element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
