@@ -14,6 +14,7 @@ from ten import ROOT
 
 from muladd_nb.__main__ import main
 from muladd_nb._port import Port
+from muladd_nb._port._reader import Reader
 from muladd_nb._port._table import ATEN, NAMES, ROWS
 
 EXTENSION = """\
@@ -319,6 +320,17 @@ def test_what_cannot_be_parsed_is_said_and_its_names_are_found(tmp_path, capsys)
     findings, report = found(tmp_path, capsys, a_DOT_cpp="at::Tensor f( {{{ ;\nat::Scalar g) ]]\n")
     assert report["unparsed"]
     assert (2, "at::Scalar", "decision") in findings
+
+
+def test_code_may_be_nested_deeply_as_generated_code_is(tmp_path, capsys, monkeypatch):
+    chain = "".join(f"if (x == {i}) g();\nelse " for i in range(250))
+    deep = f"void f(int x) {{{chain} AT_ERROR();}}\n"
+    assert port(tmp_path, a_DOT_cpp=deep) == 1
+    assert "a.cpp:251: none: AT_ERROR" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "setrecursionlimit", lambda n: None)
+    monkeypatch.setattr(Reader, "read", lambda self: self.read())
+    assert port(tmp_path, a_DOT_cpp=deep) == 2
+    assert "a.cpp: its code is nested too deeply; leave it out" in capsys.readouterr().err
 
 
 def test_what_cannot_be_parsed_is_left_alone(tmp_path, capsys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class Port:
         if not re.fullmatch(r"2\.\d\d", target) or target < FIRST:
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
         self.paths, self.target, self.files = list(paths), target, len(files)
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 6000))  # generated code has chains of a thousand else-ifs
         found, limited = _python.read((path for path in files if path.suffix == ".py"), target)
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
         broken = {source: dict[str, str]() for source in project.sources}
@@ -45,7 +47,10 @@ class Port:
                 seen = {name: where for file in around for name, where in broken[file].items()}
                 readers.append(Reader(source, project, target, seen, limited))
             for reader in readers:
-                reader.read()
+                try:
+                    reader.read()
+                except RecursionError:
+                    raise ValueError(f"{reader.source.path}: its code is nested too deeply; leave it out") from None
                 broken[reader.source] = reader.newly_broken | broken[reader.source]
             if sum(map(len, broken.values())) == before:
                 break
