@@ -110,7 +110,7 @@ def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[
             continue
         *inputs, out = complete(node.target, node.args, node.kwargs)
         op = functional_of[node.target]
-        pairs = [*zip(private.arguments(op), inputs, strict=True)]
+        pairs = [*zip(private.arguments(op), inputs, strict=False)]  # it may have more arguments, with defaults
         positional = tuple(x for argument, x in pairs if not argument.kwarg_only)
         by_name = {argument.name: x for argument, x in pairs if argument.kwarg_only}
         with graph.inserting_before(node):
