@@ -399,7 +399,7 @@ struct ScaledVariance {
   }
 };
 
-// A tensor with a dtype of its own, which has no derivative.
+// The scale has a dtype of its own, so there is no derivative by it.
 struct ScaledNorm {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, float scale) const {
@@ -416,7 +416,7 @@ struct Picked {
   }
 };
 
-// Of integers, whose smallest number has no negative.
+// Takes integers. The negative of the smallest one does not fit its type.
 struct Least {
   using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;
   template <class C, class Row>

@@ -155,8 +155,8 @@ constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivat
 #endif
 }
 
-// The places that a functor computes from its arguments were checked before (Checked). Those that it computes from
-// elements, by row.argmax, can only be wrong by a mistake in the functor.
+// Checked has refused wrong places that a functor computes from its arguments. If the functor computes a place from
+// elements, by row.argmax, and it is outside of the row, the functor has a mistake.
 ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
   check_place(place, size);
 #if !defined(ELEMENTWISE_IS_CUDA)
