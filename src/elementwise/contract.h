@@ -119,8 +119,8 @@ inline std::string dtype_name(int32_t dtype) {
 
 [[noreturn]] inline void fail_to_allocate(const Caller& op, const Operand& like) {
   fail(
-      op, "could not allocate the result, ", like.numel(), " elements of ", dtype_name(like.dtype), " on ",
-      device_name(like));
+      op, "could not allocate the result, a ", dtype_name(like.dtype), " tensor of shape ", list(like.sizes, like.dim),
+      " on ", device_name(like));
 }
 
 // The argument was None, which torch's parser accepts wherever a schema says Tensor.

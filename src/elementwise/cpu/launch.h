@@ -4,11 +4,25 @@
 
 #include <bit>
 #include <cstddef>
+#include <memory>
 
 #include "machine.h"
 #include "tiles.h"
 
 namespace elementwise::cpu {
+
+// The memory for the elements of one operand that lie elsewhere, packed. A cache line lies between two operands, so
+// that they do not compete for the same sets of the cache.
+struct Packed {
+  alignas(kLine) std::byte elements[Tiles::kBytes];
+  std::byte between[kLine];
+};
+
+// Returns the calling thread's memory for all operands. It is not on the stack, because a thread may have too little.
+inline Packed* packed_operands() {
+  static thread_local const std::unique_ptr<Packed[]> memory(new Packed[kMaxOperands]);
+  return memory.get();
+}
 
 // The part of a call that one thread computes.
 class Run {
@@ -50,7 +64,7 @@ class Run {
       rows.data[k] = at[k];
       rows.pitch[k] = tiles_.stride[k][1];
       if (tiles_.moved[k]) {
-        rows.data[k] = packed(k, Tiles::kBytes);
+        rows.data[k] = packed_[k].elements;
         rows.pitch[k] = n[0];
         if (k >= computer_.results) mover_[k]->gather_box(at[k], tiles_.stride[k], n, rows.data[k]);
       }
@@ -92,7 +106,7 @@ class Run {
       const Mover& mover = *mover_[k];
       const bool is_result = k < computer_.results, moves = step[k] != 1 || (is_result && stream_);
       at[k] = begin[k];
-      data[k] = moves ? packed(k, most * sizeof(double)) : at[k];
+      data[k] = moves ? packed_[k].elements : at[k];
       move[k] = !moves         ? nullptr
                 : is_result    ? (stream_ ? mover.stream : mover.scatter)
                 : step[k] == 0 ? nullptr // repeated once, below
@@ -119,19 +133,13 @@ class Run {
     return static_cast<std::byte*>(at) + elements * computer_.bytes[operand];
   }
 
-  // Returns an operand's buffer of `bytes`. A cache line lies between two buffers, so that they do not compete for the
-  // same sets of the cache.
-  void* packed(int operand, int64_t bytes) {
-    return memory_ + operand * (bytes + kLine);
-  }
-
   const Task& task_;
   const Computer& computer_;
   const Tiles& tiles_;
   const bool stream_;
   const int operands_;
   const Mover* mover_[kMaxOperands];
-  alignas(kLine) std::byte memory_[kMaxOperands * (Tiles::kBytes + kLine)];
+  Packed* const packed_ = packed_operands();
 };
 
 // parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each.

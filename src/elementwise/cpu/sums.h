@@ -128,7 +128,9 @@ class Sums {
 
   // Computes rows x columns elements into a buffer, and adds those of the summed results to the sums of the part.
   void together(int64_t part, const int64_t* first, const int64_t* at, int64_t columns, int64_t rows) const {
-    alignas(kLine) std::byte computed[kMaxInputs][kTogether * sizeof(double)];
+    // A summed result is computed into the memory for its packed elements, and so is not packed itself.
+    static_assert(kTogether * sizeof(double) <= Tiles::kBytes);
+    Packed* const computed = packed_operands();
     Plan plan;
     plan.operands = plan_.operands;
     plan.dims = 2;
@@ -139,7 +141,7 @@ class Sums {
       const bool is_added = k < computer_.results && is_summed(k);
       int64_t offset = 0;
       for (int d = 0; d < plan_.dims; d++) offset += (first[d] + at[d]) * plan_.stride[d][k];
-      data[k] = is_added ? computed[k] : static_cast<std::byte*>(task_.data[k]) + offset * computer_.bytes[k];
+      data[k] = is_added ? computed[k].elements : static_cast<std::byte*>(task_.data[k]) + offset * computer_.bytes[k];
       for (int d = 0; d < 2; d++) plan.stride[d][k] = is_added ? (d ? columns : 1) : plan_.stride[d][k];
     }
     const Task task{task_.index, task_.dtype, task_.numbers, plan, data};
@@ -149,7 +151,7 @@ class Sums {
       if (!is_summed(k)) continue;
       int64_t offset = 0;
       for (int d = 0; d < plan_.dims; d++) offset += at[d] * pitch_[k][d];
-      summer_[k]->add(computed[k], columns, rows, sums(k, part) + offset, pitch_[k][0] == 0, pitch_[k][1]);
+      summer_[k]->add(computed[k].elements, columns, rows, sums(k, part) + offset, pitch_[k][0] == 0, pitch_[k][1]);
     }
   }
 

@@ -73,9 +73,11 @@ Error start(
     void (*kernel)(Parameters...), const Grid& grid, void* stream,
     const std::type_identity_t<Parameters>&... arguments) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(grid.blocks, std::numeric_limits<int>::max()));
-  // A block gets 48 KiB of shared memory, with the kernel's own variables, unless the launch asks for more.
+  // A block gets 48 KiB of shared memory, with the kernel's own variables, unless the launch asks for more. Every
+  // launch asks for the most there is, because two threads may start the same kernel at once.
   if (grid.shared > 40 * 1024)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared));
+    cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(limits_of_device().shared));
   const dim3 threads(grid.threads, grid.teams);
   kernel<<<blocks, threads, grid.shared, static_cast<cudaStream_t>(stream)>>>(arguments...);
   return last_error();

@@ -529,7 +529,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE B* buffer() {
     const int k = kept_rows++;
     if (keeps_in_result && k == 0) return static_cast<B*>(results[0]);
-    return static_cast<B*>(row->scratch(row->run, k, source.size * sizeof(B)));
+    return static_cast<B*>(row->scratch(row->run, k - keeps_in_result, source.size * sizeof(B)));
   }
   ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
     return noted(sum_of<B>(source.size, f));

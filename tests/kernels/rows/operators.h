@@ -9,6 +9,17 @@ namespace row_ops {
 
 using elementwise::Operator, elementwise::functional, elementwise::updating, elementwise::differentiable;
 
+// It has one result, which holds the first of the rows that it keeps. Only the second one needs other memory.
+struct TwoKept {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
+    const auto positive = row.keep([](C x) { return elementwise::exp(x); }, x);
+    const auto negative = row.keep([](C x) { return elementwise::exp(-x); }, x);
+    const C both = row.sum(positive) + row.sum(negative);
+    return row.each([=](C p, C n) { return (p - n) / both; }, positive, negative);
+  }
+};
+
 // clang-format off
 using Operators = elementwise::List<
     Operator<"softmax(Tensor x, int dim=-1)", Softmax, functional>,
@@ -20,7 +31,8 @@ using Operators = elementwise::List<
     Operator<"int8_quant(Tensor x)", Int8Quant, functional>,
     Operator<"fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps)", FusedAddRmsNorm, updating>,
     Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
-    Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>
+    Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>,
+    Operator<"two_kept(Tensor x)", TwoKept, functional | differentiable>
 >;
 // clang-format on
 
