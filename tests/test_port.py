@@ -134,6 +134,9 @@ def found(tmp_path, capsys, *options, **files):
             "TORCH_FN(f)",
             "decision",
         ),
+        ("void f() { THFloatBlas_gemm('n', 1); }", "THFloatBlas_gemm", "none"),
+        ("struct A : public c10d::Backend {};", "c10d::Backend", "none"),
+        ("namespace at { void f() { namedinference::g(1); } }", "at::namedinference::g", "none"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -162,6 +165,7 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "c10::Half f();",
         "void f(int*, float (*)[3], int&&); auto [a, b] = f(nullptr);",
         "#if AT_SOMETHING\n#endif",
+        "struct THist {};\nTHist f(int THREADS);",
         "C10_HOST_DEVICE C10_NOINLINE int f();",
         "#define MY_CHECK(x) g(x)\nvoid f(torch::stable::Tensor x) { MY_CHECK(x); }",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
@@ -390,6 +394,19 @@ def test_a_header_of_the_extension_gets_what_torchs_headers_brought(tmp_path):
     assert (tmp_path / "a.h").read_text() == header.replace(
         "once\n", "once\n#include <cmath>\n#include <cstdint>\n#include <cuda_fp16.h>\n"
     )
+
+
+def test_a_file_without_torchs_headers_gets_what_their_neighbours_brought_at_once(tmp_path):
+    files = {
+        "a_DOT_h": "inline bool f(at::Tensor x) { assert(true); return x.is_cuda(); }\n",
+        "b_DOT_h": '#include "a.h"\ninline int64_t g() { return 1; }\n',
+    }
+    assert port(tmp_path, "--write", "--force", **files) == 0
+    texts = [path.read_text() for path in sorted(tmp_path.iterdir())]
+    assert "<cassert>" in texts[0]
+    assert "<cstdint>" in texts[1]
+    assert main(["port", "--write", "--force", str(tmp_path)]) == 0
+    assert texts == [path.read_text() for path in sorted(tmp_path.iterdir())]
 
 
 def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):

@@ -152,7 +152,12 @@ class Kernel(Form):
         return function
 
     def batched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register the batching rule: a function of ``info``, all arguments' batch dimensions, and the arguments."""
+        """Register the batching rule, a function as :func:`torch.library.register_vmap` takes it.
+
+        It takes ``info``, which has the ``batch_size``; the batch dimension of each argument, or None; and all
+        arguments, also those that have defaults. It returns the result or results, and the batch dimension of each.
+        It calls the operator by :attr:`call`.
+        """
 
         def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
             whole = complete(self.op, args, kwargs)

@@ -198,6 +198,8 @@ class Names(Findings):
             self.follow(node, name, origin)
         elif re.match("_?Py[A-Z_]", name) and not self.has_python:
             self.tell(node, name, ("name", "Python.h"))
+        elif re.match("THC?[A-Z][a-z]", name) and not self.is_declared(name):  # a function of TH.h, as THFloatBlas_gemm
+            self.tell(node, name, ("name", "*"))
         elif not is_variable:
             self.need_header("posix", name, node)  # which an extension declares for Windows alone
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):

@@ -17,6 +17,7 @@ from ._table import NAMES
 from ._types import TUPLE
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
+TORCHS = re.compile(rb"\b(at|c10|torch)::|\bTORCH_")
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 GUARD = re.compile(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
@@ -231,7 +232,8 @@ class Reader(Calls):
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in self.source.includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
-        had_torch = any(HEADER.match(name) for file in self.project.around[self.source] for _, name in file.includes)
+        files = self.project.around[self.source]
+        had_torch = any(TORCHS.search(x.data) or any(HEADER.match(name) for _, name in x.includes) for x in files)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
         code = [f"#include {x}" if self.headers[x] else f"#if __has_include({x})\n#include {x}\n#endif" for x in some]
         block = "\n".join(code).replace("\n", newline).encode()

@@ -14,7 +14,7 @@ from . import _mask
 
 Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
-ROOTS = ("at", "c10", "torch", "caffe2")  # torch's namespaces
+ROOTS = ("at", "c10", "c10d", "torch", "caffe2")  # torch's namespaces
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 _HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|line|pragma|undef|warning))")
 _DECLARES = tree_sitter.Query(

@@ -69,7 +69,7 @@
 #endif
 
 // Marks a function that functors call. It is always inlined, because a call would keep the loop around it from being
-// vectorised. Define it in elementwise::inline ELEMENTWISE_TARGET.
+// vectorised. Define it in the namespace of the functors, or in another one that is inline ELEMENTWISE_TARGET.
 #if defined(__CUDACC__)
 #define ELEMENTWISE_INLINE __host__ __device__ __forceinline__
 #else

@@ -51,7 +51,7 @@ struct Backend {
   }
 
   static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t) {
-    if (!cpu::launch_rows(task, parallel_for)) contract::fail(op, "a place that is read lies outside of its row");
+    if (!cpu::launch_rows(task, parallel_for)) contract::fail_place(op, task.size);
   }
 
  private:

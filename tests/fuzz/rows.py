@@ -94,7 +94,7 @@ def refused(n, dtype, label):
     try:
         ops.cross_entropy_out(x, labels, -100, 0.0, out)
     except RuntimeError as error:
-        assert str(error) == "cross_entropy_out: a place that is read lies outside of its row", error
+        assert str(error).startswith("cross_entropy_out: a place that is read lies outside of its row"), error
         assert (out == 7).all()
         COUNTS["refused as expected"] += 1
     else:

@@ -262,12 +262,12 @@ struct SyncBnForwardOutput {
 
 struct SyncBnRunning {
   template <class C>
-  ELEMENTWISE_FUNCTION Results<C, C> operator()(
-      C running_mean, C running_var, C mean, C var, C momentum, int64_t count) const {
-    const C n = static_cast<C>(count);
+  ELEMENTWISE_FUNCTION Results<float, float> operator()(
+      float running_mean, float running_var, C mean, C var, double momentum, int64_t count) const {
+    const auto by = static_cast<float>(momentum), n = static_cast<float>(count);
     return {
-        running_mean + momentum * (mean - running_mean),
-        {running_var + momentum * (var * n / (n - C(1)) - running_var)}};
+        running_mean + by * (static_cast<float>(mean) - running_mean),
+        {running_var + by * (static_cast<float>(var) * n / (n - 1) - running_var)}};
   }
 };
 

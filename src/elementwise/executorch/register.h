@@ -120,8 +120,8 @@ class Call {
       (layout.is_of_row(0) ? contract::check_apart : contract::check_apart_or_same)(caller_, operands_[0], x);
       is_apart &= x.data != operands_[0].data;
     }
-    if (!cpu::launch_rows(layout.task(whole, is_apart), ParallelFor{caller_}))
-      contract::fail(caller_, "a place that is read lies outside of its row");
+    const rows::Task task = layout.task(whole, is_apart);
+    if (!cpu::launch_rows(task, ParallelFor{caller_})) contract::fail_place(caller_, task.size);
   }
 
  private:
