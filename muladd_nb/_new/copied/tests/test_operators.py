@@ -161,7 +161,7 @@ def test_threads_share_the_work(case, device):
             result = case.call(*args)
     finally:
         torch.set_num_threads(threads)
-    case.check(result, case.expected(*args), "the result of 4 threads")
+    case.check(result, case.expected(*args), "the result of many elements, computed by 4 threads")
 
 
 def test_a_large_mean_is_no_loss(case, device):
