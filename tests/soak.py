@@ -84,9 +84,11 @@ def threads(seconds):
         return done
 
     before = threading.stack_size(512 * 1024)  # as macOS gives to threads that C++ starts
-    with ThreadPoolExecutor(count) as pool:
-        done = sum(running.result() for running in [pool.submit(work) for _ in range(count)])
-    threading.stack_size(before)
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            done = sum(running.result() for running in [pool.submit(work) for _ in range(count)])
+    finally:
+        threading.stack_size(before)
     return f"{done:,} calls in {count} threads"
 
 

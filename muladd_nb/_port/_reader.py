@@ -17,7 +17,7 @@ from ._table import NAMES
 from ._types import TUPLE
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
-TORCHS = re.compile(rb"\b(at|c10|torch)::|\bTORCH_")
+USES_TORCH = re.compile(rf"\b({'|'.join(ROOTS)})::|\bTORCH_".encode())
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 GUARD = re.compile(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
@@ -233,7 +233,7 @@ class Reader(Calls):
         mine = {x for node, x in self.source.includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
         files = self.project.around[self.source]
-        had_torch = any(TORCHS.search(x.data) or any(HEADER.match(name) for _, name in x.includes) for x in files)
+        had_torch = any(USES_TORCH.search(x.data) or any(HEADER.match(name) for _, name in x.includes) for x in files)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
         code = [f"#include {x}" if self.headers[x] else f"#if __has_include({x})\n#include {x}\n#endif" for x in some]
         block = "\n".join(code).replace("\n", newline).encode()
