@@ -14,7 +14,7 @@ from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
 from .operator import named
-from .recording import Rule, apart, checked_arguments, joined, no_gradient, refuse_gradients, register
+from .recording import Rule, apart, checked_arguments, has_tangent, joined, no_gradient, refuse_gradients, register
 
 
 class _Kept(NamedTuple):
@@ -131,10 +131,9 @@ def derivative(
         tensors, others = apart(kept)
         return tensors, _Kept(others, needs, of_gradients, of_tangents, len(reads))
 
-    def by_formula(function: Any, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
+    def by_formula(function: Any, *given: Any) -> bool:
         """Return whether the formula gives a derivative, because ``function`` does not."""
-        again = formula is not None and (private.transforms_active() or private.is_recorded((*tensors, *others)))
-        return function is None or again
+        return function is None or (formula is not None and (private.transforms_active() or private.is_recorded(given)))
 
     def pulled(kept: _Kept, read: Sequence[Any], grads: Sequence[Tensor]) -> tuple[Any, ...]:
         given = dict(zip(reads, read, strict=True))
@@ -158,7 +157,8 @@ def derivative(
 
     def checked_vjp(tensors: Sequence[Tensor], kept: _Kept, *grads: Tensor) -> tuple[Tensor | None, ...]:
         saved, read = kept.joined(tensors)
-        if by_formula(vjp, tensors, grads):
+        given = (*tensors, *grads)
+        if by_formula(vjp, *given) or (formula and private.differentiating() and any(map(has_tangent, given))):
             what, function, gradients = "that the formula has", formula, pulled(kept, read, grads)
         else:
             what, function, gradients = "that vjp returns", vjp, gradients_of(kept.needs, saved, *grads)
@@ -171,7 +171,7 @@ def derivative(
 
     def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, *tangents: Tensor) -> Any:
         saved, read = kept.joined(tensors)
-        if by_formula(jvp, tensors, tangents):
+        if by_formula(jvp, *tensors, *tangents):
             of_results = pushed(kept, read, tangents)
             return of_results if len(results) > 1 else of_results[0]
         with _without_torch_func(op, "jvp"):

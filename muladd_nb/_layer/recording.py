@@ -48,7 +48,7 @@ class Rule:
     node: str | None = None  # the name of grad_fn, without Backward
     without: Sequence[str] = ()  # arguments that have no gradient: requesting one is an error
     instead: str | None = None  # the advice in that error
-    materialize: bool = False  # whether missing gradients and tangents are replaced by zeros
+    materialize: bool = False  # whether missing gradients and tangents are replaced by zeros, unless all are missing
     constants: Sequence[int] = ()  # the indices of results that have no derivative
     recorded: Form | None = None  # computes a call that is recorded; its last results are only for `save`
     order: Sequence[int] = ()  # the indices of the arguments, in the order in which the function takes them
@@ -126,7 +126,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     # The old style, without setup_context, is cheaper. `below` computes the results; or it is a tuple of them, if the
     # fast path has computed them. Each step here counts in a small call.
     def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
-        ctx.set_materialize_grads(materialize)
+        ctx.set_materialize_grads(False)  # torch's zeros may be of another class than the other gradients
         inputs = restored(inputs)
         is_short = type(below) is tuple
         returned = below if is_short else below(*inputs)
@@ -134,19 +134,24 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
         if constants:
             ctx.mark_non_differentiable(*(results[place] for place in constants))
         tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
+        if materialize:
+            ctx.results = [(y.shape, y.dtype) for y in results[:count]]
         ctx.saves = bool(tensors)
         if tensors:
             ctx.save_for_backward(*tensors)
         if not is_short and private.may_be_dual():
             tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
             ctx.save_for_forward(*tensors)
+            ctx.tensors = [isinstance(x, Tensor) and (x.shape, x.dtype) for x in inputs] if materialize else ()
         return results[:count] if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # Reading saved tensors a second time is an error, even if there are none.
         saved = ctx.saved_tensors if ctx.saves else ()
-        if several and materialize:
-            grads = _of_one_class(grads)
+        if materialize:
+            if grads.count(None) == count:
+                return (None,) * (1 + len(names))
+            grads = _with_zeros(grads, ctx.results)
         gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
         if gradients is None:
             with autocast.AsInForward(backward=True):
@@ -155,11 +160,19 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
 
     def forward_mode(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
         tangents = restored(tangents)
+
+        def own(tangent: Any) -> Any:
+            # If the tangent is an argument's, writing to the result would change both.
+            return tangent.clone() if tangent is not None and any(tangent is x for x in tangents) else tangent
+
+        if materialize:
+            tangents = _with_zeros(tangents, ctx.tensors)
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
         with private.record_tangents(on=True), autocast.AsInForward():
-            return jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
+            made = jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
+            return tuple(map(own, made)) if isinstance(made, tuple) else own(made)
 
     key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key
     methods = {"forward": forward, "backward": backward, "jvp": forward_mode, "_compiled_autograd_key": key}
@@ -197,12 +210,17 @@ def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
 
 
-def _of_one_class(grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradients of results. Zeros that torch made for unused ones get the class of the others (DTensor)."""
-    like = next((x for x in grads if isinstance(x, Tensor) and type(x) is not Tensor), None)
-    if like is None:
-        return grads
-    return tuple(like.new_zeros(x.shape, dtype=x.dtype) if type(x) is Tensor else x for x in grads)
+def _with_zeros(given: tuple[Any, ...], likes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return gradients or tangents, of which some are None, with zeros in their place where there is a shape and dtype.
+
+    The zeros are of the class of the others: under a transform, or for DTensors, no other class would do.
+    """
+    there = [x for x in given if x is not None]
+    if len(there) == len(given):
+        return given
+    some = next((x for x in there if type(x) is not Tensor), there[0])
+    pairs = zip(given, likes, strict=True)
+    return tuple([some.new_zeros(like[0], dtype=like[1]) if x is None and like else x for x, like in pairs])
 
 
 def checked_arguments(op: Any) -> list[str]:
