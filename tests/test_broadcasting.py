@@ -247,6 +247,16 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
         torch.testing.assert_close(others[0], y.to(dtype), rtol=max(1e-12, 2 * torch.finfo(dtype).eps), atol=0)
 
 
+@pytest.mark.parametrize("shapes", [*SUMMED[:4], SUMMED[6]], ids=str)
+def test_a_sum_has_the_same_bits_whichever_gradients_are_asked_for(shapes):
+    a, b, c, grad = *tensors(shapes, dtype=torch.float32), torch.rand(torch.broadcast_shapes(*shapes))
+    of_all = ops._mymuladd_gradients.Tensor(a, b, c, grad, 7)
+    for needs in range(8):
+        some = ops._mymuladd_gradients.Tensor(a, b, c, grad, needs)
+        for i, (one, other) in enumerate(zip(some, of_all, strict=True)):
+            assert torch.equal(one, other) if needs >> i & 1 else one.shape == (0,)
+
+
 def loss(f):
     return lambda *args: f(*args).sin().mean()
 

@@ -127,7 +127,7 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         for x, y in ((a, b), (a.transpose(0, -1), b.transpose(0, -1).contiguous())):
             digest.update(muladd_nb.mymuladd(x, y, 0.3).contiguous().view(torch.uint8).numpy().tobytes())
             digest.update(muladd_nb.mymul(x, y).contiguous().view(torch.uint8).numpy().tobytes())
-            for summed in torch.ops.muladd_nb._mymuladd_gradients.Tensor(x, y[..., :1], y[:1], x):
+            for summed in torch.ops.muladd_nb._mymuladd_gradients.Tensor(x, y[..., :1], y[:1], x, 7):
                 digest.update(summed.contiguous().view(torch.uint8).numpy().tobytes())
 print(muladd_nb.build_info()["simd"], digest.hexdigest(), file=sys.stderr)
 """

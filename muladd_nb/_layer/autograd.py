@@ -50,7 +50,7 @@ def register(form: Form) -> None:
         derivative.derivative(form.op, **dict[str, Any](promises.derivative), node=promises.node)
         return
     value_and_tangent = form.family.get(("",))
-    all_gradients = next((one for one in form.family.values() if one.gradients_of), None)
+    several = next((one for one in form.family.values() if one.gradients_of), None)
     if form is value_and_tangent:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
@@ -58,7 +58,7 @@ def register(form: Form) -> None:
     made = Derivative(
         form,
         _partials(form),
-        one_pass=_one_pass(form, all_gradients) if is_operator and all_gradients else None,
+        one_pass=_one_pass(form, several) if is_operator and several else None,
         in_c=_in_c(form) if is_operator else {},
     )
     dual = None
@@ -175,9 +175,15 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
     return Partial(reads, summed(lambda one: one.times), summed(lambda one: one.in_forward_mode or one.times))
 
 
-def _one_pass(form: Form, all_gradients: Form) -> OnePass:
-    call = caller(all_gradients)
-    return OnePass(lambda gradients, *arguments: call(*arguments, *_at(form.of_c, gradients)), all_gradients.by)
+def _one_pass(form: Form, several: Form) -> OnePass:
+    call = caller(several)
+
+    def in_one_pass(gradients: Sequence[Tensor | None], *arguments: Any) -> Sequence[Tensor]:
+        *of_operator, needs = arguments
+        made: Sequence[Tensor] = call(*of_operator, *_at(form.of_c, gradients), needs)
+        return made
+
+    return OnePass(in_one_pass, several.by)
 
 
 def _in_c(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:

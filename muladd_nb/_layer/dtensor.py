@@ -32,7 +32,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     order = private.argument_names(form.op)[: len(args)]  # without arguments that equal their defaults
     if form.of_row:
         found = _over_rows(form, complete(form.op, args, numbers))
-        return [([*of_results], [of.get(x) for x in order]) for of_results, of in found]
+        return [(of_results, [of.get(x) for x in order]) for of_results, of in found]
     # Includes the inputs' own placements: parameters under both FSDP and tensor parallelism have special ones.
     own = [placement for x in inputs.values() for placement in x.placements if not placement.is_partial()]
     shape = torch.broadcast_shapes(*(x.shape for x in inputs.values()))
@@ -42,10 +42,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     for placement in alike:
         placed = {name: _placement_of(x, placement, shape) for name, x in inputs.items()}
         if None not in placed.values():
-            of_results = [placement] * results
-            if form.gradients_of:  # the gradient of a broadcast tensor is a partial sum on each rank
-                part: Placement = placement if placement.is_replicate() else Partial("sum")
-                of_results = [part if placed[x] == Replicate() else placed[x] for x in form.gradients_of]
+            of_results = _of_gradients(form, args, placed, placement) if form.gradients_of else [placement] * results
             shardings.append((of_results, placed))
     for part in (Partial("sum"), Partial("avg")):
         shardings += [
@@ -57,7 +54,7 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
     return [(of_results, [(others | of)[x] for x in order]) for of_results, of in shardings]
 
 
-def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement], dict[str, Placement]]]:
+def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement | None], dict[str, Placement]]]:
     """Yield how an operator over rows may be sharded: the placements of its results, and those of its tensors.
 
     It is never sharded along a reduced dimension. Nor along the one that ``row.index()`` counts, because that would
@@ -77,17 +74,25 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
             return Shard(dim - (of_row[name] and dim > reduced.start - (len(shape) - len(shapes[name]))))
 
         inputs = {name: placed(name) for name in shapes}
-        results: list[Placement]
+        results: list[Placement | None]
         if form.gradients_of:
-            part: Placement = Replicate() if sharded is None else Partial("sum")
-            of_tensors = [inputs.get(x, Replicate()) for x in form.gradients_of]  # an optional one may be absent
-            wanted = [part if of_tensor == Replicate() else of_tensor for of_tensor in of_tensors]
-            results = [Replicate() if [*own] == [0] else one for own, one in zip(of_results, wanted, strict=True)]
+            results = _of_gradients(form, args, inputs, Replicate() if sharded is None else Shard(sharded))
         elif sharded is None:
             results = [Replicate()] * len(of_results)
         else:
             results = [Shard(sharded - (len(own) < len(shape) and sharded > reduced.start)) for own in of_results]
         yield results, inputs
+
+
+def _of_gradients(
+    form: Form, args: Sequence[Any], inputs: Mapping[str, Any], placement: Placement
+) -> list[Placement | None]:
+    """Return the placements of gradients. That of a tensor which is not sharded is a partial sum on each rank."""
+    wanted = form.wanted(args)
+    part = placement if placement.is_replicate() else Partial("sum")
+    return [
+        Replicate() if x not in wanted else part if inputs[x] == Replicate() else inputs[x] for x in form.gradients_of
+    ]
 
 
 def _placement_of(x: Any, placement: Placement, shape: Sequence[int]) -> Placement | None:

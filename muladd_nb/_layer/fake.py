@@ -32,7 +32,8 @@ def register(form: Form) -> None:
             if form.of_row:
                 shapes, are_like = rows.result_shapes(form, args, shape), rows.are_like_tensors(form)
             elif form.gradients_of:
-                shapes = [args[form.inputs[x]].shape for x in form.gradients_of]
+                wanted = form.wanted(args)
+                shapes = [wanted[x].shape if x in wanted else (0,) for x in form.gradients_of]
                 are_like = [contract.is_shape(own, shape) for own in shapes]
             results = tuple(
                 _empty_like(like, dtype) if is_like else like.new_empty(own, dtype=dtype)

@@ -40,8 +40,9 @@ def register(form: Form) -> None:
         if targets:
             return targets["out"] if form.kind == "out" else None
         results = result if isinstance(result, tuple) else (result,)
-        # A gradient is nested if its tensor is.
-        like = [x in nested for x in form.gradients_of] or [True] * len(results)
+        # A gradient is nested if its tensor is, and if it is asked for.
+        wanted = form.wanted(args)
+        like = [x in nested and x in wanted for x in form.gradients_of] or [True] * len(results)
         of_results = tuple(
             private.jagged_like(first[1], values) if is_nested else values
             for values, is_nested in zip(results, like, strict=True)

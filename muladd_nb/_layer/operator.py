@@ -121,8 +121,9 @@ class Form:
         The values of each int or bool that has few; there is a kernel for each.
     family
         The operator and its derivatives, which are made from one functor, by what a derivative is with respect to:
-        ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` all gradients in one pass, ``("", "")``
-        the second derivatives, whose arguments are passed in the call, and ``("",)`` the value with its tangent.
+        ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` several gradients in one pass,
+        ``("", "")`` the second derivatives, whose arguments are passed in the call, and ``("",)`` the value with its
+        tangent.
     by, reads, constant
         Of a derivative: its key in ``family``, the arguments that it reads besides the gradient, and its value, if that
         is a constant.
@@ -157,7 +158,7 @@ class Form:
 
     @cached_property
     def gradients_of(self) -> tuple[str, ...]:
-        """The arguments whose gradients it returns, each with the shape of its argument; none for another form."""
+        """The arguments whose gradients it returns, each in the shape of its argument; none for another form."""
         if self.of_row:
             return self.reads if self.by in (("gradients",), ("second",)) else ()
         return self.by if len(self.by) > 1 and "" not in self.by else ()
@@ -199,6 +200,11 @@ class Form:
     def given(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the tensors that are passed in a call, by their names. The last arguments may be left out."""
         return {x: args[i] for x, i in self.inputs.items() if i < len(args) and args[i] is not None}
+
+    def wanted(self, args: Sequence[Any]) -> dict[str, Tensor]:
+        """Return the tensors whose gradients a call asks for, by their names. Other gradients have the shape [0]."""
+        needs, given = args[self.integers["needs__"]] if "needs__" in self.kinds else -1, self.given(args)
+        return {x: given[x] for i, x in enumerate(self.gradients_of) if x in given and needs >> i & 1}
 
     @cached_property
     def own(self) -> dict[str, torch.dtype]:

@@ -3,10 +3,10 @@
 For y = f(a, b), reverse mode returns ``grad * df/da`` and ``grad * df/db``, and forward mode
 ``tangent_a * df/da + tangent_b * df/db``. Only arguments that the wanted partial derivatives read are saved.
 
-A plan says which gradients come from where. There are three ways, and autograd.py finds the kernels of the first two:
+A plan says which gradients come from where. autograd.py finds the kernels:
 
-- One kernel computes all gradients in one pass, and sums those of tensors that were broadcast.
-- One kernel for each gradient computes its product.
+- One kernel computes several gradients in one pass, and sums those of tensors that were broadcast.
+- One kernel for each gradient computes its product. If the partial derivative is a constant, no kernel is needed.
 - torch differentiates the formula: if there is no kernel, or if a compiled program contains the formula.
 """
 
@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import eq, itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,9 +30,6 @@ from .operator import Form
 from .recording import TENSOR, Rule, checked_arguments
 
 _DENSE = (torch.strided, torch.jagged)
-
-# Above this size, passing on a gradient, or a multiple of it, is faster than a kernel that writes all gradients.
-_FEW = 1 << 18  # elements
 
 # Multiplies gradients by a partial derivative. It takes the gradient of each result, or None, and the arguments that
 # the partial derivative reads, by their names.
@@ -49,9 +46,13 @@ class Partial(NamedTuple):
 
 
 class OnePass(NamedTuple):
-    """The kernel that computes all gradients in one pass. On the CPU it sums the gradients of broadcast tensors."""
+    """The kernel that computes gradients in one pass. On the CPU it sums those of tensors that were broadcast.
 
-    call: Callable[..., Sequence[Tensor]]  # takes the gradient of each result, then all arguments
+    Its last argument says which gradients the caller asks for: bit i stands for the i-th. It returns the others too,
+    without elements.
+    """
+
+    call: Callable[..., Sequence[Tensor]]  # takes the gradient of each result, all arguments, and which are wanted
     by: Sequence[str]
 
 
@@ -63,6 +64,18 @@ def _layout(x: Tensor) -> Layout:
     return x.shape, x.stride() if x.layout is torch.strided else ()
 
 
+class _Way(NamedTuple):
+    """How kernels compute the gradients of a plan: several of them in one pass, and the others one by one."""
+
+    together: Sequence[str]
+    others: Sequence[str]
+    needs: Sequence[int]  # the last argument of the kernel for one pass; empty if there is no such pass
+    fast_paths: Sequence[Callable[..., Any]] | None  # the pass first; None if one of the kernels has no fast path
+    # These take a tuple and return another one:
+    to_together: Callable[[Any], Any]  # of the results of the pass
+    to_gradients: Callable[[Any], Any]  # of None, the gradients of the pass, and the others; one for each argument
+
+
 @dataclasses.dataclass(frozen=True)
 class _Plan:
     """Names what to save and what to compute. It is made once for each set of arguments that require grad."""
@@ -72,22 +85,18 @@ class _Plan:
     layouts: Sequence[str]  # of tensors that are not saved
     by_kernel: Sequence[str]
     by_formula: Sequence[str]
-    # When one kernel computes all gradients. "for sums": if one of them is summed to a smaller shape.
-    one_pass: Literal["never", "for sums", "always"]
-    hands_on: bool  # whether a gradient is the result's gradient times a constant
-    # The fast paths that compute the wanted gradients, in one pass (True) or one by one (False), where they exist.
-    in_c: Mapping[bool, Sequence[Callable[..., Any]]]
+    one_by_one: _Way
+    in_one_pass: _Way  # if no gradient is a sum
+    with_sums: _Way  # on the CPU, if the gradient of a tensor that was broadcast is a sum
     # These take a tuple and return another one:
     to_tensors: Callable[[Any], Any]  # of all arguments
     to_numbers: Callable[[Any], Any]  # of all arguments
     to_arguments: Callable[[Any], Any]  # of the gradients of the results, the saved tensors and the numbers
-    to_wanted: Callable[[Any], Any]  # of all gradients
-    to_gradients: Callable[[Any], Any]  # of None and the wanted gradients
 
 
 # A node stores this tuple. It has the plan, the numbers that the plan names, and the layouts by the names of their
-# tensors. If the results are sums, the last item is the shape to which their gradients are expanded.
-Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], Sequence[int]]
+# tensors. If the results are gradients, the last item says which are wanted, and the shape to which they are expanded.
+Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], tuple[Sequence[bool], Sequence[int]]]
 
 _NOTHING: Mapping[Any, Any] = {}
 
@@ -121,7 +130,7 @@ class Derivative:
         The partial derivatives that kernels compute, keyed by tensor. They decide what is saved: only the arguments
         that the wanted gradients read.
     one_pass
-        The kernel that computes all gradients at once.
+        The kernel that computes several gradients at once.
     in_c
         The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
         arguments and the gradient of each result. It returns gradients, or None if the fast path declines the call.
@@ -136,9 +145,10 @@ class Derivative:
         in_c: Mapping[tuple[str, ...], Callable[..., Any]] = _NOTHING,
     ) -> None:
         self.op, self.partials, self.in_c = form.op, partials, in_c
-        self.all_gradients: Any = one_pass
+        self.one_pass: Any = one_pass
         self.broadcasts = form.broadcasts
-        self.sums = bool(form.gradients_of)  # then the gradients of results are first expanded to one shape
+        # The form, if its results are gradients. Those of tensors that were broadcast are sums.
+        self.of_gradients = form if form.gradients_of else None
         self.arguments = checked_arguments(form.op)
         self.n = len(private.results(form.op))
         self.tensors = [x.name for x in private.arguments(form.op) if str(x.type) in TENSOR]
@@ -202,11 +212,8 @@ class Derivative:
         by_kernel = [x for x in self.arguments if x in wanted and x in self.partials and x not in by_formula]
         read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
         varying = {x for x, one in self.partials.items() if one.times and one.constant is None}
-        one_pass: Literal["never", "for sums", "always"] = "never"
-        if self.all_gradients and not varying.isdisjoint(by_kernel):
-            all_vary = len(varying) > 1 and varying.issubset(by_kernel)
-            one_pass = "always" if all_vary else "for sums" if self.broadcasts else "never"
-        may_sum = one_pass != "never" and self.broadcasts
+        can_be = [x for x in by_kernel if self.one_pass and x in self.one_pass.by]
+        together = [x for x in can_be if x in varying]
         unread = [x for x in self.tensors if x not in read and x not in absent]
         tensors = [x for x in self.saved_order if x in read and x not in absent]
         numbers = [x for x in self.arguments if x in read and x not in tensors]
@@ -214,32 +221,42 @@ class Derivative:
         return _Plan(
             tensors,
             numbers,
-            layouts=[x for x in unread if x in by_kernel or (may_sum and x in self.partials)],
+            layouts=[x for x in unread if x in by_kernel],
             by_kernel=by_kernel,
             by_formula=by_formula,
-            one_pass=one_pass,
-            hands_on=any(self.partials[x].constant is not None for x in by_kernel),
-            in_c={} if by_formula else self.fast_paths(by_kernel),
+            one_by_one=self.way(by_kernel, []),
+            in_one_pass=self.way(by_kernel, together if len(together) > 1 else []),
+            with_sums=self.way(by_kernel, can_be if together else []),
             to_tensors=_picker([self.arguments.index(x) for x in tensors]),
             to_numbers=_picker([self.arguments.index(x) for x in numbers]),
             to_arguments=_picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
-            to_wanted=_picker([self.all_gradients.by.index(x) for x in by_kernel] if self.all_gradients else []),
-            to_gradients=_picker([0, *(1 + by_kernel.index(x) if x in by_kernel else 0 for x in self.order)]),
         )
 
-    def fast_paths(self, by: Sequence[str]) -> dict[bool, Sequence[Callable[..., Any]]]:
-        """Return the fast paths of these gradients, for one pass (True) and one by one (False), where they exist."""
+    def way(self, by: Sequence[str], together: Sequence[str]) -> _Way:
+        """Return how to compute the gradients ``by``, those of ``together`` in one pass."""
+        others = [x for x in by if x not in together]
+        calls, needs, places = [self.fast_path(x) for x in others], [], []
+        if together:
+            by_pass = self.one_pass.by
+            places = [by_pass.index(x) for x in together]
+            calls, needs = [self.in_c.get(tuple(by_pass)), *calls], [sum(1 << place for place in places)]
+        fast_paths = [call for call in calls if call]
+        order = [None, *together, *others]
+        return _Way(
+            together,
+            others,
+            needs,
+            fast_paths if len(fast_paths) == len(calls) else None,
+            to_together=_picker(places),
+            to_gradients=_picker([0, *(order.index(x) if x in order else 0 for x in self.order)]),
+        )
 
-        def of_one(x: str) -> Callable[..., Any] | None:
-            times, constant = self.partials[x].times, self.partials[x].constant
-            if times is None or constant is None:
-                return self.in_c.get((x,)) if times else None
-            return lambda *given: times(given[-self.n :], _NOTHING)  # the gradients follow the arguments
-
-        ways = {False: [of_one(x) for x in by]}
-        if self.all_gradients:
-            ways[True] = [self.in_c.get(tuple(self.all_gradients.by))]
-        return {way: [call for call in calls if call] for way, calls in ways.items() if calls and None not in calls}
+    def fast_path(self, x: str) -> Callable[..., Any] | None:
+        """Return the fast path of one gradient, if there is one."""
+        times, constant = self.partials[x].times, self.partials[x].constant
+        if times is None or constant is None:
+            return self.in_c.get((x,)) if times else None
+        return lambda *given: times(given[-self.n :], _NOTHING)  # the gradients follow the arguments
 
     def save(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
@@ -249,11 +266,12 @@ class Derivative:
         is_absent = tuple([x is None for x in inputs]) if self.has_optional else ()
         plan: _Plan = self.plans[in_formula, needs, is_absent]
         layouts = {x: _layout(inputs[self.places[x]]) for x in plan.layouts} if plan.layouts else _NOTHING
-        shape: Sequence[int] = ()
-        if self.sums:
-            given = (inputs[self.places[x]] for x in self.tensors)
-            shape = torch.broadcast_shapes(*(x.shape for x in given if x is not None))
-        return plan.to_tensors(inputs), (plan, plan.to_numbers(inputs), layouts, shape)
+        of_gradients: Any = ((), ())
+        if self.of_gradients:
+            given, wanted = self.of_gradients.given(inputs).values(), self.of_gradients.wanted(inputs)
+            shape = torch.broadcast_shapes(*(x.shape for x in given))
+            of_gradients = [x in wanted for x in self.of_gradients.gradients_of], shape
+        return plan.to_tensors(inputs), (plan, plan.to_numbers(inputs), layouts, of_gradients)
 
     def save_for_jvp(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
@@ -265,53 +283,54 @@ class Derivative:
         self, tensors: Sequence[Tensor], kept: Kept, grads: tuple[Any, ...]
     ) -> tuple[Tensor | None, ...] | None:
         (plan, numbers, layouts, _), grad = kept, grads[0]
-        if grad is None or grad.layout is not torch.strided:
+        if plan.by_formula or grad is None or grad.layout is not torch.strided:
             return None
         given = plan.to_arguments((*grads, *tensors, *numbers))
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
-        in_one_pass = plan.one_pass != "never" and self.is_one_pass(plan, given, layouts, grad, sums)
-        if in_one_pass not in plan.in_c:
+        way = _choose_way(plan, grad, sums=sums)
+        if not way.fast_paths:
             return None
         if layouts:
             given = self.with_stand_ins(given, layouts, grad)
         made: Any = ()
-        for call in plan.in_c[in_one_pass]:
-            of_call = call(*given, *grads)
+        needs = way.needs
+        for call in way.fast_paths:
+            of_call = call(*given, *grads, *needs)
             if of_call is None:
                 return None
-            made += of_call if type(of_call) is tuple else (of_call,)
-        if in_one_pass:
-            made = plan.to_wanted(made)
+            made += way.to_together(of_call) if needs else (of_call,)
+            needs = ()  # the other kernels have no such argument
         if sums or layouts:
-            gradients = dict(zip(plan.by_kernel, made, strict=True))
+            gradients = dict(zip((*way.together, *way.others), made, strict=True))
             self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
             made = gradients.values()
-        in_order: tuple[Tensor | None, ...] = plan.to_gradients((None, *made))
+        in_order: tuple[Tensor | None, ...] = way.to_gradients((None, *made))
         return in_order
 
     def vjp(self, tensors: Sequence[Tensor], kept: Kept, *grads: Tensor | None) -> list[Tensor | None]:
         gradients: dict[str, Tensor] = {}
+        if self.of_gradients:
+            are_wanted, shape = kept[-1]
+            pairs = zip(grads, are_wanted, strict=True)
+            grads = tuple(grad.expand(shape) if grad is not None and wanted else None for grad, wanted in pairs)
         some = next((grad for grad in grads if grad is not None), None)
         if some is not None:
-            plan, numbers, layouts, shape = kept
+            plan, numbers, layouts, _ = kept
             values = _values(plan, tensors, numbers)
-            if self.sums:
-                grads = tuple(grad if grad is None else grad.expand(shape) for grad in grads)
             given = plan.to_arguments((*[some] * self.n, *tensors, *numbers))
             sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, some)
-            if self.is_one_pass(plan, given, layouts, some, sums):
-                made = self.all_gradients.call(grads, *self.with_stand_ins(given, layouts, some))
-                of_all = dict(zip(self.all_gradients.by, made, strict=True))
-                gradients = {x: of_all[x] for x in plan.by_kernel}
-            else:
-                for x in plan.by_kernel:
-                    of_x = self.partials[x]
-                    read = {y: values[y] for y in of_x.reads if y in values}
-                    gradient = self.through(of_x.times, grads, read) if of_x.times else None
-                    if gradient is None:
-                        # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
-                        gradient = _zeros(some, layouts[x][0] if x in layouts else values[x].shape)
-                    gradients[x] = gradient
+            way = _choose_way(plan, some, sums=sums)
+            if way.together:
+                made = self.one_pass.call(grads, *self.with_stand_ins(given, layouts, some), *way.needs)
+                gradients = dict(zip(way.together, way.to_together(tuple(made)), strict=True))
+            for x in way.others:
+                of_x = self.partials[x]
+                read = {y: values[y] for y in of_x.reads if y in values}
+                gradient = self.through(of_x.times, grads, read) if of_x.times else None
+                if gradient is None:
+                    # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
+                    gradient = _zeros(some, layouts[x][0] if x in layouts else values[x].shape)
+                gradients[x] = gradient
             self.lay_out(gradients, layouts, values, sums=sums)
             if plan.by_formula:
                 gradients.update(self.pulled(plan, values, grads))
@@ -325,17 +344,6 @@ class Derivative:
             if not is_shape(layouts[x][0] if x in layouts else given[self.places[x]].shape, shape):
                 return True
         return False
-
-    def is_one_pass(
-        self, plan: _Plan, given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor, sums: bool
-    ) -> bool:
-        """Return whether one kernel should compute all gradients: whether it can, and is faster."""
-        if sums:
-            return plan.one_pass != "never" and grad.is_cpu and grad.layout is torch.strided
-        if plan.one_pass != "always" or (plan.hands_on and grad.numel() > _FEW) or grad.layout not in _DENSE:
-            return False
-        # It sums the gradients that nobody wants, too.
-        return grad.is_cpu or not self.broadcasts or not self.has_sums(self.all_gradients.by, given, layouts, grad)
 
     def with_stand_ins(self, given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor) -> list[Any]:
         """Return the arguments of the kernel, with other tensors in place of those whose elements are not read."""
@@ -384,19 +392,20 @@ class Derivative:
         return pull(self.compute, {x: values[x] for x in self.formula_reads}, plan.by_formula, grads)
 
     def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
-        (saved, numbers, _, shape), likes = saved_for_jvp
+        (saved, numbers, _, (are_wanted, shape)), likes = saved_for_jvp
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
         plan: _Plan = self.plans[self.compiles_formula(), tuple(x in tangents for x in self.order)]
         values = _values(saved, tensors, numbers)
         # Everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
-        shape = shape or likes[0][0]
+        if not self.of_gradients:
+            are_wanted, shape = [True] * self.n, likes[0][0]
         products: list[list[Tensor]] = [[] for _ in range(self.n)]
         for x in plan.by_kernel:
             times = self.partials[x].in_forward_mode or self.partials[x].times
             tangent = tangents[x].expand(shape) if self.broadcasts else tangents[x]
             for i, (_, dtype) in enumerate(likes):
-                if times and dtype.is_floating_point:
+                if times and are_wanted[i] and dtype.is_floating_point:
                     made = self.through(times, [tangent if i == j else None for j in range(self.n)], read)
                     if made is not None:
                         products[i].append(made)
@@ -416,6 +425,12 @@ class Derivative:
             for of_result, (shape, dtype) in zip(sums, likes, strict=True)
         )
         return typed if self.n > 1 else typed[0]
+
+
+def _choose_way(plan: _Plan, grad: Tensor, *, sums: bool) -> _Way:
+    if sums:
+        return plan.with_sums if grad.is_cpu and grad.layout is torch.strided else plan.one_by_one
+    return plan.in_one_pass if grad.layout in _DENSE else plan.one_by_one
 
 
 def _values(plan: _Plan, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> dict[str, Any]:

@@ -104,18 +104,11 @@ def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list
     """Return the shape of each result, if the tensors are broadcast to ``shape``."""
     assert form.of_row
     if form.gradients_of:
-        given = wanted_gradients(form, args)
-        return [given[x].shape if x in given else [0] for x in form.reads]
+        wanted = form.wanted(args)
+        return [wanted[x].shape if x in wanted else [0] for x in form.reads]
     dims = reduced(form, args, shape)
     of_row = [*shape[: dims.start], *([1] * len(dims) if _keeps(form, args) else []), *shape[dims.stop :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
-
-
-def wanted_gradients(form: Form, args: Sequence[Any]) -> dict[str, Tensor]:
-    """Return the tensors whose gradients a call asks for."""
-    needs = args[form.integers["needs__"]] if "needs__" in form.kinds else -1
-    given = form.given(args)
-    return {x: given[x] for i, x in enumerate(form.reads) if x in given and needs >> i & 1}
 
 
 def are_like_tensors(form: Form) -> list[bool]:

@@ -40,9 +40,8 @@ def register(form: Form) -> None:
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
                 moved[place] = moved[place].unsqueeze(1)  # dimensions are added after that of the batch
         result = call(*moved, **numbers)
-        if form.gradients_of and form.broadcasts:
-            pairs = zip(result, (form.inputs[x] for x in form.gradients_of), strict=True)
-            result = tuple(y.reshape(info.batch_size, *_one(args[place].shape, in_dims[place])) for y, place in pairs)
+        if form.gradients_of:
+            return _gradients(info, form, in_dims, args, result)
         if form.by == ("",) and all(in_dims[place] is None for place in operator.inputs.values()):
             # Only the tangents have a batch dimension, as in jacfwd. Then the value has none, either.
             return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
@@ -88,13 +87,9 @@ def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
             return None, None
         results = rows.as_tuple(result)
         if form.gradients_of:
-            there = rows.wanted_gradients(form, args)
-            shapes = [(info.batch_size, *_one(there[x].shape, of[x])) if x in there else (0,) for x in form.reads]
-            results = tuple(y.reshape(shape) for y, shape in zip(results, shapes, strict=True))
-            out_dims: Any = tuple(0 if x in there else None for x in form.reads)
+            results, out_dims = _gradients(info, form, in_dims, args, results)
         else:
-            results = tuple(y.squeeze(1) if rank > dims else y for y in results)
-            out_dims = (0,) * len(results)
+            results, out_dims = tuple(y.squeeze(1) if rank > dims else y for y in results), (0,) * len(results)
         return (results, out_dims) if isinstance(result, tuple) else (results[0], out_dims[0])
 
     return rule
@@ -113,6 +108,18 @@ def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any
         return kernel(*complete(form.op, args, kwargs))
 
     implement(form.op, by_place if has_keyword else kernel, "FuncTorchBatched")
+
+
+def _gradients(
+    info: Any, form: Form, in_dims: Sequence[int | None], args: Sequence[Any], results: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    """Return the gradients, in the shapes of their tensors in each sample, and their batch dimensions."""
+    shapes = {x: _one(tensor.shape, in_dims[form.inputs[x]]) for x, tensor in form.wanted(args).items()}
+    pairs = [*zip(form.gradients_of, results, strict=True)]
+    return (
+        tuple(y.reshape(info.batch_size, *shapes[x]) if x in shapes else y for x, y in pairs),
+        tuple(0 if x in shapes else None for x, _ in pairs),
+    )
 
 
 def _check_batched(form: Form, in_dims: Sequence[int | None], args: Sequence[Any]) -> None:

@@ -226,6 +226,29 @@ const Description* read_arguments(const Caller& op, const Description* kernels, 
   return kernels + kernel;
 }
 
+// Returns the number that was passed for the argument `name`, or null if the schema has no such argument.
+inline const Number* number(const Signature& signature, const Number* numbers, std::string_view name, Kind kind) {
+  for (const Argument& argument : std::span(signature.arguments, signature.count)) {
+    if (argument.name == name && argument.kind == kind) return numbers;
+    numbers += !argument.is_tensor();
+  }
+  return nullptr;
+}
+
+// Returns which of the inputs an argument is, or -1 if it is an optional tensor that is absent.
+inline int input_of(const Argument& argument, std::span<const Argument* const> inputs) {
+  const auto found = std::find(inputs.begin(), inputs.end(), &argument);
+  return found == inputs.end() ? -1 : static_cast<int>(found - inputs.begin());
+}
+
+// Whether the caller asks for the k-th gradient.
+inline bool is_wanted(
+    const Signature& signature, const Description& op, const Number* numbers, std::span<const Argument* const> inputs,
+    int k) {
+  const Number* const needs = number(signature, numbers, "needs__", Kind::integer);
+  return input_of(signature.arguments[op.like[k]], inputs) >= 0 && (!needs || needs->integer >> k & 1);
+}
+
 // A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do, or have no memory.
 inline void check_in_storage(const Caller& op, const Operand& x) {
   const int64_t extent = x.extent();

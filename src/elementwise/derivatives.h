@@ -1,7 +1,9 @@
 // Makes the derivatives of an operator f(x, y) from its functor, as operators:
 //
 //   _f_by_x(Tensor x, Tensor y, Tensor grad)       grad * df/dx; _f_by_y likewise
-//   _f_gradients(Tensor x, Tensor y, Tensor grad)  both in one pass
+//   _f_gradients(Tensor x, Tensor y, Tensor grad, int needs__)
+//                                                  both in one pass; one whose bit of `needs__` is not set is not
+//                                                  written, and has the shape [0]
 //   _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
 //                                                  grad times a second derivative, by the arguments by0 and by1
 //   _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
@@ -9,8 +11,9 @@
 //                                                  the value and its tangent in one pass, for forward mode
 //
 // _f_gradients returns gradients in the shapes of x and y: if one was broadcast, its gradient is summed in the same
-// pass. If f has several results of type C, each has a gradient, grad0, grad1 and so on, and their products are added.
-// _f_gradients and _f_jvp exist only if f has no optional tensor, and _f_jvp only if f has one result.
+// pass. If f has many tensors, it computes the gradients of the first ones, as many as there may be results. If f has
+// several results of type C, each has a gradient, grad0, grad1 and so on, and their products are added. _f_jvp exists
+// only if f has one result and no optional tensor.
 //
 // Derivatives of these operators are operators of the same list: the derivative of grad * df/dx by grad is df/dx, and
 // by y it is grad * d2f/dxdy. So they serve every mode and nested transforms, up to the third order.
@@ -118,16 +121,18 @@ struct ComputedOf<List<T...>> {
 };
 
 // The functor of first derivatives, by one argument or by several in one pass. It takes the arguments of F, and then at
-// least one gradient, from which C is deduced.
-template <class F, class Arguments, class MoreGrads, int... places>
+// least one gradient, from which C is deduced. By several, it also takes `needs__`, which says what is written, and
+// computes all of them.
+template <class F, class Arguments, class MoreGrads, class Needs, int... places>
 struct Gradients;
-template <class F, class... P, size_t... more, int... places>
-struct Gradients<F, List<P...>, std::index_sequence<more...>, places...> {
+template <class F, class... P, size_t... more, size_t... needs, int... places>
+struct Gradients<F, List<P...>, std::index_sequence<more...>, std::index_sequence<needs...>, places...> {
   using dtypes = FloatsOf<typename DtypesOf<F>::type>;
 
   template <class C>
   ELEMENTWISE_FUNCTION Results<std::enable_if_t<places + 1 != 0, C>...> operator()(
-      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads) const {
+      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
+      std::enable_if_t<(needs + 1 > 0), int64_t>...) const {
     return of_each<Results<std::enable_if_t<places + 1 != 0, C>...>, places...>(
         OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
@@ -207,8 +212,8 @@ template <class F>
 constexpr int order = 0;
 template <class F, class Arguments, class Index, class MoreTangents, int... places>
 constexpr int order<Forward<F, Arguments, Index, MoreTangents, places...>> = 1;
-template <class F, class Arguments, class MoreGrads, int... places>
-constexpr int order<Gradients<F, Arguments, MoreGrads, places...>> = 1;
+template <class F, class Arguments, class MoreGrads, class Needs, int... places>
+constexpr int order<Gradients<F, Arguments, MoreGrads, Needs, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
 template <class Parts, rows::Role role>
@@ -229,7 +234,7 @@ constexpr size_t write(
   declaration.begin(of, what, by);
   add_each("Tensor", order < 0 ? "tangent" : "grad", grads, grads > 1);
   add_each("int", "by", order > 1 ? order : 0, true);
-  declaration.append(")");
+  declaration.append(order == 0 ? ", int needs__)" : ")");
   return declaration.size;
 }
 template <const Signature& of, int grads, int order, int by = -1>
@@ -259,11 +264,12 @@ template <class Op>
 using MoreGradsOf = std::make_index_sequence<std::max(0, kGrads<Op> - 1)>;
 
 // A derivative of the operator `Of` with respect to the arguments whose indices are in `by` (-1: the call passes the
-// index, or, for ForwardMode, there is none). AllGradients has a result for each. bindings.h passes `by` to Python.
+// index, or, for ForwardMode, there is none). SeveralGradients has a result for each. bindings.h passes `by` to Python.
 template <class Op, int place>
-struct FirstDerivative : Operator<
-                             declaration<Op::signature, kGrads<Op>, 1, place>(),
-                             Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, place>, kForms<Op>> {
+struct FirstDerivative
+    : Operator<
+          declaration<Op::signature, kGrads<Op>, 1, place>(),
+          Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, std::index_sequence<>, place>, kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, 1> by{place};
 };
@@ -280,12 +286,14 @@ struct HigherDerivative
   }();
 };
 template <class Op, int... places>
-struct AllGradients : Operator<
-                          declaration<Op::signature, kGrads<Op>, 0>(),
-                          Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, places...>, kForms<Op>> {
+struct SeveralGradients
+    : Operator<
+          declaration<Op::signature, kGrads<Op>, 0>(),
+          Gradients<typename Op::Functor, ArgumentsOf<Op>, MoreGradsOf<Op>, std::index_sequence<0>, places...>,
+          kForms<Op>> {
   using Of = Op;
   static constexpr std::array<int, sizeof...(places)> by{places...};
-  static constexpr int like[] = {Op::signature.tensors_before(places)...};
+  static constexpr int like[] = {places...};
 };
 
 template <class Op, int... places>
@@ -312,17 +320,25 @@ template <class Op, size_t... place>
 auto first_order(std::index_sequence<place...>) {
   return Joined<std::conditional_t<has_derivative<Op, place>(), List<FirstDerivative<Op, place>>, List<>>...>{};
 }
-// Lists the operator that computes all gradients, if there are several, and that for value and tangent. Neither exists
-// if a tensor is optional, or if there would be too many tensors.
+// Lists the operator that computes several gradients, if there are several.
 template <class Op, int... place>
-auto in_one_pass(List<FirstDerivative<Op, place>...>) {
+auto several_gradients(List<FirstDerivative<Op, place>...>) {
+  constexpr int gradients = std::min<int>(sizeof...(place), kMaxOperands - Op::signature.tensors - kGrads<Op>);
+  if constexpr (gradients > 1)
+    return []<size_t... I>(std::index_sequence<I...>) {
+      constexpr int places[] = {place...};
+      return List<SeveralGradients<Op, places[I]...>>{};
+    }(std::make_index_sequence<gradients>{});
+  else
+    return List<>{};
+}
+// Lists the operator for value and tangent, unless there would be too many tensors.
+template <class Op, int... place>
+auto forward_mode(List<FirstDerivative<Op, place>...>) {
   constexpr int count = sizeof...(place), inputs = count + Op::signature.tensors;
-  constexpr bool can = count > 0 && Op::signature.optional == 0;
-  constexpr bool has_gradients = can && count > 1 && inputs + kGrads<Op> <= kMaxOperands;
-  constexpr bool has_forward = can && Op::Kernel::kResults == 1 && inputs <= kMaxInputs && inputs + 2 <= kMaxOperands;
-  return Joined<
-      std::conditional_t<has_gradients, List<AllGradients<Op, place...>>, List<>>,
-      std::conditional_t<has_forward, List<ForwardMode<Op, place...>>, List<>>>{};
+  constexpr bool can = count > 0 && Op::signature.optional == 0 && Op::Kernel::kResults == 1 && inputs <= kMaxInputs &&
+                       inputs + 2 <= kMaxOperands;
+  return std::conditional_t<can, List<ForwardMode<Op, place...>>, List<>>{};
 }
 
 // Whether an operator has derivatives: not if C or all results are integers.
@@ -347,7 +363,9 @@ auto family() {
         "a `differentiable` operator has at most nine tensors, counting its results of type C: leave `differentiable` "
         "out of its entry in src/operators.h");
     using First = decltype(first_order<Op>(std::make_index_sequence<Op::signature.count>{}));
-    return Joined<First, decltype(in_one_pass<Op>(First{})), List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
+    return Joined<
+        First, decltype(several_gradients<Op>(First{})), decltype(forward_mode<Op>(First{})),
+        List<HigherDerivative<Op, 2>, HigherDerivative<Op, 3>>>{};
   } else {
     return List<>{};
   }

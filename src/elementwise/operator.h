@@ -152,13 +152,6 @@ struct Signature {
     return optional > kMaxOptional ? Fault::optional : Fault::none;
   }
 
-  // Returns the index of a tensor argument among the tensors.
-  constexpr int tensors_before(int argument) const {
-    int count = 0;
-    for (int i = 0; i < argument; i++) count += arguments[i].is_tensor();
-    return count;
-  }
-
   // Finds a character, or returns the size. With a sanitizer, string_view::find is no constant expression to GCC 12.
   static constexpr size_t find(std::string_view text, char character) {
     size_t at = 0;
@@ -346,7 +339,7 @@ struct Operator {
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
   static constexpr bool is_over_rows = parameters::is_of_rows<F>;
-  static constexpr const int* like = nullptr; // for each result, the index of the input to whose shape it is summed
+  static constexpr const int* like = nullptr;              // of gradients: for each, the argument whose shape it has
   static constexpr const Signature& in_errors = signature; // error messages begin with its name
 
   static constexpr bool has(unsigned form) {
@@ -407,7 +400,7 @@ struct Description {
   size_t count;                    // the number of inputs
   size_t first;                    // the index of the first input that is a C and not optional
   bool broadcasts;
-  const int* like;        // for each result, the input (over rows: argument) to whose shape it is summed; or null
+  const int* like;        // of gradients: for each, the argument whose shape it has; else null
   const Choices* choices; // one for each argument
   // For an operator over rows: whether each operand has one value for each row.
   const bool *results_of_row, *inputs_of_row;

@@ -31,15 +31,16 @@ struct Plan {
     return n;
   }
 
-  // Whether the elements of every operand are adjacent, in the same order.
-  bool contiguous() const {
+  // Whether the elements of every operand with an address are adjacent, in the same order.
+  bool contiguous(void* const* data) const {
     bool adjacent = dims < 2;
-    for (int k = 0; k < operands && dims == 1; k++) adjacent &= stride[0][k] == 1;
+    for (int k = 0; k < operands && dims == 1; k++) adjacent &= stride[0][k] == 1 || !data[k];
     return adjacent;
   }
 };
 
-// `by` is the operand whose memory decides the order of the loops: the output, or an input if the output is summed.
+// `by` is the operand whose memory decides the order of the loops: an output, or an input if outputs are summed.
+// Strides that are null are 0.
 inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int64_t* const* strides, int by = 0) {
   Plan plan;
   plan.operands = operands;
@@ -53,7 +54,7 @@ inline Plan make_plan(int operands, int64_t dim, const int64_t* sizes, const int
     int at = plan.dims++;
     for (; at > 0 && plan.stride[at - 1][by] > strides[by][d]; at--)
       set(at, plan.size[at - 1], [&](int k) { return plan.stride[at - 1][k]; });
-    set(at, sizes[d], [&](int k) { return strides[k][d]; });
+    set(at, sizes[d], [&](int k) { return strides[k] ? strides[k][d] : 0; });
   }
   // Two neighbouring dimensions are merged if the outer one continues the inner one in all operands.
   int last = 0;
@@ -76,7 +77,9 @@ struct Task {
   int32_t dtype;
   const Number* numbers; // the arguments that are not tensors
   const Plan& plan;
-  void* const* data; // the addresses of the results, then of the inputs
+  // The addresses of the results, then of the inputs. A result whose address is null is not written. Its strides are 0,
+  // unless results are summed.
+  void* const* data;
 };
 
 } // namespace elementwise

@@ -109,30 +109,42 @@ class Call {
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
   }
 
-  // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape.
+  // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape. A gradient has the
+  // shape of its tensor, or [0] if the caller does not ask for it: then it has no address in the task.
   void compute(StableIValue* stack) {
     for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
     const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     const Operand& computed = operands_[kResults]; // all inputs are expanded to the shape of the computation by now
     uint32_t summed = 0;
-    for (int k = 0; k < kResults; k++) {
-      const bool is_like = op_->like && inputs.are_broadcast;
-      const Operand to = is_like ? tensors_[kResults + op_->like[k]].operand("out") : computed;
+    bool sums = false; // whether one of the sums is wanted
+    int first_wanted = kResults;
+    for (int k = kResults - 1; k >= 0; k--) {
+      const bool is_wanted = !op_->like || this->is_wanted(k);
+      const int like = op_->like && inputs.are_broadcast ? operand_like(k) : -1;
+      const Operand to = like < 0 ? computed : tensors_[like].operand("out");
       const bool is_summed = !contract::same_shape(to, computed);
-      made_[k] = is_summed ? empty_contiguous(to) : empty_like(inputs.first_of_shape, op_->results[k]);
+      made_[k] = !is_wanted  ? empty_contiguous(no_elements())
+                 : is_summed ? empty_contiguous(to)
+                             : empty_like(inputs.first_of_shape, op_->results[k]);
       operands_[k] = made_[k].operand("out");
-      if (is_summed) sum_to(operands_[k], computed, summed_strides_[k]);
+      if (is_summed) sum_to(operands_[k], to, computed, summed_strides_[k]);
       summed |= uint32_t{is_summed} << k;
+      if (is_wanted) {
+        sums |= is_summed;
+        first_wanted = k;
+      } else {
+        operands_[k].data = nullptr;
+      }
     }
     if (computed.numel() > 0) {
       for (int k = 0; k < kResults; k++)
-        if (!(summed >> k & 1))
+        if (operands_[k].data && !(summed >> k & 1))
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
-      const size_t like = inputs.first_of_shape % op_->count; // the first input, if none has the shape
-      run(summed, summed ? kResults + like : 0);
+      const int by = kResults + static_cast<int>(inputs.first_of_shape % op_->count); // or the first input
+      if (first_wanted < kResults) run(sums ? summed : 0, sums ? by : first_wanted);
     } else {
       for (int k = 0; k < kResults; k++)
-        if (summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(made_[k].get()));
+        if (operands_[k].data && summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(made_[k].get()));
     }
     for (int k = 0; k < kResults; k++) stack[k] = made_[k].release();
   }
@@ -206,6 +218,25 @@ class Call {
     return operands_[kResults + op_->first];
   }
 
+  // Whether the caller asks for the k-th gradient.
+  bool is_wanted(int k) const {
+    return contract::is_wanted(signature_, *op_, numbers_, {arguments_, op_->count}, k);
+  }
+
+  // Returns the index of the operand whose shape the k-th gradient has, or -1 if it is absent.
+  int operand_like(int k) const {
+    const int input = contract::input_of(signature_.arguments[op_->like[k]], {arguments_, op_->count});
+    return input < 0 ? -1 : kResults + input;
+  }
+
+  Operand no_elements() const {
+    static constexpr int64_t kNone = 0;
+    Operand x = first();
+    x.dim = 1;
+    x.sizes = x.strides = &kNone;
+    return x;
+  }
+
   // Calling the allocator is 0.8 us cheaper than calling empty_like through the dispatcher (measured), but needs the
   // strides. They are those of the input, without gaps. If no input has the shape of the result, it is contiguous.
   OwnTensor empty_like(size_t input, int32_t own) const {
@@ -240,13 +271,15 @@ class Call {
     return empty(x, strides);
   }
 
-  // Expands a result to the shape of the computation. Along dimensions that are summed it gets a stride of 0.
-  static void sum_to(Operand& x, const Operand& computed, int64_t* strides) {
-    const int64_t missing = computed.dim - x.dim;
-    for (int64_t d = 0; d < computed.dim; d++)
-      strides[d] = d < missing || x.sizes[d - missing] == 1 ? 0 : x.strides[d - missing];
-    x.dim = computed.dim;
-    x.sizes = computed.sizes;
+  // Expands a contiguous result from the shape of `to` to that of the computation. Along dimensions that are summed it
+  // gets a stride of 0.
+  static void sum_to(Operand& x, const Operand& to, const Operand& computed, int64_t* strides) {
+    int64_t stride = 1;
+    for (int64_t d = computed.dim - 1, missing = computed.dim - to.dim; d >= 0; d--) {
+      const int64_t size = d < missing ? 1 : to.sizes[d - missing];
+      strides[d] = size == 1 ? 0 : stride;
+      stride *= size;
+    }
     x.strides = strides;
   }
 
@@ -260,20 +293,21 @@ class Call {
 
   // Adds up the results whose bit is set in `summed`, and goes over memory in the order of the operand `by`.
   void run(uint32_t summed = 0, int by = 0) const {
-    const Operand& out = operands_[0];
+    const Operand& computed = operands_[kResults];
     const int64_t* strides[kOperands];
     void* data[kOperands];
     for (int k = 0; k < operands(); k++) {
-      strides[k] = operands_[k].strides;
       data[k] = operands_[k].data;
+      strides[k] = data[k] || summed >> k & 1 ? operands_[k].strides : nullptr;
     }
-    const Plan plan = make_plan(operands(), out.dim, out.sizes, strides, by);
+    const Plan plan = make_plan(operands(), computed.dim, computed.sizes, strides, by);
     const Task task{op_->index, first().dtype, numbers_, plan, data};
-    if (!summed) return Backend::launch(caller_, task, out.device_index);
+    if (!summed) return Backend::launch(caller_, task, computed.device_index);
     OwnTensor memory;
     Backend::launch_sums(caller_, task, summed, [&](int64_t bytes) {
       const int64_t stride = 1;
-      memory = empty({"out", 1, &bytes, &stride, kOrdinal<uint8_t>, 1, out.device_type, out.device_index}, &stride);
+      memory = empty(
+          {"out", 1, &bytes, &stride, kOrdinal<uint8_t>, 1, computed.device_type, computed.device_index}, &stride);
       return memory.mutable_data();
     });
   }

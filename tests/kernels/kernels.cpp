@@ -235,7 +235,7 @@ void run(
   cuda::kernels[op.kernel](task, nullptr);
 #else
   const cpu::Computer computer = cpu::isa().computers[op.kernel](kOrdinal<T>);
-  const cpu::Tiles tiles(plan, computer);
+  const cpu::Tiles tiles(plan, computer, data.data());
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
     cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data.data(), plan.operands))(

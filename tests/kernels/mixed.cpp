@@ -131,7 +131,7 @@ void run(
   cuda::kernels[place](task, nullptr);
 #else
   const cpu::Computer computer = cpu::isa().computer(place)(kOrdinal<T>);
-  const cpu::Tiles tiles(plan, computer);
+  const cpu::Tiles tiles(plan, computer, data);
   const int64_t step = in_parts ? 1 : tiles.total;
   for (int64_t tile = 0; tile < tiles.total; tile += step)
     cpu::Run(task, computer, tiles, stream && tiles.can_stream(computer, data, plan.operands))(tile, tile + step);

@@ -14,6 +14,11 @@ using namespace elementwise;
 using cpu::Box, cpu::Computer, cpu::Moves, cpu::Rows, cpu::Tiles, cpu::Walk;
 using Row = std::vector<int64_t>;
 
+void* at(uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}
+void* const kAligned[] = {at(64), at(128), at(192)};
+
 bool passed = true;
 
 void expect(const std::string& what, const std::string& got, const std::string& want) {
@@ -170,14 +175,10 @@ bool covers(const Plan& plan, const Tiles& tiles, const Places& want, int64_t cu
   return visits == want.size() && visited == want;
 }
 
-void* at(uintptr_t address) {
-  return reinterpret_cast<void*>(address);
-}
-
 void can_stream() {
   const Layout layout{{2, 64}, {{64, 1}, {80, 1}, {80, 1}}};
   const int bytes[] = {4, 4, 4};
-  const Tiles tiles(layout.plan(), computer(1, bytes));
+  const Tiles tiles(layout.plan(), computer(1, bytes), kAligned);
   // The addresses of the first two operands, and the number of results.
   for (const auto& [first, second, results, want] :
        {std::array{64, 68, 1, 1}, {66, 64, 1, 0}, {64, 66, 1, 1}, {64, 66, 2, 0}, {64, 68, 2, 1}, {64, 64, 1, 0}}) {
@@ -202,7 +203,7 @@ void packs_short_rows() {
       {{{1000, 257}, {{257, 1}, {300, 1}, {257, 1}}}, "nothing 000, 257x15, 1x67 of 67, 3084000"},
       {{{10}, {{1}, {1}, {1}}}, "nothing 000, 10x1, 1x1 of 1 apart, 120"},
   };
-  for (const auto& [layout, want] : table) expect("packs", show(Tiles(layout.plan(), packing), 3), want);
+  for (const auto& [layout, want] : table) expect("packs", show(Tiles(layout.plan(), packing, kAligned), 3), want);
   Computer some = computer(1, bytes);
   some.shortest = 20;
   const std::pair<int64_t, const char*> lengths[] = {
@@ -211,7 +212,7 @@ void packs_short_rows() {
   };
   for (const auto& [length, want] : lengths) {
     const Layout layout{{1000, length}, {{length, 1}, {30, 1}, {length, 1}}};
-    expect("packs rows that are too short", show(Tiles(layout.plan(), some), 3), want);
+    expect("packs rows that are too short", show(Tiles(layout.plan(), some, kAligned), 3), want);
   }
 }
 
@@ -221,10 +222,9 @@ int main() {
   can_stream();
   for (const auto& [name, layout, bytes, want, streams, walk] : kCalls) {
     const Plan plan = layout.plan();
-    const Tiles tiles(plan, computer(1, bytes));
+    const Tiles tiles(plan, computer(1, bytes), kAligned);
     expect(name, show(tiles, plan.operands), want);
-    void* const aligned[] = {at(0), at(64), at(128)};
-    expect(name, tiles.can_stream(computer(1, bytes), aligned, 3) ? "streams" : "not", streams ? "streams" : "not");
+    expect(name, tiles.can_stream(computer(1, bytes), kAligned, 3) ? "streams" : "not", streams ? "streams" : "not");
     expect(name, show(plan, tiles, walk.begin, walk.end), walk.boxes);
     if (plan.numel() > 60'000) continue; // would take long
     const Places places = all_places(layout);

@@ -1,5 +1,6 @@
 // Runs a task on the CPU, tile by tile. Rows of adjacent elements are computed in place; other rows are gathered into a
-// buffer first, and results are scattered from one. torch and ExecuTorch pass different thread pools.
+// buffer first, and results are scattered from one. A result without an address, a gradient that nobody asks for, is
+// computed into a buffer and left there. torch and ExecuTorch pass different thread pools.
 #pragma once
 
 #include <bit>
@@ -63,12 +64,12 @@ class Run {
     for (int k = 0; k < operands_; k++) {
       rows.data[k] = at[k];
       rows.pitch[k] = tiles_.stride[k][1];
-      if (tiles_.moved[k]) {
+      if (tiles_.moved[k] && (at[k] || !stream_)) {
         rows.data[k] = packed_[k].elements;
         rows.pitch[k] = n[0];
         if (k >= computer_.results) mover_[k]->gather_box(at[k], tiles_.stride[k], n, rows.data[k]);
       }
-      one_row &= rows.pitch[k] == n[0];
+      one_row &= rows.pitch[k] == n[0] || !rows.data[k];
     }
     void* data[kMaxOperands];
     if (one_row) {
@@ -83,7 +84,7 @@ class Run {
       }
     }
     for (int k = 0; k < computer_.results; k++)
-      if (tiles_.moved[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
+      if (tiles_.moved[k] && at[k]) mover_[k]->scatter_box(rows.data[k], tiles_.stride[k], n, at[k]);
   }
 
   // Computes n adjacent elements.
@@ -98,7 +99,9 @@ class Run {
   // are computed. If results are written past the cache, every piece but the first begins with a cache line.
   void row_in_pieces(int64_t left, void* const* begin, const int64_t* step) {
     const int64_t most = stream_ ? Tiles::kStreamedPiece : Tiles::kPiece;
-    const int64_t before = stream_ ? Tiles::before_line(begin[0], computer_.bytes[0]) : 0;
+    int first = 0; // the first result that is written
+    while (!begin[first]) first++;
+    const int64_t before = stream_ ? Tiles::before_line(begin[first], computer_.bytes[first]) : 0;
     void* at[kMaxOperands];
     void* data[kMaxOperands];
     Mover::Row move[kMaxOperands]; // null if the operand is not moved, or is the same for all pieces
@@ -107,12 +110,12 @@ class Run {
       const bool is_result = k < computer_.results, moves = step[k] != 1 || (is_result && stream_);
       at[k] = begin[k];
       data[k] = moves ? packed_[k].elements : at[k];
-      move[k] = !moves         ? nullptr
-                : is_result    ? (stream_ ? mover.stream : mover.scatter)
-                : step[k] == 0 ? nullptr // repeated once, below
-                : step[k] == 2 ? mover.even
-                               : mover.gather;
-      if (step[k] == 0) mover.repeat(at[k], 0, std::min(left, most), data[k]);
+      move[k] = !moves || !at[k] ? nullptr
+                : is_result      ? (stream_ ? mover.stream : mover.scatter)
+                : step[k] == 0   ? nullptr // repeated once, below
+                : step[k] == 2   ? mover.even
+                                 : mover.gather;
+      if (step[k] == 0 && at[k]) mover.repeat(at[k], 0, std::min(left, most), data[k]);
     }
     for (int64_t n = std::min(left, before > 0 ? before : most); n > 0; n = std::min(left, most)) {
       for (int k = computer_.results; k < operands_; k++)
@@ -148,11 +151,14 @@ void launch(const Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const int64_t numel = task.plan.numel();
-  if (numel <= kGrain && task.plan.contiguous()) { // planning tiles would take as long as computing
+  void* const* const results_end = task.data + computer.results;
+  const bool writes_all = std::find(task.data, results_end, nullptr) == results_end;
+  if (numel <= kGrain && writes_all &&
+      task.plan.contiguous(task.data)) { // planning tiles would take as long as computing
     const DefaultFloatEnvironment environment;
     return computer.row(numel, task.data, task.numbers);
   }
-  const Tiles tiles(task.plan, computer);
+  const Tiles tiles(task.plan, computer, task.data);
   const bool stream = tiles.bytes > last_level_cache() && tiles.can_stream(computer, task.data, task.plan.operands);
   const auto part = [&](int64_t begin, int64_t end) {
     const DefaultFloatEnvironment environment;

@@ -3,8 +3,9 @@
 // them up.
 //
 // The call is cut into parts. Each part adds the elements that it computes to sums of its own, and then the sums of the
-// parts are added, in the order of the parts. Parts and order depend on the sizes only, so the bits are the same for
-// any number of threads and every instruction set. Sums are doubles, and are rounded at the end.
+// parts are added, in the order of the parts. Parts and order depend on the sizes only, also on those of gradients that
+// nobody asks for. So the bits are the same for any number of threads, for every instruction set, and whichever
+// gradients a call computes. Sums are doubles, and are rounded at the end.
 //
 // Example: the gradient of a bias with 64 elements, in a call of 1000 x 64. Dimension 0 has 64 columns, and the
 // gradient has stride 1 there; dimension 1 has 1000 rows, and the gradient has stride 0. There are two parts of 500
@@ -31,7 +32,7 @@ class Sums {
     }
     cut();
     for (int k = 0; k < computer_.results; k++) {
-      if (!is_summed(k)) continue;
+      if (!adds(k)) continue;
       int64_t count = 1;
       for (int d = 0; d < plan_.dims; d++) {
         pitch_[k][d] = plan_.stride[d][k] ? count : 0;
@@ -55,7 +56,7 @@ class Sums {
       for (int64_t part = begin; part < end; part++) compute(part);
     });
     for (int k = 0; k < computer_.results; k++) {
-      if (!is_summed(k)) continue;
+      if (!adds(k)) continue;
       int64_t boxes = 1; // groups of parts that add to the same elements
       for (int d = 0; d < plan_.dims; d++) boxes *= plan_.stride[d][k] ? parts_along_[d] : 1;
       const int64_t grain = std::max<int64_t>(1, kElements * boxes / (parts_ * count_[k]));
@@ -73,6 +74,9 @@ class Sums {
 
   bool is_summed(int result) const {
     return summed_ >> result & 1;
+  }
+  bool adds(int result) const { // a result without an address is not computed
+    return is_summed(result) && task_.data[result];
   }
 
   // Chooses the size of a part along each dimension (extent_). Parts extend along inner dimensions first, because the
@@ -138,17 +142,19 @@ class Sums {
     plan.size[1] = rows;
     void* data[kMaxOperands];
     for (int k = 0; k < plan_.operands; k++) {
-      const bool is_added = k < computer_.results && is_summed(k);
+      const bool is_added = k < computer_.results && adds(k);
+      const bool is_elsewhere = is_added || !task_.data[k];
       int64_t offset = 0;
-      for (int d = 0; d < plan_.dims; d++) offset += (first[d] + at[d]) * plan_.stride[d][k];
+      for (int d = 0; d < plan_.dims && !is_elsewhere; d++) offset += (first[d] + at[d]) * plan_.stride[d][k];
       data[k] = is_added ? computed[k].elements : static_cast<std::byte*>(task_.data[k]) + offset * computer_.bytes[k];
-      for (int d = 0; d < 2; d++) plan.stride[d][k] = is_added ? (d ? columns : 1) : plan_.stride[d][k];
+      for (int d = 0; d < 2; d++)
+        plan.stride[d][k] = is_added ? (d ? columns : 1) : is_elsewhere ? 0 : plan_.stride[d][k];
     }
     const Task task{task_.index, task_.dtype, task_.numbers, plan, data};
-    const Tiles tiles(plan, computer_);
+    const Tiles tiles(plan, computer_, data);
     Run(task, computer_, tiles, false)(0, tiles.total);
     for (int k = 0; k < computer_.results; k++) {
-      if (!is_summed(k)) continue;
+      if (!adds(k)) continue;
       int64_t offset = 0;
       for (int d = 0; d < plan_.dims; d++) offset += at[d] * pitch_[k][d];
       summer_[k]->add(computed[k].elements, columns, rows, sums(k, part) + offset, pitch_[k][0] == 0, pitch_[k][1]);

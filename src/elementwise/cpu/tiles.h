@@ -44,10 +44,11 @@ struct Tiles {
     return -reinterpret_cast<uintptr_t>(at) % kLine / element_bytes;
   }
 
-  Tiles(const Plan& plan, const Computer& computer) {
+  Tiles(const Plan& plan, const Computer& computer, void* const* data) {
     for (int d = 0; d < 2; d++) {
       size[d] = d < plan.dims ? plan.size[d] : 1;
-      for (int k = 0; k < plan.operands; k++) stride[k][d] = d < plan.dims ? plan.stride[d][k] : 1 - d;
+      // A result without an address has the strides 0, and so is computed into a buffer.
+      for (int k = 0; k < plan.operands; k++) stride[k][d] = d < plan.dims ? plan.stride[d][k] : data[k] ? 1 - d : 0;
     }
     bool across = false, any_moved = false;
     int64_t widest = 1;
@@ -80,6 +81,7 @@ struct Tiles {
   bool can_stream(const Computer& computer, void* const* data, int operands) const {
     bool can = size[0] >= kStreamedRow;
     for (int k = 0; k < computer.results; k++) {
+      if (!data[k]) continue;
       can &= !moved[k] && reinterpret_cast<uintptr_t>(data[k]) % computer.bytes[k] == 0;
       can &= std::find(data + computer.results, data + operands, data[k]) == data + operands;
     }

@@ -106,13 +106,22 @@ struct Operands<List<R...>, List<X...>, std::index_sequence<J...>, std::index_se
     Items<std::index_sequence<J...>, Vector<R, kSize>...> result;
 #pragma unroll
     for (int lane = 0; lane < kSize; lane++) store(f(widen(get<K>(x).lane[lane])...), get<J>(result).lane[lane]...);
-    ((reinterpret_cast<Vector<R, kSize>*>(get<J>(out))[i] = get<J>(result)), ...);
+    (write(reinterpret_cast<Vector<R, kSize>*>(get<J>(out)), i, get<J>(result)), ...);
   }
 
   // One element of each operand.
   template <class F, class Index>
   __device__ void compute_one(const Index (&offset)[kCount], const F& f) {
-    store(f(widen(get<K>(in)[offset[kResults + K]])...), get<J>(out)[offset[J]]...);
+    Items<std::index_sequence<J...>, R...> result;
+    store(f(widen(get<K>(in)[offset[kResults + K]])...), get<J>(result)...);
+    (write(get<J>(out), offset[J], get<J>(result)), ...);
+  }
+
+ private:
+  // One of several results may have no address, because the caller does not ask for it.
+  template <class T, class Index>
+  __device__ static void write(T* to, Index i, const T& result) {
+    if (kResults == 1 || to) to[i] = result;
   }
 };
 
@@ -231,7 +240,7 @@ Error launch_one(const Task& task, const F& f, void* stream) {
   const Plan& plan = task.plan;
   const Operands data(task.data);
   const int64_t n = plan.numel();
-  if (plan.contiguous() && Operands::aligned(task.data)) {
+  if (plan.contiguous(task.data) && Operands::aligned(task.data)) {
     constexpr int64_t kPerBlock = int64_t{kThreads} * Operands::kInFlight * Operands::kSize;
     return start(adjacent<F, Operands>, (n + kPerBlock - 1) / kPerBlock, kThreads, stream, data, f, n);
   }

@@ -55,17 +55,9 @@ class Layout {
     return true;
   }
 
-  // Returns the index of the operand that this argument is, or -1.
-  int operand_of(int argument) const {
-    for (int k = results_; k < count_of_operands_; k++)
-      if (arguments_[k - results_] == &signature_.arguments[argument]) return k;
-    return -1;
-  }
-
   // Whether the caller asks for the k-th gradient.
   bool is_wanted(int k) const {
-    const Number* const needs = number("needs__", Kind::integer);
-    return operand_of(op_.like[k]) >= 0 && (!needs || needs->integer >> k & 1);
+    return contract::is_wanted(signature_, op_, numbers_, {arguments_, op_.count}, k);
   }
 
   // Returns the shape of a result. `whole` has the shape to which all tensors are broadcast.
@@ -157,13 +149,7 @@ class Layout {
  private:
   // Returns the number that was passed for the argument `name`, or null if the schema has no such argument.
   const Number* number(std::string_view name, Kind kind) const {
-    const Number* at = numbers_;
-    for (int i = 0; i < signature_.count; i++) {
-      const Argument& argument = signature_.arguments[i];
-      if (argument.name == name && argument.kind == kind) return at;
-      at += !argument.is_tensor();
-    }
-    return nullptr;
+    return contract::number(signature_, numbers_, name, kind);
   }
 
   // Finds the reduced dimension, or the first of several, counted from the end because broadcasting aligns shapes

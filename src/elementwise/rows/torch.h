@@ -72,7 +72,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
   Shape shape_of_gradient(int k, const Layout& layout) const {
     Shape shape{1, {0}};
     if (!layout.is_wanted(k)) return shape;
-    const Operand own = tensors_[layout.operand_of(op_->like[k])].operand("");
+    const Operand own = tensors_[Base::operand_like(k)].operand("");
     shape.dim = own.dim;
     std::copy_n(own.sizes, own.dim, shape.sizes);
     return shape;
