@@ -31,6 +31,9 @@ from .recording import TENSOR, Rule, checked_arguments
 
 _DENSE = (torch.strided, torch.jagged)
 
+# Up to this size, a kernel that writes all gradients is faster than passing on the result's, or a multiple of it.
+_FEW = 1 << 18  # elements
+
 # Multiplies gradients by a partial derivative. It takes the gradient of each result, or None, and the arguments that
 # the partial derivative reads, by their names.
 Times = Callable[[Sequence[Tensor | None], Mapping[str, Any]], Tensor | None]
@@ -86,8 +89,9 @@ class _Plan:
     by_kernel: Sequence[str]
     by_formula: Sequence[str]
     one_by_one: _Way
-    in_one_pass: _Way  # if no gradient is a sum
-    with_sums: _Way  # on the CPU, if the gradient of a tensor that was broadcast is a sum
+    in_one_pass: _Way  # those that are not a constant times the gradient of the result, if there are several
+    all_in_one_pass: _Way  # for sums on the CPU, and for few elements
+    hands_on: bool  # whether the two differ, and there are several
     # These take a tuple and return another one:
     to_tensors: Callable[[Any], Any]  # of all arguments
     to_numbers: Callable[[Any], Any]  # of all arguments
@@ -226,7 +230,8 @@ class Derivative:
             by_formula=by_formula,
             one_by_one=self.way(by_kernel, []),
             in_one_pass=self.way(by_kernel, together if len(together) > 1 else []),
-            with_sums=self.way(by_kernel, can_be if together else []),
+            all_in_one_pass=self.way(by_kernel, can_be if together else []),
+            hands_on=1 < len(together) < len(can_be),
             to_tensors=_picker([self.arguments.index(x) for x in tensors]),
             to_numbers=_picker([self.arguments.index(x) for x in numbers]),
             to_arguments=_picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
@@ -287,7 +292,7 @@ class Derivative:
             return None
         given = plan.to_arguments((*grads, *tensors, *numbers))
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
-        way = _choose_way(plan, grad, sums=sums)
+        way = _choose_way(plan, grad, sums)
         if not way.fast_paths:
             return None
         if layouts:
@@ -319,7 +324,7 @@ class Derivative:
             values = _values(plan, tensors, numbers)
             given = plan.to_arguments((*[some] * self.n, *tensors, *numbers))
             sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, some)
-            way = _choose_way(plan, some, sums=sums)
+            way = _choose_way(plan, some, sums)
             if way.together:
                 made = self.one_pass.call(grads, *self.with_stand_ins(given, layouts, some), *way.needs)
                 gradients = dict(zip(way.together, way.to_together(tuple(made)), strict=True))
@@ -427,9 +432,11 @@ class Derivative:
         return typed if self.n > 1 else typed[0]
 
 
-def _choose_way(plan: _Plan, grad: Tensor, *, sums: bool) -> _Way:
+def _choose_way(plan: _Plan, grad: Tensor, sums: bool) -> _Way:
     if sums:
-        return plan.with_sums if grad.is_cpu and grad.layout is torch.strided else plan.one_by_one
+        return plan.all_in_one_pass if grad.is_cpu and grad.layout is torch.strided else plan.one_by_one
+    if plan.hands_on and grad.layout is torch.strided and grad.numel() <= _FEW:
+        return plan.all_in_one_pass
     return plan.in_one_pass if grad.layout in _DENSE else plan.one_by_one
 
 

@@ -241,12 +241,17 @@ inline int input_of(const Argument& argument, std::span<const Argument* const> i
   return found == inputs.end() ? -1 : static_cast<int>(found - inputs.begin());
 }
 
-// Whether the caller asks for the k-th gradient.
-inline bool is_wanted(
+// Returns which results the caller asks for, as a bit for each. Only gradients may be unwanted.
+inline uint32_t wanted(
     const Signature& signature, const Description& op, const Number* numbers, std::span<const Argument* const> inputs,
-    int k) {
+    int results) {
+  const uint32_t all = (uint32_t{1} << results) - 1;
+  if (!op.like) return all;
   const Number* const needs = number(signature, numbers, "needs__", Kind::integer);
-  return input_of(signature.arguments[op.like[k]], inputs) >= 0 && (!needs || needs->integer >> k & 1);
+  uint32_t wanted = needs ? static_cast<uint32_t>(needs->integer) & all : all;
+  for (int k = 0; k < results; k++)
+    if (input_of(signature.arguments[op.like[k]], inputs) < 0) wanted &= ~(uint32_t{1} << k);
+  return wanted;
 }
 
 // A storage may have been shrunk below its tensor, as untyped_storage().resize_ and FSDP do, or have no memory.

@@ -115,11 +115,11 @@ class Call {
     for (int k = kResults; k < operands(); k++) operands_[k] = operand(k);
     const contract::Inputs inputs(caller_, *op_, {operands_ + kResults, op_->count});
     const Operand& computed = operands_[kResults]; // all inputs are expanded to the shape of the computation by now
+    const uint32_t wanted = contract::wanted(signature_, *op_, numbers_, {arguments_, op_->count}, kResults);
     uint32_t summed = 0;
-    bool sums = false; // whether one of the sums is wanted
     int first_wanted = kResults;
     for (int k = kResults - 1; k >= 0; k--) {
-      const bool is_wanted = !op_->like || this->is_wanted(k);
+      const bool is_wanted = wanted >> k & 1;
       const int like = op_->like && inputs.are_broadcast ? operand_like(k) : -1;
       const Operand to = like < 0 ? computed : tensors_[like].operand("out");
       const bool is_summed = !contract::same_shape(to, computed);
@@ -129,22 +129,20 @@ class Call {
       operands_[k] = made_[k].operand("out");
       if (is_summed) sum_to(operands_[k], to, computed, summed_strides_[k]);
       summed |= uint32_t{is_summed} << k;
-      if (is_wanted) {
-        sums |= is_summed;
+      if (is_wanted)
         first_wanted = k;
-      } else {
+      else
         operands_[k].data = nullptr;
-      }
     }
     if (computed.numel() > 0) {
       for (int k = 0; k < kResults; k++)
-        if (operands_[k].data && !(summed >> k & 1))
+        if (wanted & ~summed & uint32_t{1} << k)
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
       const int by = kResults + static_cast<int>(inputs.first_of_shape % op_->count); // or the first input
-      if (first_wanted < kResults) run(sums ? summed : 0, sums ? by : first_wanted);
+      if (wanted) run(wanted & summed ? summed : 0, wanted & summed ? by : first_wanted);
     } else {
       for (int k = 0; k < kResults; k++)
-        if (operands_[k].data && summed >> k & 1) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(made_[k].get()));
+        if (wanted & summed & uint32_t{1} << k) TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(made_[k].get()));
     }
     for (int k = 0; k < kResults; k++) stack[k] = made_[k].release();
   }
@@ -216,11 +214,6 @@ class Call {
   // Returns the first input of type C.
   const Operand& first() const {
     return operands_[kResults + op_->first];
-  }
-
-  // Whether the caller asks for the k-th gradient.
-  bool is_wanted(int k) const {
-    return contract::is_wanted(signature_, *op_, numbers_, {arguments_, op_->count}, k);
   }
 
   // Returns the index of the operand whose shape the k-th gradient has, or -1 if it is absent.

@@ -29,7 +29,8 @@ class Layout {
         operands_(operands),
         results_(results),
         count_of_operands_(results + static_cast<int>(op.count)),
-        numbers_(numbers) {
+        numbers_(numbers),
+        wanted_(contract::wanted(signature_, op, numbers, {arguments, op.count}, results)) {
     find_dimension(row_sizes);
   }
   Layout(const Layout&) = delete; // the operands point into it
@@ -55,9 +56,9 @@ class Layout {
     return true;
   }
 
-  // Whether the caller asks for the k-th gradient.
+  // Whether the caller asks for the k-th result.
   bool is_wanted(int k) const {
-    return contract::is_wanted(signature_, op_, numbers_, {arguments_, op_.count}, k);
+    return wanted_ >> k & 1;
   }
 
   // Returns the shape of a result. `whole` has the shape to which all tensors are broadcast.
@@ -105,7 +106,7 @@ class Layout {
       const Operand& x = operands_[k];
       int64_t* const of = strides[k];
       if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
-      const bool is_unwanted = k < results_ && op_.like && !is_wanted(k);
+      const bool is_unwanted = k < results_ && !is_wanted(k);
       if (is_unwanted) task.unwanted |= uint32_t{1} << k;
       const bool is_squeezed = k < results_ && is_of_row(k) && x.dim < whole.dim && !op_.like;
       Operand own = x;
@@ -227,6 +228,7 @@ class Layout {
   Operand* const operands_;
   const int results_, count_of_operands_;
   const Number* const numbers_;
+  const uint32_t wanted_;
   int64_t from_end_ = 1, count_ = 1; // of the dimensions that are reduced
   int64_t sizes_[kMaxOperands][kMaxDims], strides_[kMaxOperands][kMaxDims];
 };
