@@ -137,6 +137,10 @@ def found(tmp_path, capsys, *options, **files):
         ("void f() { THFloatBlas_gemm('n', 1); }", "THFloatBlas_gemm", "none"),
         ("struct A : public c10d::Backend {};", "c10d::Backend", "none"),
         ("namespace at { void f() { namedinference::g(1); } }", "at::namedinference::g", "none"),
+        ("at::Tensor& g();\n#define I(f) m.impl(#f, TORCH_FN(f))\nTORCH_LIBRARY(a, m) {\nI(g); }", "g", "decision"),
+        ('at::Tensor (*const g)();\nTORCH_LIBRARY(a, m) {\nm.impl("f", g); }', "m.impl()", "decision"),
+        ("#define I(m, n, f) m.impl(n, at::kCPU, f)", "m.impl(name, key, f)", "decision"),
+        ("namespace at { int mine(Tensor x); }\nvoid f(at::Tensor x) { mine(x); }", "mine", "mechanical"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -169,6 +173,11 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "C10_HOST_DEVICE C10_NOINLINE int f();",
         "#define MY_CHECK(x) g(x)\nvoid f(torch::stable::Tensor x) { MY_CHECK(x); }",
         "#define TORCH_MINE(x) x\nint f() { return TORCH_MINE(1); }",
+        "constexpr int TORCH_MINE = 1;\nint f() { return TORCH_MINE; }",
+        "enum A { TORCH_MINE };\nA f() { return TORCH_MINE; }",
+        "void f(torch::stable::Tensor x) { auto relu = g(); relu(x); }",
+        "using namespace at;\nfloat f(float x) { return floor(x); }",
+        "namespace at { int mine(int x); }\nstruct A { int mine(); };\nint A::f() { return mine(); }",
         "using namespace at;\ntemplate <typename Device> void f(const Device& d);",
         "namespace torch::mine { struct Generator {}; }\nvoid f(torch::mine::Generator g);",
         "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
@@ -204,6 +213,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "x.narrow(0, 0, 1);",
             "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x);",
         ),
+        ('#define I(f) m.impl("a", &f)', '#define I(f) m.impl("a", TORCH_BOX(&f))'),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
@@ -302,10 +312,13 @@ def test_a_line_follows_only_from_lines_of_the_files_around_it(tmp_path, capsys)
     assert not [finding for finding in findings if finding[2] == "follows"]
 
 
-def test_a_name_that_the_c_library_has_too_stays(tmp_path):
+def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp_path):
     code = "float f(float x, at::Tensor y) { y.cumsum(0); return floor(x); }\n"
     port(tmp_path, "--write", "--force", a_DOT_cpp="using namespace at;\n" + code)
-    assert " floor(x)" in (tmp_path / "a.cpp").read_text()
+    after = (tmp_path / "a.cpp").read_text()
+    assert " floor(x)" in after
+    port(tmp_path, "--write", "--force")
+    assert (tmp_path / "a.cpp").read_text() == after
 
 
 def test_an_error_may_be_at_the_end_of_a_check(tmp_path, capsys):

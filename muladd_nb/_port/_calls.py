@@ -6,7 +6,7 @@ import re
 
 from . import _table as table
 from ._findings import fill
-from ._names import Word
+from ._names import UNKNOWN, Word
 from ._operators import Operators
 from ._source import EMPTY, ROOTS, Node, above, part
 from ._table import ATEN, NAMES, ROWS, WORDS
@@ -31,6 +31,8 @@ class Calls(Operators):
         for word in inner[is_macro:] if is_check and (is_macro or name in self.project.macros) else ():
             if self.type_of(word) in UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set()):
                 self.tell(node, self.text(word), ("operator", "message"))
+        for word in inner if ".impl(" in self.project.macros.get(name, "") else ():
+            self.read_boxed(word)
         if function.type == "field_expression":
             self.read_member(node, function, inner)
         elif is_macro:
@@ -46,8 +48,9 @@ class Calls(Operators):
     def is_macro(self, name: str) -> bool:
         """Tell whether a name is one of torch's macros."""
         known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
+        is_mine = name in self.project.macros or self.project.named["variable", name]
         # The extension may define it for a torch that does not have it yet, if the name says that it is torch's.
-        return known and is_torchs if name in self.project.macros else known or is_torchs
+        return known and is_torchs if is_mine else known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
         """Replace a macro, with its arguments if it has any."""
@@ -82,9 +85,15 @@ class Calls(Operators):
     def read_function(self, node: Node, function: Node, inner: list[Node]) -> None:
         """Replace a function of torch's, with its arguments if the table's code has a place for them."""
         words = self.words(function)
-        full = self.resolve(words, called=True)
-        if not full and len(words) == 1 and self.is_of_tensors(words[0].text, inner):
-            full = ("at", words[0].text)
+        full, name = self.resolve(words, called=True), words[0].text
+        is_mine = self.is_declared(name) or name in self.project.macros or self.variable(name) is not UNKNOWN
+        if full or is_mine or len(words) > 1:
+            pass
+        elif inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found by its arguments
+            row = ROWS["function", "mine"][0]
+            self.apply(row, words[0].node, name, fill(row.to, [words[0].node]))
+        elif self.is_of_tensors(name, inner):
+            full = ("at", name)
         key = "::".join(full[1:])
         if not key or full[0] not in ROOTS:
             self.walk(function)
@@ -96,8 +105,6 @@ class Calls(Operators):
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
         """Tell whether a name without a prefix is torch's, by the types of its arguments."""
-        if self.is_declared(name) or name in self.project.macros:
-            return False
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
             return not any((kind, name) in ROWS for kind in ("std", "c"))

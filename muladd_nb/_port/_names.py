@@ -119,7 +119,7 @@ class Names(Findings):
             return ()
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
-        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS)
+        is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS) or ("c", names[0]) in ROWS
         for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
             is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN)

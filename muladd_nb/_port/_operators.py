@@ -15,6 +15,7 @@ import re
 from dataclasses import field
 
 from ._findings import Piece, fill
+from ._names import UNKNOWN
 from ._source import EMPTY, ROOTS, Node, innermost, part
 from ._table import ROWS
 from ._types import Types
@@ -22,6 +23,7 @@ from ._types import Types
 Options = dict[str, Node]  # options (a tensor that has them), dtype, device, index (of the device)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
+BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_function")
 STRING = re.compile(r'R"\((.*?)\)"|"((?:[^"\\]|\\.)*)"', re.DOTALL)
 SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|[][(), ?])+")
 
@@ -121,13 +123,8 @@ class Operators(Types):
     def read_impl(self, function: Node) -> None:
         """Box the function that implements an operator."""
         text, row = self.text(function), ROWS["library", "impl"][0]
-        for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
-            parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
-            types = [self.in_file(source).type_of_type(part(x, "type")) for x in parameters]
-            if "sizes" in types or part(node, "declarator").type == "reference_declarator":
-                self.tell(function, text, ("library", "boxed"))
-                break
-        if function.type in ("pointer_expression", "identifier", "qualified_identifier", "template_function"):
+        self.read_boxed(function)
+        if self.variable(text) is UNKNOWN and function.type in BOXED:  # else it may be the parameter of a macro
             inner = function if part(function, "argument") is EMPTY else part(function, "argument")
             self.apply(row, function, "m.impl()", fill(row.to, [inner]))
             if function.type != "pointer_expression":
@@ -136,6 +133,16 @@ class Operators(Types):
         elif not text.startswith(("TORCH_FN", "TORCH_BOX")):
             self.tell(function, "m.impl()", ("library", "impl lambda"))
         self.walk(function)
+
+    def read_boxed(self, function: Node) -> None:
+        """Find a function that cannot be boxed."""
+        text = self.text(function)
+        for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
+            parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
+            types = [self.in_file(source).type_of_type(part(x, "type")) for x in parameters]
+            if "sizes" in types or part(node, "declarator").type == "reference_declarator":
+                self.tell(function, text, ("library", "boxed"))
+                break
 
     def schema_of(self, name: str, function: Node) -> str:
         """Return the schema of a function, from its declarations, and find parameters that a schema widens."""

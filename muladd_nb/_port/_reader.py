@@ -31,7 +31,8 @@ class Reader(Calls):
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
-            with self.scope(names):
+            with self.scope(names) as scope:
+                scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
             for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x
                 if bad.how != "mechanical" and bad.what.rpartition("::")[2] in names:

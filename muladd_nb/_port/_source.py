@@ -22,7 +22,7 @@ _DECLARES = tree_sitter.Query(
     """[(ERROR) (MISSING)] @error (preproc_include path: (_) @include)
     (preproc_ifdef "#ifndef" name: (_) @name . (comment)* . (preproc_def name: (_) @same) (#eq? @name @same)) @guard
     [(preproc_def name: (_) value: (_)) (preproc_function_def name: (_) value: (_))] @macro
-    (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
+    (enumerator name: (_) @enumerator) (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
     [(function_definition) (declaration) (field_declaration)] @declaration
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
      (enum_specifier name: (_) body: (_)) (alias_declaration name: (_)) (type_definition)] @type""",
@@ -49,7 +49,8 @@ class Source:
         self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
         self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["namespace"]}
         self.declared: set[Path] = set()  # full names
-        self.names: list[tuple[str, str, Node]] = []  # functions, methods, fields, and types that are aliases
+        # Functions, methods, fields, variables, and types that are aliases.
+        self.names = [("variable", self.text(node), node) for node in found["enumerator"]]
         for node in found["declaration"]:
             for inner, function in map(innermost, node.children_by_field_name("declarator")):
                 name = self.text(inner)
@@ -61,8 +62,9 @@ class Source:
                         self.names.append(("template method" if is_template else "method", name, node))
                     if inner.type == "identifier":
                         self.declared.add((*self.around(node), name))
-                elif node.type == "field_declaration" and name:
-                    self.names.append(("field", name, node))
+                elif name:
+                    self.names.append(("variable", name, node))
+                    self.names += [("field", name, node)] * (node.type == "field_declaration")
         for node in found["type"]:
             if name := self.text(named(node)):
                 self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
