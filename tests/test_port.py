@@ -140,6 +140,9 @@ def found(tmp_path, capsys, *options, **files):
         ("at::Tensor& g();\n#define I(f) m.impl(#f, TORCH_FN(f))\nTORCH_LIBRARY(a, m) {\nI(g); }", "g", "decision"),
         ('at::Tensor (*const g)();\nTORCH_LIBRARY(a, m) {\nm.impl("f", g); }', "m.impl()", "decision"),
         ("#define I(m, n, f) m.impl(n, at::kCPU, f)", "m.impl(name, key, f)", "decision"),
+        ("#define API\nAPI int f();\n#undef API\nTORCH_LIBRARY(a, m) {}", "TORCH_LIBRARY", "mechanical"),
+        ("namespace at { void f(CheckedFrom c) {\ng(c); } }", "c", "follows"),
+        ("namespace at { using namespace at::sparse; SparseTensor f(); }", "at::sparse::SparseTensor", "mechanical"),
         ("namespace at { int mine(Tensor x); }\nvoid f(at::Tensor x) { mine(x); }", "mine", "mechanical"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
@@ -214,6 +217,8 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x);",
         ),
         ('#define I(f) m.impl("a", &f)', '#define I(f) m.impl("a", TORCH_BOX(&f))'),
+        ("using namespace at;\n#define F(A) A##_f()\nF(Layout);", "F(Layout);"),
+        ('#define F(A) TORCH_SELECTIVE_NAME(#A "b")', '#define F(A) #A "b"'),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
@@ -246,10 +251,17 @@ def test_names_and_options_that_are_used_later_stay_declared(before, after, tmp_
     assert after in written, written
 
 
-def test_a_file_that_is_included_in_a_namespace_of_torchs_is_read_as_in_it(tmp_path, capsys):
-    files = {"a_DOT_inc": "Tensor f(Generator g);\n", "a_DOT_cpp": 'namespace at {\n#include "a.inc"\n}\n'}
+def test_what_is_included_or_defined_in_a_namespace_of_torchs_is_read_as_in_it(tmp_path, capsys):
+    files = {
+        "a_DOT_inc": "Tensor f(Generator g);\n",
+        "a_DOT_cpp": 'namespace at {\n#include "a.inc"\n#define F Scalar f();\n}\n',
+    }
     findings, _ = found(tmp_path, capsys, **files)
-    assert {(1, "at::Tensor", "mechanical"), (1, "at::Generator", "decision")} <= findings
+    assert {
+        (1, "at::Tensor", "mechanical"),
+        (1, "at::Generator", "decision"),
+        (3, "at::Scalar", "decision"),
+    } <= findings
 
 
 def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):

@@ -31,6 +31,7 @@ class Calls(Operators):
         for word in inner[is_macro:] if is_check and (is_macro or name in self.project.macros) else ():
             if self.type_of(word) in UNPRINTABLE | {"options"} | ({"Tensor"} if is_macro else set()):
                 self.tell(node, self.text(word), ("operator", "message"))
+        self.done |= {word.id for i, word in enumerate(inner) if (name, i) in self.project.pasted}
         for word in inner if ".impl(" in self.project.macros.get(name, "") else ():
             self.read_boxed(word)
         if function.type == "field_expression":

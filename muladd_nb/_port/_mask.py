@@ -14,7 +14,7 @@ _CALLED = rf"\b(?:{'|'.join(word for word, arguments in WORDS['attribute'].items
 _LEX = re.compile(
     rf"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
-    |^[ \t]*\#[ \t]*define[ \t]+\w+
+    |^[ \t]*\#[ \t]*(?:define|undef)[ \t]+\w+
     |(?P<launch><<<|>>>)|(?P<bracket>[(){{}}]|;[ \t]*$)
     |^[ \t]*(?P<condition>\#[ \t]*(?P<directive>if|el|endif)(?:[^\\\n]|\\[\s\S])*)
     |(?P<blank>{_CALLED}|\btypename(?=\s+\w+\s*::))

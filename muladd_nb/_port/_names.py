@@ -62,7 +62,7 @@ class Names(Findings):
         self.aliases |= {k: v for file in visible for k, v in file.aliases.items()}
 
     def open(self, path: Path) -> None:
-        """Open a namespace. Inside torch's own, torch's names need no prefix."""
+        """Open a namespace until the end of the scope. Inside torch's own, torch's names need no prefix."""
         self.here += path
         if path[:1] and path[0] in ROOTS:
             self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
@@ -86,7 +86,9 @@ class Names(Findings):
     def scope(self, names: Iterable[str] = ()) -> Iterator[dict[str, Variable]]:
         """Open a scope with variables of unknown type. At its end, remove options whose uses are all rewritten."""
         self.scopes.append({name: Variable() for name in names})
+        around = self.here, self.inside
         yield self.scopes[-1]
+        self.here, self.inside = around
         for name, variable in self.scopes.pop().items():
             if variable.unused:
                 self.tell(variable.unused, name, ("options", "unused"))

@@ -32,6 +32,7 @@ class Reader(Calls):
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
             with self.scope(names) as scope:
+                self.open(self.source.around(self.outside(body)))
                 scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
             for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x
@@ -84,14 +85,13 @@ class Reader(Calls):
             self.children(node)
 
     def on_namespace_definition(self, node: Node) -> None:
-        """Inside torch's own namespaces, its names need no prefix."""
-        name, before = part(node, "name"), (self.here, self.inside)
+        name = part(node, "name")
         path = self.source.path_of(name) if name is not EMPTY else ()
         if path[:1] == ("pybind11",):
             self.tell(node, "pybind11", ("name", "pybind11"))
-        self.open(path)
-        self.on_compound_statement(part(node, "body"))
-        self.here, self.inside = before
+        with self.scope():
+            self.open(path)
+            self.walk(part(node, "body"))
 
     def on_using_declaration(self, node: Node) -> None:
         """Remove a using declaration or an alias of a namespace of torch's: each name is written in full."""

@@ -16,7 +16,7 @@ Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
 ROOTS = ("at", "c10", "c10d", "torch", "caffe2")  # torch's namespaces
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
-_HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|line|pragma|undef|warning))")
+_HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|line|pragma|undef|warning))[ \t]*")
 _DECLARES = tree_sitter.Query(
     _LANGUAGE,
     """[(ERROR) (MISSING)] @error (preproc_include path: (_) @include)
@@ -70,8 +70,8 @@ class Source:
                 self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
                 self.names += [("type", name, node)] * (node.type in ("type_definition", "alias_declaration"))
 
-        # In the body of a macro, a##b is a name, and #x is x.
-        code = _HASH.sub(lambda x: (b"_" if b"##" in x[0] else b" ") * len(x[0]), code)
+        # In the body of a macro, a##b and #x are names.
+        code = _HASH.sub(lambda x: b"_" * len(x[0]), code)
 
         def parsed(start: int, end: int) -> Node:
             where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
@@ -79,9 +79,13 @@ class Source:
 
         # Some branches of conditions are parsed alone, and so is the body of each macro, with its name and parameters.
         self.fragments = [("", list[str](), parsed(*branch)) for branch in branches]
+        self.pasted: set[tuple[str, int]] = set()  # macros, and which of their arguments are parts of names
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]
-            self.fragments.append((self.text(part(node, "name")), parameters, parsed(*part(node, "value").byte_range)))
+            name, value = self.text(part(node, "name")), part(node, "value")
+            self.fragments.append((name, parameters, parsed(*value.byte_range)))
+            pasted = re.findall(r"(\w+)\s*##|##\s*(\w+)", self.text(value))
+            self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def around(self, node: Node) -> Path:
         """Return the namespace around a node."""
@@ -107,6 +111,7 @@ class Project:
         attributes = _mask.attributes(data.values())
         self.sources = sources = [Source(path, data[path], attributes) for path in data]
         self.macros = {name: value for source in reversed(sources) for name, value in source.macros.items()}
+        self.pasted = set[tuple[str, int]]().union(*(source.pasted for source in sources))
         self.named = defaultdict[tuple[str, str], list[tuple[Source, Node]]](list)  # by kind and name
         for source in sources:
             for kind, name, node in source.names:
