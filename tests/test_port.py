@@ -501,10 +501,11 @@ def test_the_target_decides_what_is_written(target, has, tmp_path, capsys):
 
 
 def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys):
-    assert port(tmp_path, a_DOT_cpp=EXTENSION + "at::Generator g();\n") == 1
+    code = 'at::Generator g();\nTORCH_LIBRARY(a, m) { m.def("h(Tensor x, \\\n Tensor y) -> Tensor"); }\n'
+    assert port(tmp_path, a_DOT_cpp=EXTENSION + code) == 1
     told = capsys.readouterr().out
     assert "The lowest torch that the port could target: 2.13." in told
-    assert "  f(Tensor x, float p, Tensor? w) -> Tensor\n" in told
+    assert "  f(Tensor x, float p, Tensor? w) -> Tensor\n  h(Tensor x, Tensor y) -> Tensor\n" in told
 
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):

@@ -96,7 +96,8 @@ class Operators(Types):
 
     def read_library(self, node: Node, kind: str, name: str, inner: list[Node]) -> None:
         """Read m.def(...) and m.impl(...) of a library, or m.def(...) of a pybind11 module."""
-        literal = "".join(raw or text for raw, text in STRING.findall(self.text(inner[0]))) if inner else ""
+        texts = STRING.findall(self.text(inner[0])) if inner else []
+        literal = "".join(raw or re.sub(r"\\\n\s*", "", text) for raw, text in texts)
         count = len(inner)
         if kind == "pybind":
             if name == "def" and literal and count > 1:

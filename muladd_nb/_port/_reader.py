@@ -226,13 +226,11 @@ class Reader(Calls):
 
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
-        data, plain = (
-            self.source.data,
-            [node for node, _ in self.source.includes if self.around(node) == {"translation_unit"}],
-        )
+        data, includes = self.source.data, self.source.includes
+        plain = [node for node, _ in includes if self.around(node) == {"translation_unit"}]
         newline = "\r\n" if b"\r\n" in data else "\n"
-        mine = {x for node, x in self.source.includes if node in plain or f"<{x}".startswith(OPTIONAL)}
-        torch = [(node, x) for node, x in self.source.includes if HEADER.match(x) and not x.startswith(STABLE)]
+        mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
+        torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
         files = self.project.around[self.source]
         had_torch = any(USES_TORCH.search(x.data) or any(HEADER.match(name) for _, name in x.includes) for x in files)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
@@ -250,9 +248,7 @@ class Reader(Calls):
             else:
                 self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
-        if (
-            block and first is None
-        ):  # after the last include that is always compiled, or after the include guard, or at 0
+        if block and first is None:  # after the last include without a condition, or after the include guard, or at 0
             guard = GUARD.search(data)
             at = max((node.end_byte for node in plain), default=guard.end() if guard else 0)
             at = at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
