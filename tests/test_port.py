@@ -320,7 +320,8 @@ def test_conditions_and_macros_that_stand_for_attributes_are_parsed(code, tmp_pa
 
 def test_a_line_follows_only_from_lines_of_the_files_around_it(tmp_path, capsys):
     use = "struct F {};\nvoid g() { F f; }\n"
-    findings, _ = found(tmp_path, capsys, a_DOT_cpp="struct F : torch::nn::Module {};\n", b_DOT_cpp=use)
+    code = "struct F : torch::nn::Module {};\nstruct G { at::Scalar a; };\na::B b();\n"  # a is also a namespace
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code, b_DOT_cpp=use)
     assert not [finding for finding in findings if finding[2] == "follows"]
 
 

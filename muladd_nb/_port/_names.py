@@ -192,7 +192,8 @@ class Names(Findings):
         """Find a use of what another line declares with a type that the stable ABI lacks."""
         name, variable = words[-1].text, self.variable(words[0].text)
         is_variable = len(words) == 1 and variable is not UNKNOWN
-        broken = (self.variable(word.text).origin or self.broken.get(word.text, "") for word in reversed(words))
+        types = (word.text for word in reversed(words[:-1]) if not self.project.named["variable", word.text])
+        broken = (self.variable(word).origin or self.broken.get(word, "") for word in (name, *types))
         origin = variable.origin if is_variable else next(filter(None, broken), "")
         if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, ("name", name.partition("_")[0]))
