@@ -141,6 +141,7 @@ def found(tmp_path, capsys, *options, **files):
         ('at::Tensor (*const g)();\nTORCH_LIBRARY(a, m) {\nm.impl("f", g); }', "m.impl()", "decision"),
         ("#define I(m, n, f) m.impl(n, at::kCPU, f)", "m.impl(name, key, f)", "decision"),
         ("#define API\nAPI int f();\n#undef API\nTORCH_LIBRARY(a, m) {}", "TORCH_LIBRARY", "mechanical"),
+        ('void f() { RECORD_FUNCTION("f", x); }', "RECORD_FUNCTION", "none"),
         ("namespace at { void f(CheckedFrom c) {\ng(c); } }", "c", "follows"),
         ("namespace at { using namespace at::sparse; SparseTensor f(); }", "at::sparse::SparseTensor", "mechanical"),
         ("namespace at { int mine(Tensor x); }\nvoid f(at::Tensor x) { mine(x); }", "mine", "mechanical"),
@@ -217,6 +218,8 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x);",
         ),
         ('#define I(f) m.impl("a", &f)', '#define I(f) m.impl("a", TORCH_BOX(&f))'),
+        ("using namespace c10;\nDeviceType d;", "c10::DeviceType d;"),
+        ('m.impl("a", &f<1, 2>);', 'm.impl("a", TORCH_BOX((&f<1, 2>)));'),
         ("using namespace at;\n#define F(A) A##_f()\nF(Layout);", "F(Layout);"),
         ('#define F(A) TORCH_SELECTIVE_NAME(#A "b")', '#define F(A) #A "b"'),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
@@ -323,6 +326,12 @@ def test_a_line_follows_only_from_lines_of_the_files_around_it(tmp_path, capsys)
     code = "struct F : torch::nn::Module {};\nstruct G { at::Scalar a; };\na::B b();\n"  # a is also a namespace
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=code, b_DOT_cpp=use)
     assert not [finding for finding in findings if finding[2] == "follows"]
+
+
+def test_a_name_is_the_extensions_only_where_its_declaration_is_included(tmp_path, capsys):
+    files = {"a_DOT_cpp": "using namespace at;\nTensor f();\n", "b_DOT_cpp": "struct Tensor {};\n"}
+    findings, _ = found(tmp_path, capsys, **files)
+    assert (2, "at::Tensor", "mechanical") in findings
 
 
 def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp_path):

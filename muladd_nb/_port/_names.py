@@ -132,8 +132,8 @@ class Names(Findings):
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
-        around = [self.here[:i] for i in range(len(self.here) + 1)]
-        return any((*path, name) in self.project.declared for path in (*around, *self.opened, *self.inside))
+        paths = [*(self.here[:i] for i in range(len(self.here) + 1)), *self.opened, *self.inside]
+        return any((*path, name) in self.project.declared[self.source] for path in paths)
 
     def read_name(self, node: Node, full: Path = (), call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
         """Find a name of torch's, and replace it if the table can: or the whole call, which has the arguments."""
@@ -162,6 +162,7 @@ class Names(Findings):
         key, what, known = "::".join(full[1:count]), "::".join(full), NAMES.get("::".join(full[:count]))
         if known and not (known["builds"] > self.target and ("name", key) in ROWS):
             self.need("::".join(full[:count]), node)
+            self.qualify(words, full)
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)

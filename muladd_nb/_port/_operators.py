@@ -127,7 +127,8 @@ class Operators(Types):
         self.read_boxed(function)
         if self.variable(text) is UNKNOWN and function.type in BOXED:  # else it may be the parameter of a macro
             inner = function if part(function, "argument") is EMPTY else part(function, "argument")
-            self.apply(row, function, "m.impl()", fill(row.to, [inner]))
+            to = row.to.replace("&$1", "(&$1)") if "," in self.text(inner) else row.to  # it is a macro
+            self.apply(row, function, "m.impl()", fill(to, [inner]))
             if function.type != "pointer_expression":
                 self.read_broken(function, self.words(function))
             function = part(function, "argument")

@@ -125,10 +125,9 @@ class Project:
             for inner in (inner for file in self._included(name) for inner in self.visible[file]):
                 self.inside[inner].add(path)
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
-        self.declared = set[Path]().union(*declared.values())
-        # For each file, what it and the files around it declare in torch's namespaces.
-        mine = {file: {x for x in names if x[0] in ROOTS and len(x) > 1} for file, names in declared.items()}
-        self.mine = {source: set[Path]().union(*(mine[file] for file in self.around[source])) for source in sources}
+        # For each file, what it and the files around it declare, and what of that is in torch's namespaces.
+        self.declared = {file: set[Path]().union(*(declared[x] for x in self.around[file])) for file in sources}
+        self.mine = {file: {x for x in names if x[0] in ROOTS and len(x) > 1} for file, names in self.declared.items()}
 
     def _visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
