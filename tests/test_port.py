@@ -309,6 +309,8 @@ def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
         "void f(at::Tensor x) {\n#ifdef A\n  if (a) {\n#else\n  if (b) {\n#endif\n    x.data_ptr<float>(); }\n}\n",
         "#define HERE __attribute__((used))\n#define API HERE inline\nAPI std::vector<at::Tensor> f(\n"
         "  const std::vector<int>& a, at::Tensor x) {\nreturn g<A>(x.\ndata_ptr<float>()); }",
+        "void f(at::Tensor x) { AT_DISPATCH_SWITCH(a, b, AT_DISPATCH_CASE(c, [] {})\nAT_DISPATCH_CASE(d, [&] {\n"
+        "x.data_ptr<float>(); })); }",
         "void f(at::Tensor x) {\n\n\n\n  typename A::B(x).g(\n    x.data_ptr<float>()); }\n",
         "template <int n>\nCUTLASS_DEVICE __launch_bounds__(n, (2)) void f(at::Tensor x) {\nCUTE_UNROLL\n"
         "for (;;) x.data_ptr<float>(); }",

@@ -15,7 +15,7 @@ _LEX = re.compile(
     rf"""//(?:[^\n\\]|\\[\s\S])*|/\*[\s\S]*?\*/
     |R"([^(\s]*)\([\s\S]*?\)\1"|"(?:[^"\\\n]|\\[\s\S])*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\[\s\S])*'
     |^[ \t]*\#[ \t]*(?:define|undef)[ \t]+\w+
-    |(?P<launch><<<|>>>)|(?P<bracket>[(){{}}]|;[ \t]*$)
+    |(?P<next>(?<=}}\))[\s\\]+(?=(?:AT|THO)_\w*CASE))|(?P<launch><<<|>>>)|(?P<bracket>[(){{}}]|;[ \t]*$)
     |^[ \t]*(?P<condition>\#[ \t]*(?P<directive>if|el|endif)(?:[^\\\n]|\\[\s\S])*)
     |(?P<blank>{_CALLED}|\btypename(?=\s+\w+\s*::))
     |\b(?:class|struct)\s+(?P<export>[A-Z][A-Z0-9_]*(?:\([^()]*\))?)(?=\s+[A-Za-z_][\w:]*\s*(?:final\s*)?[:{{])
@@ -45,8 +45,8 @@ def attributes(files: Iterable[bytes]) -> set[bytes]:
 def masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
     """Return the bytes without attributes, and the ranges of branches of #if that are to be parsed alone.
 
-    A launch ``f<<<a>>>(b)`` becomes ``f(a)(b)``. Where a condition is in parentheses, or opens a block and does not
-    close it, the grammar reads its first branch alone.
+    A launch ``f<<<a>>>(b)`` becomes ``f(a)(b)``, and the cases of a dispatch get commas between them. Where a condition
+    is in parentheses, or opens a block and does not close it, the grammar reads its first branch alone.
     """
     launches, opened = 0, list[bytes]()  # how many launches are open, and which brackets
     # For each condition: the brackets before it, those after each branch, and the ranges of its directives.
@@ -56,6 +56,8 @@ def masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tupl
     def replace(match: re.Match[bytes]) -> bytes:
         nonlocal launches
         text, bracket, directive = match[0], match["bracket"] or b"", match["directive"]
+        if match["next"]:
+            return b"," + text[1:]
         if match["launch"] and (launches or text == b"<<<"):
             launches += 1 if text == b"<<<" else -1
             return b"  (" if text == b"<<<" else b")  "
