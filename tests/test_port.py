@@ -218,7 +218,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "[&](torch::stable::Tensor self_) { return torch::stable::narrow(self_, 0, 0, 1); }(x);",
         ),
         ('#define I(f) m.impl("a", &f)', '#define I(f) m.impl("a", TORCH_BOX(&f))'),
-        ("using namespace c10;\nDeviceType d;", "c10::DeviceType d;"),
+        ("using namespace c10;\nDeviceType d = load(float(1));", "c10::DeviceType d = load(float(1));"),
         ('m.impl("a", &f<1, 2>);', 'm.impl("a", TORCH_BOX((&f<1, 2>)));'),
         ("using namespace at;\n#define F(A) A##_f()\nF(Layout);", "F(Layout);"),
         ('#define F(A) TORCH_SELECTIVE_NAME(#A "b")', '#define F(A) #A "b"'),

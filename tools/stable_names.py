@@ -24,7 +24,7 @@ TABLE = Path(__file__).resolve().parents[1] / "muladd_nb/_port/names.csv"
 FOLDERS = ["torch/csrc/stable", "torch/headeronly", "torch/csrc/inductor/aoti_torch/c"]
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 PRIVATE = re.compile(
-    r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)"
+    r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|::float$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)"
 )
 FIRST = "2.10"  # the oldest that muladd_nb supports; it has everything that older ones have
 

@@ -162,7 +162,8 @@ class Names(Findings):
         key, what, known = "::".join(full[1:count]), "::".join(full), NAMES.get("::".join(full[:count]))
         if known and not (known["builds"] > self.target and ("name", key) in ROWS):
             self.need("::".join(full[:count]), node)
-            self.qualify(words, full)
+            if re.match("k?[A-Z]", key):  # load(x) may be the extension's
+                self.qualify(words, full)
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
