@@ -87,6 +87,12 @@ def found(tmp_path, capsys, *options, **files):
         ("void f() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }", "C10_CUDA_KERNEL_LAUNCH_CHECK", "mechanical"),
         ("at::TensorOptions f();\nvoid g() { f(); }", "f", "follows"),
         ("namespace mine { struct Tensor {}; }\nusing namespace at;\nTensor f();", "at::Tensor", "mechanical"),
+        (
+            "namespace a { using Tensor = at::Tensor; }\nusing namespace a;\nusing namespace at;\nTensor f();",
+            "at::Tensor",
+            "mechanical",
+        ),
+        ("using namespace at;\nvoid f() { DimVector x; }", "at::DimVector", "decision"),
         ("typedef at::Tensor T;\nvoid f(T x) { x.cumsum(0); }", "x.cumsum()", "none"),
         ("using A = std::optional<A>;\nvoid f(A x, at::Tensor y) { y.cumsum(0); }", "x.cumsum()", "none"),
         ("struct API F : torch::nn::Module {};\nF f();", "F", "follows"),

@@ -111,13 +111,10 @@ class Findings:
             if not row.to.startswith(OPTIONAL) or not always or not self.project.named["type", "cudaStream_t"]:
                 self.headers[row.to] = self.headers.get(row.to, False) or always  # else it is built without CUDA, too
 
-    def outside(self, node: Node) -> Node:
-        """Return the node of the whole file that is at the place of a node, which may be in the body of a macro."""
-        return self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
-
     def around(self, node: Node) -> set[str]:
-        """Return the kinds of the nodes around a node; include guards are none."""
-        return {up.type for up in above(self.outside(node)) if up not in self.source.guards}
+        """Return the kinds of the nodes around a node, which may be in the body of a macro; include guards are none."""
+        inner = self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
+        return {up.type for up in above(inner) if up not in self.source.guards}
 
 
 def fill(

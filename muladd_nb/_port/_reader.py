@@ -32,7 +32,7 @@ class Reader(Calls):
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
             with self.scope(names) as scope:
-                self.open(self.source.around(self.outside(body)))
+                self.open(self.source.around(body))
                 scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
             for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x

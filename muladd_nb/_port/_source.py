@@ -67,7 +67,8 @@ class Source:
                     self.names += [("field", name, node)] * (node.type == "field_declaration")
         for node in found["type"]:
             if name := self.text(named(node)):
-                self.declared |= set() if "<" in name else {(*self.around(node), name)}  # torch's may be specialised
+                is_torchs = "<" in name or self.path_of(part(node, "type"))[-1] == name  # specialised, or its alias
+                self.declared |= set() if is_torchs else {(*self.around(node), name)}
                 self.names += [("type", name, node)] * (node.type in ("type_definition", "alias_declaration"))
 
         # In the body of a macro, a##b and #x are names.
@@ -88,8 +89,9 @@ class Source:
             self.pasted |= {(name, i) for i, x in enumerate(parameters) if any(x in pair for pair in pasted)}
 
     def around(self, node: Node) -> Path:
-        """Return the namespace around a node."""
-        around = [self.path_of(part(up, "name")) for up in above(node) if up.type == "namespace_definition"]
+        """Return the namespace around a node, which may be in the body of a macro."""
+        inner = self.root.descendant_for_byte_range(*node.byte_range) or EMPTY
+        around = [self.path_of(part(up, "name")) for up in above(inner) if up.type == "namespace_definition"]
         return tuple(word for path in reversed(around) for word in path if word)
 
     def text(self, node: Node) -> str:
