@@ -91,7 +91,7 @@ class _Plan:
     one_by_one: _Way
     in_one_pass: _Way  # those that are not a constant times the gradient of the result, if there are several
     all_in_one_pass: _Way  # for sums on the CPU, and for few elements
-    hands_on: bool  # whether the two differ, and there are several
+    hands_on: bool  # whether in_one_pass leaves out a gradient that is passed on
     # These take a tuple and return another one:
     to_tensors: Callable[[Any], Any]  # of all arguments
     to_numbers: Callable[[Any], Any]  # of all arguments

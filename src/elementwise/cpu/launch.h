@@ -3,6 +3,7 @@
 // computed into a buffer and left there. torch and ExecuTorch pass different thread pools.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <memory>
@@ -91,7 +92,7 @@ class Run {
   void row(int64_t n, void* const* data) {
     if (!stream_) return computer_.row(n, data, task_.numbers);
     int64_t step[kMaxOperands];
-    std::fill_n(step, operands_, 1);
+    for (int k = 0; k < operands_; k++) step[k] = data[k] ? 1 : 0;
     row_in_pieces(n, data, step);
   }
 
@@ -151,10 +152,10 @@ void launch(const Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const int64_t numel = task.plan.numel();
-  void* const* const results_end = task.data + computer.results;
-  const bool writes_all = std::find(task.data, results_end, nullptr) == results_end;
-  if (numel <= kGrain && writes_all &&
-      task.plan.contiguous(task.data)) { // planning tiles would take as long as computing
+  void* const* const end = task.data + computer.results;
+  const bool writes_all = std::find(task.data, end, nullptr) == end;
+  // Planning tiles would take as long as computing.
+  if (numel <= kGrain && writes_all && task.plan.contiguous(task.data)) {
     const DefaultFloatEnvironment environment;
     return computer.row(numel, task.data, task.numbers);
   }
