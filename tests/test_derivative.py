@@ -625,6 +625,13 @@ def test_gradients_of_two_classes():
         torch.testing.assert_close(part, x3 * x3.cos() - of_cos * x3.sin())
 
 
+def test_a_tangent_of_a_scalar_on_another_device():
+    with forward_ad.dual_level():
+        scalar = forward_ad.make_dual(torch.tensor(2.0, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64))
+        tangent = forward_ad.unpack_dual(ops.muladd(x3.to("meta"), scalar, y3.to("meta"))).tangent
+    assert (tangent.shape, tangent.device.type) == (x3.shape, "meta")
+
+
 def penalty(m, x):
     (gradient,) = torch.autograd.grad(m.gated(x, x, 2.0).sum(), x, create_graph=True)
     return gradient.square().sum()
@@ -633,7 +640,7 @@ def penalty(m, x):
 def test_a_gradient_of_a_formula_under_hooks_for_saved_tensors():
     def gradients(m):
         (x,) = leaves(x3)
-        with graph.save_on_cpu():
+        with graph.save_on_cpu(), forward_ad.dual_level():
             on_cpu = torch.autograd.grad(penalty(m, x), x)
         return on_cpu, torch.autograd.grad(checkpoint(lambda x: penalty(m, x), x, use_reentrant=False), x)
 

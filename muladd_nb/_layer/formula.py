@@ -65,7 +65,7 @@ def pull(
         return tuple(y for y, grad in zip(results, grads, strict=True) if grad is not None)
 
     there = tuple(grad for grad in grads if grad is not None)
-    if torch.compiler.is_dynamo_compiling() or private.differentiating() or _has_tangents((*given.values(), *there)):
+    if torch.compiler.is_dynamo_compiling() or private.transforms_active() or _has_tangents((*given.values(), *there)):
         pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
         return zip(wanted, pull(there), strict=True)
     # Otherwise autograd takes half the time of torch.func (measured), and works under hooks for saved tensors, too.

@@ -135,21 +135,22 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
             ctx.mark_non_differentiable(*(results[place] for place in constants))
         tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
         if materialize:
-            ctx.results = [(y.shape, y.dtype) for y in results[:count]]
+            ctx.results = [(y.shape, y.dtype, y.device) for y in results[:count]]
         ctx.saves = bool(tensors)
         if tensors:
             ctx.save_for_backward(*tensors)
         if not is_short and private.may_be_dual():
             tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
             ctx.save_for_forward(*tensors)
-            ctx.tensors = [isinstance(x, Tensor) and (x.shape, x.dtype) for x in inputs] if materialize else ()
+            if materialize:
+                ctx.tensors = [isinstance(x, Tensor) and (x.shape, x.dtype, x.device) for x in inputs]
         return results[:count] if several else results[0]
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # Reading saved tensors a second time is an error, even if there are none.
         saved = ctx.saved_tensors if ctx.saves else ()
         if materialize:
-            if grads.count(None) == count:
+            if all(grad is None for grad in grads):
                 return (None,) * (1 + len(names))
             grads = _with_zeros(grads, ctx.results)
         gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
@@ -211,16 +212,22 @@ def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _with_zeros(given: tuple[Any, ...], likes: Sequence[Any]) -> tuple[Any, ...]:
-    """Return gradients or tangents, of which some are None, with zeros in their place where there is a shape and dtype.
+    """Return gradients or tangents, of which some are None, with zeros in their place.
 
-    The zeros are of the class of the others: under a transform, or for DTensors, no other class would do.
+    ``likes`` has the shape, dtype and device of each, or False for what is not a tensor. The zeros are of the class of
+    the others: under a transform, or for DTensors, no other class would do.
     """
     there = [x for x in given if x is not None]
     if len(there) == len(given):
         return given
     some = next((x for x in there if type(x) is not Tensor), there[0])
+
+    def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        made: Tensor = some.new_zeros(shape, dtype=dtype, device=device, layout=torch.strided)
+        return made
+
     pairs = zip(given, likes, strict=True)
-    return tuple([some.new_zeros(like[0], dtype=like[1]) if x is None and like else x for x, like in pairs])
+    return tuple([zeros(*like) if x is None and like else x for x, like in pairs])
 
 
 def checked_arguments(op: Any) -> list[str]:
