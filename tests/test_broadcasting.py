@@ -257,6 +257,18 @@ def test_a_sum_has_the_same_bits_whichever_gradients_are_asked_for(shapes):
             assert torch.equal(one, other) if needs >> i & 1 else one.shape == (0,)
 
 
+@pytest.mark.parametrize("needs", [(1,), (0, 1), (1, 2)], ids=str)
+def test_a_sum_has_the_same_bits_whichever_tensors_require_grad(needs):
+    args = tensors([(513, 513), (1, 513), (513, 1)], dtype=torch.float32)
+
+    def of_b(needs):
+        given = [x.clone().requires_grad_(i in needs) for i, x in enumerate(args)]
+        (gradient,) = torch.autograd.grad(ops.mymuladd.Tensor(*given), given[1], args[0].cos())
+        return gradient
+
+    assert torch.equal(of_b(needs), of_b((0, 1, 2)))
+
+
 def loss(f):
     return lambda *args: f(*args).sin().mean()
 

@@ -34,7 +34,8 @@ def register(form: Form) -> None:
             elif form.gradients_of:
                 wanted = form.wanted(args)
                 shapes = [wanted[x].shape if x in wanted else (0,) for x in form.gradients_of]
-                are_like = [contract.is_shape(own, shape) for own in shapes]
+                pairs = zip(form.gradients_of, shapes, strict=True)
+                are_like = [x in wanted and contract.is_shape(own, shape) for x, own in pairs]
             results = tuple(
                 _empty_like(like, dtype) if is_like else like.new_empty(own, dtype=dtype)
                 for dtype, own, is_like in zip(dtypes, shapes, are_like, strict=True)

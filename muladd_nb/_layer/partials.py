@@ -216,7 +216,7 @@ class Derivative:
         by_kernel = [x for x in self.arguments if x in wanted and x in self.partials and x not in by_formula]
         read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
         varying = {x for x, one in self.partials.items() if one.times and one.constant is None}
-        can_be = [x for x in by_kernel if self.one_pass and x in self.one_pass.by]
+        can_be = [x for x in by_kernel if self.one_pass and x in self.one_pass.by and self.partials[x].times]
         together = [x for x in can_be if x in varying]
         unread = [x for x in self.tensors if x not in read and x not in absent]
         tensors = [x for x in self.saved_order if x in read and x not in absent]
@@ -225,7 +225,8 @@ class Derivative:
         return _Plan(
             tensors,
             numbers,
-            layouts=[x for x in unread if x in by_kernel],
+            # The order of a sum depends on the shapes of all tensors.
+            layouts=[x for x in unread if x in by_kernel or (together and self.broadcasts and x in self.partials)],
             by_kernel=by_kernel,
             by_formula=by_formula,
             one_by_one=self.way(by_kernel, []),
@@ -452,7 +453,9 @@ def _is_jagged(x: Any) -> bool:
 def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
     if like.layout is torch.jagged:
         return torch.zeros_like(like)
-    return torch.zeros((), dtype=like.dtype, device=like.device).expand(shape)
+    is_strided = like.layout is torch.strided
+    zero = like.new_zeros(()) if is_strided else torch.zeros((), dtype=like.dtype, device=like.device)
+    return zero.expand(shape)
 
 
 def _stand_in(grad: Tensor, layout: Layout, given: Sequence[Any]) -> Tensor:

@@ -5,7 +5,7 @@
 // The call is cut into parts. Each part adds the elements that it computes to sums of its own, and then the sums of the
 // parts are added, in the order of the parts. Parts and order depend on the sizes only, also on those of gradients that
 // nobody asks for. So the bits are the same for any number of threads, for every instruction set, and whichever
-// gradients a call computes. Sums are doubles, and are rounded at the end.
+// of the gradients a call writes. Sums are doubles, and are rounded at the end.
 //
 // Example: the gradient of a bias with 64 elements, in a call of 1000 x 64. Dimension 0 has 64 columns, and the
 // gradient has stride 1 there; dimension 1 has 1000 rows, and the gradient has stride 0. There are two parts of 500
