@@ -87,7 +87,7 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
 def _of_gradients(
     form: Form, args: Sequence[Any], inputs: Mapping[str, Any], placement: Placement
 ) -> list[Placement | None]:
-    """Return the placements of gradients. That of a tensor which is not sharded is a partial sum on each rank."""
+    """Return the placements of gradients. If a tensor is replicated, each rank has a partial sum of its gradient."""
     wanted = form.wanted(args)
     part = placement if placement.is_replicate() else Partial("sum")
     return [

@@ -31,7 +31,7 @@ from .recording import TENSOR, Rule, checked_arguments
 
 _DENSE = (torch.strided, torch.jagged)
 
-# Up to this size, a kernel that writes all gradients is faster than passing on the result's, or a multiple of it.
+# Up to this size, one kernel that writes all gradients is faster than passing on a multiple of the result's gradient.
 _FEW = 1 << 18  # elements
 
 # Multiplies gradients by a partial derivative. It takes the gradient of each result, or None, and the arguments that
@@ -67,8 +67,8 @@ def _layout(x: Tensor) -> Layout:
     return x.shape, x.stride() if x.layout is torch.strided else ()
 
 
-class _Way(NamedTuple):
-    """How kernels compute the gradients of a plan: several of them in one pass, and the others one by one."""
+class _Schedule(NamedTuple):
+    """Which kernels compute the gradients of a plan: one pass computes several, and the others have one kernel each."""
 
     together: Sequence[str]
     others: Sequence[str]
@@ -88,9 +88,9 @@ class _Plan:
     layouts: Sequence[str]  # of tensors that are not saved
     by_kernel: Sequence[str]
     by_formula: Sequence[str]
-    one_by_one: _Way
-    in_one_pass: _Way  # those that are not a constant times the gradient of the result, if there are several
-    all_in_one_pass: _Way  # for sums on the CPU, and for few elements
+    one_by_one: _Schedule
+    in_one_pass: _Schedule  # those that are not a constant times the gradient of the result, if there are several
+    all_in_one_pass: _Schedule  # for sums on the CPU, and for few elements
     hands_on: bool  # whether in_one_pass leaves out a gradient that is passed on
     # These take a tuple and return another one:
     to_tensors: Callable[[Any], Any]  # of all arguments
@@ -151,8 +151,8 @@ class Derivative:
         self.op, self.partials, self.in_c = form.op, partials, in_c
         self.one_pass: Any = one_pass
         self.broadcasts = form.broadcasts
-        # The form, if its results are gradients. Those of tensors that were broadcast are sums.
-        self.of_gradients = form if form.gradients_of else None
+        # Set if the operator returns gradients. The gradient of a tensor that was broadcast is a sum.
+        self.gradient_form = form if form.gradients_of else None
         self.arguments = checked_arguments(form.op)
         self.n = len(private.results(form.op))
         self.tensors = [x.name for x in private.arguments(form.op) if str(x.type) in TENSOR]
@@ -229,17 +229,17 @@ class Derivative:
             layouts=[x for x in unread if x in by_kernel or (together and self.broadcasts and x in self.partials)],
             by_kernel=by_kernel,
             by_formula=by_formula,
-            one_by_one=self.way(by_kernel, []),
-            in_one_pass=self.way(by_kernel, together if len(together) > 1 else []),
-            all_in_one_pass=self.way(by_kernel, can_be if together else []),
+            one_by_one=self.schedule(by_kernel, []),
+            in_one_pass=self.schedule(by_kernel, together if len(together) > 1 else []),
+            all_in_one_pass=self.schedule(by_kernel, can_be if together else []),
             hands_on=1 < len(together) < len(can_be),
             to_tensors=_picker([self.arguments.index(x) for x in tensors]),
             to_numbers=_picker([self.arguments.index(x) for x in numbers]),
             to_arguments=_picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
         )
 
-    def way(self, by: Sequence[str], together: Sequence[str]) -> _Way:
-        """Return how to compute the gradients ``by``, those of ``together`` in one pass."""
+    def schedule(self, by: Sequence[str], together: Sequence[str]) -> _Schedule:
+        """Return the kernels that compute the gradients ``by``; one pass computes those of ``together``."""
         others = [x for x in by if x not in together]
         calls, needs, places = [self.fast_path(x) for x in others], [], []
         if together:
@@ -248,7 +248,7 @@ class Derivative:
             calls, needs = [self.in_c.get(tuple(by_pass)), *calls], [sum(1 << place for place in places)]
         fast_paths = [call for call in calls if call]
         order = [None, *together, *others]
-        return _Way(
+        return _Schedule(
             together,
             others,
             needs,
@@ -272,12 +272,12 @@ class Derivative:
         is_absent = tuple([x is None for x in inputs]) if self.has_optional else ()
         plan: _Plan = self.plans[in_formula, needs, is_absent]
         layouts = {x: _layout(inputs[self.places[x]]) for x in plan.layouts} if plan.layouts else _NOTHING
-        of_gradients: Any = ((), ())
-        if self.of_gradients:
-            given, wanted = self.of_gradients.given(inputs).values(), self.of_gradients.wanted(inputs)
+        of_results: Any = ((), ())
+        if self.gradient_form:
+            given, wanted = self.gradient_form.given(inputs).values(), self.gradient_form.wanted(inputs)
             shape = torch.broadcast_shapes(*(x.shape for x in given))
-            of_gradients = [x in wanted for x in self.of_gradients.gradients_of], shape
-        return plan.to_tensors(inputs), (plan, plan.to_numbers(inputs), layouts, of_gradients)
+            of_results = [x in wanted for x in self.gradient_form.gradients_of], shape
+        return plan.to_tensors(inputs), (plan, plan.to_numbers(inputs), layouts, of_results)
 
     def save_for_jvp(
         self, needs: tuple[bool, ...], inputs: tuple[Any, ...], results: tuple[Tensor, ...]
@@ -293,29 +293,29 @@ class Derivative:
             return None
         given = plan.to_arguments((*grads, *tensors, *numbers))
         sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, grad)
-        way = _choose_way(plan, grad, sums)
-        if not way.fast_paths:
+        schedule = _choose_schedule(plan, grad, sums)
+        if not schedule.fast_paths:
             return None
         if layouts:
             given = self.with_stand_ins(given, layouts, grad)
         made: Any = ()
-        needs = way.needs
-        for call in way.fast_paths:
+        needs = schedule.needs
+        for call in schedule.fast_paths:
             of_call = call(*given, *grads, *needs)
             if of_call is None:
                 return None
-            made += way.to_together(of_call) if needs else (of_call,)
+            made += schedule.to_together(of_call) if needs else (of_call,)
             needs = ()  # the other kernels have no such argument
         if sums or layouts:
-            gradients = dict(zip((*way.together, *way.others), made, strict=True))
+            gradients = dict(zip((*schedule.together, *schedule.others), made, strict=True))
             self.lay_out(gradients, layouts, dict(zip(plan.tensors, tensors, strict=True)), sums=sums)
             made = gradients.values()
-        in_order: tuple[Tensor | None, ...] = way.to_gradients((None, *made))
+        in_order: tuple[Tensor | None, ...] = schedule.to_gradients((None, *made))
         return in_order
 
     def vjp(self, tensors: Sequence[Tensor], kept: Kept, *grads: Tensor | None) -> list[Tensor | None]:
         gradients: dict[str, Tensor] = {}
-        if self.of_gradients:
+        if self.gradient_form:
             are_wanted, shape = kept[-1]
             pairs = zip(grads, are_wanted, strict=True)
             grads = tuple(grad.expand(shape) if grad is not None and wanted else None for grad, wanted in pairs)
@@ -325,11 +325,11 @@ class Derivative:
             values = _values(plan, tensors, numbers)
             given = plan.to_arguments((*[some] * self.n, *tensors, *numbers))
             sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, some)
-            way = _choose_way(plan, some, sums)
-            if way.together:
-                made = self.one_pass.call(grads, *self.with_stand_ins(given, layouts, some), *way.needs)
-                gradients = dict(zip(way.together, way.to_together(tuple(made)), strict=True))
-            for x in way.others:
+            schedule = _choose_schedule(plan, some, sums)
+            if schedule.together:
+                made = self.one_pass.call(grads, *self.with_stand_ins(given, layouts, some), *schedule.needs)
+                gradients = dict(zip(schedule.together, schedule.to_together(tuple(made)), strict=True))
+            for x in schedule.others:
                 of_x = self.partials[x]
                 read = {y: values[y] for y in of_x.reads if y in values}
                 gradient = self.through(of_x.times, grads, read) if of_x.times else None
@@ -404,7 +404,7 @@ class Derivative:
         values = _values(saved, tensors, numbers)
         # Everything that some derivative reads, so that a tangent requires grad in the same cases as ATen's.
         read = {x: value for x, value in values.items() if x in self.read_by_partials}
-        if not self.of_gradients:
+        if not self.gradient_form:
             are_wanted, shape = [True] * self.n, likes[0][0]
         products: list[list[Tensor]] = [[] for _ in range(self.n)]
         for x in plan.by_kernel:
@@ -433,7 +433,7 @@ class Derivative:
         return typed if self.n > 1 else typed[0]
 
 
-def _choose_way(plan: _Plan, grad: Tensor, sums: bool) -> _Way:
+def _choose_schedule(plan: _Plan, grad: Tensor, sums: bool) -> _Schedule:
     if sums:
         return plan.all_in_one_pass if grad.is_cpu and grad.layout is torch.strided else plan.one_by_one
     if plan.hands_on and grad.layout is torch.strided and grad.numel() <= _FEW:
