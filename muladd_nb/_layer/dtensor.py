@@ -179,6 +179,15 @@ def _beside_rows(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]
     return {x_name: [inputs[x_name] for inputs in beside] for x_name in form.given(args)}
 
 
+def _make_cache_read_integers(form: Form) -> None:
+    """Make DTensor's cache of shardings compare all arguments on which shapes depend. By default it ignores bools."""
+    integers = {*form.integers, *form.sizes}
+    if integers:
+        key = private.key_of_shardings(form.op)
+        key.static_argnum = min(place for place, x in enumerate(form.kinds) if x in integers)
+        key.static_kwargkey = [x.name for x in private.arguments(form.op) if x.kwarg_only and x.name in integers]
+
+
 def register(forms: Iterable[Form]) -> None:
     """Register the sharding rules of element-wise operators and operators over rows. A kernel of one's own has none."""
     elementwise = [form for form in forms if not isinstance(form, Kernel)]
@@ -187,5 +196,6 @@ def register(forms: Iterable[Form]) -> None:
     for form in elementwise:
         if form.kind == "functional":
             register_sharding(form.op)(partial(_shardings, form))
+            _make_cache_read_integers(form)
         else:
             torch.library.register_torch_dispatch(form.op.name(), DTensor, partial(_write, form))

@@ -306,7 +306,7 @@ def may_be_dual() -> bool:
 
 def traces() -> bool:
     """Return whether calls are being traced into a program that is compiled."""
-    return _dispatch_modes() > 0 and get_proxy_mode() is not None
+    return torch.compiler.is_dynamo_compiling() or (_dispatch_modes() > 0 and get_proxy_mode() is not None)
 
 
 def is_traced(args: tuple[Any, ...]) -> bool:
@@ -490,6 +490,12 @@ def inductor() -> Any:
         return SimpleNamespace(**{name: pkgutil.resolve_name(path) for name, path in _INDUCTOR.items()})
     except (ImportError, AttributeError):
         return None
+
+
+def key_of_shardings(op: Any) -> Any:
+    """Return the object that says which arguments of an operator are in the key of DTensor's cache of shardings."""
+    propagator = "torch.distributed.tensor:DTensor._op_dispatcher.sharding_propagator"  # takes a second to import
+    return pkgutil.resolve_name(f"{propagator}.op_to_schema_info")[op]
 
 
 def jagged_like(nested: Any, values: Tensor) -> Tensor:

@@ -572,6 +572,9 @@ def on_each_of_two(rank, store):
         same(given.grad, expected[0].grad)
         same(weight.grad, expected[1].grad)
 
+    for keepdim in (False, True):  # DTensor caches how a call is sharded
+        same(ops.logsumexp(placed(x, Shard(1)), 0, keepdim=keepdim), x.logsumexp(0, keepdim))
+
     # Writes into a tensor keep its placement.
     for y, expected, write in (
         (x, x.softmax(-1), lambda out: ops.softmax(placed(x, Shard(1)), out=out)),
