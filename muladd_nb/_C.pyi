@@ -21,8 +21,8 @@ def address(symbol: str) -> int: ...
 def fast_path(
     parameters: list[tuple[str, bool, Any, bool]],
     paths: list[FastPath],
-    otherwise: Callable[..., Any],
-    refuse: Callable[..., Any],
+    otherwise: Callable[..., Any] | None,
+    as_passed: Callable[..., Any],
     has_out: bool,
     leading: int = 0,
 ) -> Callable[..., Any]: ...

@@ -92,7 +92,8 @@ def _run(argv: Sequence[str] | None) -> int:
     port.add_argument("--target", default="2.10", metavar="VERSION", help=what)
     port.add_argument("--write", action="store_true", help="make the mechanical changes, in all files or in none")
     port.add_argument("--force", action="store_true", help="write even if git could not undo it")
-    port.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    what = "print everything as one JSON object"
+    port.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=what)
     for command in (new, add):
         kinds = command.add_mutually_exclusive_group()
         what = (

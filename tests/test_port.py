@@ -500,7 +500,7 @@ def test_a_file_is_read_once_and_what_is_not_utf8_does_not_stop_it(tmp_path, cap
     (tmp_path / "a.cpp").write_text("at::Tensor f();\n")
     (tmp_path / "link.cpp").symlink_to("a.cpp")
     (tmp_path / "nothing.cpp").symlink_to("nowhere")
-    assert main(["port", str(tmp_path / "link.cpp"), "--json", str(tmp_path)]) == 1
+    assert main(["--json", "port", str(tmp_path / "link.cpp"), str(tmp_path)]) == 1
     report = json.loads(capsys.readouterr().out)
     assert (report["files"], len(report["findings"])) == (3, 1)
 

@@ -12,6 +12,7 @@ import torch
 from calls import RETURNING
 from layouts import ALL
 from modes import DispatchMode, FunctionMode
+from torch._dynamo import compiled_autograd
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -271,17 +272,20 @@ def test_a_lazily_negated_input(device, call, aten, own, count):
 
 
 @every_call
-def test_flushing_subnormals_changes_no_value(call, aten, own, count):
+def test_flushing_subnormals_changes_no_bit(call, aten, own, count):
     inputs = [torch.full((3,), x).requires_grad_() for x in (1e-40, 1.0, 1e-40)[:count]]
     expected = call(*(x.detach() for x in inputs), c=0.0)
     assert expected[0] != 0
+    tiny = torch.full((3,), 1e-40)
     assert torch.set_flush_denormal(True)
     try:
         result = call(*inputs, c=0.0)
+        gradient, *_ = torch.autograd.grad(result, inputs, tiny)
     finally:
         torch.set_flush_denormal(False)
-    assert node(result) == aten
+    assert node(result) == own
     assert torch.equal(result, expected)
+    assert torch.equal(gradient, tiny)
 
 
 @every_call
@@ -297,3 +301,6 @@ def test_under_checkpointing_and_compiled_autograd_the_gradients_are_the_same(de
     expected = torch.autograd.grad(call(*inputs).sum(), inputs)
     again = checkpoint(call, *inputs, use_reentrant=False)
     assert all(map(torch.equal, torch.autograd.grad(again.sum(), inputs), expected))
+    with compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
+        call(*inputs).sum().backward()
+    assert all(map(torch.equal, [x.grad for x in inputs], expected))

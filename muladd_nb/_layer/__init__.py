@@ -13,14 +13,14 @@ from .load import load
 load()  # first, because the imports below read what the kernels have registered
 
 from .. import _C  # noqa: E402
-from . import autocast, autograd, fake, functional, lowering, mutation, negative, nested, unsupported, vmap  # noqa: E402
+from . import autocast, autograd, fake, functional, lowering, mutation, negative, nested, packet, unsupported, vmap  # noqa: E402
 from . import torch_private as private  # noqa: E402
 from ._library import check_is_first, namespace  # noqa: E402
 from .operator import Elementwise, Form, declared  # noqa: E402
 
 __all__ = ["Elementwise", "register"]
 
-SUBSYSTEMS = (fake, lowering, autograd, mutation, functional, vmap, autocast, nested, negative, unsupported)
+SUBSYSTEMS = (fake, lowering, autograd, mutation, functional, vmap, autocast, nested, negative, unsupported, packet)
 
 
 def register(table: Mapping[str, Elementwise]) -> list[Form]:

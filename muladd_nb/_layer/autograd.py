@@ -14,11 +14,11 @@ from torch import Tensor
 
 from . import derivative, recording, row_derivatives
 from ._library import implement, refusing
-from .fast_path import caller
+from .fast_path import caller, direct_caller
 from .formula import checked_formula
 from .forward_mode import dual_of, register_value_and_tangent
 from .operator import TABLE, Form
-from .partials import Derivative, OnePass, Partial, Times
+from .partials import Derivative, Partial, Times, gradients_at
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -58,7 +58,7 @@ def register(form: Form) -> None:
     made = Derivative(
         form,
         _partials(form),
-        one_pass=_one_pass(form, several) if is_operator and several else None,
+        several=several if is_operator else None,
         in_c=_in_c(form) if is_operator else {},
     )
     dual = None
@@ -139,21 +139,11 @@ def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None
     call = caller(derivative)
 
     def times(gradients: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor:
-        given = _at(sources, gradients)
+        given = gradients_at(sources, gradients)
         made: Tensor = call(*(values.get(x, given[0]) for x in inputs), *given, *(values[x] for x in by))
         return made
 
     return times
-
-
-def _at(sources: Sequence[int | None], gradients: Sequence[Any]) -> Sequence[Tensor]:
-    """Return the gradients at these indices, and zeros in place of those that are missing."""
-    if sources == [0]:
-        return gradients[:1]
-    given = [None if i is None else gradients[i] for i in sources]
-    some: Any = next(x for x in gradients if x is not None)
-    zeros = some.new_zeros(()).expand_as(some) if some.layout is torch.strided else torch.zeros_like(some)
-    return [zeros if x is None else x for x in given]
 
 
 def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
@@ -175,17 +165,6 @@ def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
     return Partial(reads, summed(lambda one: one.times), summed(lambda one: one.in_forward_mode or one.times))
 
 
-def _one_pass(form: Form, several: Form) -> OnePass:
-    call = caller(several)
-
-    def in_one_pass(gradients: Sequence[Tensor | None], *arguments: Any) -> Sequence[Tensor]:
-        *of_operator, needs = arguments
-        made: Sequence[Tensor] = call(*of_operator, *_at(form.of_c, gradients), needs)
-        return made
-
-    return OnePass(in_one_pass, several.by)
-
-
 def _in_c(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
     """Return the fast path of each derivative, keyed by the arguments that it differentiates with respect to.
 
@@ -193,7 +172,7 @@ def _in_c(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
     """
     if form.tensor_numbers or len(form.of_c) != len(form.of_results):
         return {}
-    return {by: caller(one, otherwise=lambda *_: None) for by, one in form.family.items() if by and "" not in by}
+    return {by: direct_caller(one, lambda *_: None) for by, one in form.family.items() if by and "" not in by}
 
 
 def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:

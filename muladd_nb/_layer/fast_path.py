@@ -48,16 +48,27 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
     return [FastPath(form.declaration, returns, *recording, recorded.declaration)] if _REACHES_TENSORS else []
 
 
-def caller(form: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return a function that calls a functional operator with all arguments by position, by the fast path.
+def parameters(op: Any) -> list[tuple[str, bool, Any, bool]]:
+    """Return the parameters of an operator: name, if it has a default, the default, if it is keyword-only."""
+    return [(x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in private.arguments(op)]
 
-    For calls that cannot take it, the function calls ``otherwise``, or the operator.
-    """
-    call: Callable[..., Any] = otherwise or form.op
+
+def caller(form: Form) -> Callable[..., Any]:
+    """Return a function that calls a functional operator with all arguments by position, by the fast path if it can."""
+    op, direct = form.op, direct_caller(form, otherwise=form.op)
+
+    def call(*args: Any) -> Any:
+        return (op if torch.compiler.is_dynamo_compiling() else direct)(*args)  # Dynamo cannot trace functions in C
+
+    return call
+
+
+def direct_caller(form: Form, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function in C that does so, and calls ``otherwise`` for calls that cannot take the fast path."""
     if form.kind != "functional" or form.tensor_numbers:
-        return call
-    parameters = [(x.name, False, None, False) for x in private.arguments(form.op)]
-    return _C.fast_path(parameters, fast_paths(form, returns=True), call, call, has_out=False)
+        return otherwise
+    positional = [(name, False, None, False) for name in private.argument_names(form.op)]
+    return _C.fast_path(positional, fast_paths(form, returns=True), otherwise, otherwise, has_out=False)
 
 
 def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
@@ -65,12 +76,8 @@ def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..
     if form is None or form.kind not in ("functional", "writing") or form.tensor_numbers:
         return kernel
     private.skip_in_dynamo(kernel)
-    arguments = private.arguments(form.op)
     return _C.fast_path(
-        [
-            ("keyset", False, None, False),
-            *((x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in arguments),
-        ],
+        [("keyset", False, None, False), *parameters(form.op)],
         fast_paths(form, returns=form.kind == "functional"),
         kernel,
         kernel,

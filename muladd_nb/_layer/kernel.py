@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from . import autocast, contract, derivative, functional, lowering, mutation, negative, unsupported
+from . import autocast, contract, derivative, functional, lowering, mutation, negative, packet, unsupported
 from . import torch_private as private
 from ._library import check_is_first
 from .operator import Elementwise, Form, by_position, complete
@@ -72,6 +72,8 @@ class Kernel(Form):
         form = cls(private.schema(op), "kernel", op, dtypes, Elementwise(autocast=autocast))
         for subsystem in _SUBSYSTEMS:
             subsystem.register(form)
+        if form.numbers:
+            packet.register(form)
         return form
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -78,4 +79,11 @@ def _refuse_or_warn(form: Form, tensors: Iterable[Tensor]) -> None:
     if op not in _warned or torch.is_warn_always_enabled():
         _warned.add(op)
         message = f"{op}: no gradient is recorded through out, but an argument requires grad; {advice}"
-        warnings.warn(message, stacklevel=4)  # the caller, past torch._ops
+        warnings.warn(message, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """Return the ``stacklevel`` of the program's line that calls the operator, for a warning of our caller."""
+    ours = f"{__package__}.", "torch._ops"
+    levels = enumerate(inspect.stack(context=0))
+    return next((i for i, x in levels if not x.frame.f_globals["__name__"].startswith(ours)), 1)

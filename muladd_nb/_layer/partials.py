@@ -25,6 +25,7 @@ from . import contract
 from . import torch_private as private
 from ._library import name
 from .aten_node import order_of
+from .fast_path import caller
 from .formula import checked_formula, pull, push
 from .operator import Form
 from .recording import TENSOR, Rule, checked_arguments
@@ -48,19 +49,18 @@ class Partial(NamedTuple):
     constant: float | None = None  # its value, if that does not depend on the arguments
 
 
-class OnePass(NamedTuple):
-    """The kernel that computes gradients in one pass. On the CPU it sums those of tensors that were broadcast.
-
-    Its last argument says which gradients the caller asks for: bit i stands for the i-th. It returns the others too,
-    without elements.
-    """
-
-    call: Callable[..., Sequence[Tensor]]  # takes the gradient of each result, all arguments, and which are wanted
-    by: Sequence[str]
-
-
 # Shape and strides of a tensor that is not saved. A plain tuple, because that is the fastest to make in a small call.
 Layout = tuple[Sequence[int], Sequence[int]]
+
+
+def gradients_at(sources: Sequence[int | None], gradients: Sequence[Any]) -> Sequence[Tensor]:
+    """Return the gradients at these indices, and zeros in place of those that are missing."""
+    if sources == [0]:
+        return gradients[:1]
+    given = [None if i is None else gradients[i] for i in sources]
+    some: Any = next(x for x in gradients if x is not None)
+    zeros = some.new_zeros(()).expand_as(some) if some.layout is torch.strided else torch.zeros_like(some)
+    return [zeros if x is None else x for x in given]
 
 
 def _layout(x: Tensor) -> Layout:
@@ -133,8 +133,10 @@ class Derivative:
     partials
         The partial derivatives that kernels compute, keyed by tensor. They decide what is saved: only the arguments
         that the wanted gradients read.
-    one_pass
-        The kernel that computes several gradients at once.
+    several
+        The operator that computes several gradients in one pass. On the CPU it sums those of tensors that were
+        broadcast. Its last argument says which gradients the caller asks for: bit i stands for the i-th. It returns the
+        others too, without elements.
     in_c
         The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
         arguments and the gradient of each result. It returns gradients, or None if the fast path declines the call.
@@ -145,11 +147,13 @@ class Derivative:
         form: Form,
         partials: Mapping[str, Partial],
         *,
-        one_pass: OnePass | None = None,
+        several: Form | None = None,
         in_c: Mapping[tuple[str, ...], Callable[..., Any]] = _NOTHING,
     ) -> None:
         self.op, self.partials, self.in_c = form.op, partials, in_c
-        self.one_pass: Any = one_pass
+        self.by_pass = several.by if several else ()
+        self.one_pass: Any = several and caller(several)
+        self.of_c = form.of_c
         self.broadcasts = form.broadcasts
         # Set if the operator returns gradients. The gradient of a tensor that was broadcast is a sum.
         self.gradient_form = form if form.gradients_of else None
@@ -216,7 +220,7 @@ class Derivative:
         by_kernel = [x for x in self.arguments if x in wanted and x in self.partials and x not in by_formula]
         read = {y for x in by_kernel for y in self.partials[x].reads} | {*(self.formula_reads if by_formula else ())}
         varying = {x for x, one in self.partials.items() if one.times and one.constant is None}
-        can_be = [x for x in by_kernel if self.one_pass and x in self.one_pass.by and self.partials[x].times]
+        can_be = [x for x in by_kernel if x in self.by_pass and self.partials[x].times]
         together = [x for x in can_be if x in varying]
         unread = [x for x in self.tensors if x not in read and x not in absent]
         tensors = [x for x in self.saved_order if x in read and x not in absent]
@@ -243,9 +247,8 @@ class Derivative:
         others = [x for x in by if x not in together]
         calls, needs, places = [self.fast_path(x) for x in others], [], []
         if together:
-            by_pass = self.one_pass.by
-            places = [by_pass.index(x) for x in together]
-            calls, needs = [self.in_c.get(tuple(by_pass)), *calls], [sum(1 << place for place in places)]
+            places = [self.by_pass.index(x) for x in together]
+            calls, needs = [self.in_c.get(self.by_pass), *calls], [sum(1 << place for place in places)]
         fast_paths = [call for call in calls if call]
         order = [None, *together, *others]
         return _Schedule(
@@ -323,12 +326,14 @@ class Derivative:
         if some is not None:
             plan, numbers, layouts, _ = kept
             values = _values(plan, tensors, numbers)
-            given = plan.to_arguments((*[some] * self.n, *tensors, *numbers))
+            given = [values.get(x, some) for x in self.of_kernel]
             sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, some)
             schedule = _choose_schedule(plan, some, sums)
             if schedule.together:
-                made = self.one_pass.call(grads, *self.with_stand_ins(given, layouts, some), *schedule.needs)
-                gradients = dict(zip(schedule.together, schedule.to_together(tuple(made)), strict=True))
+                arguments = self.with_stand_ins(given, layouts, some)
+                made = self.one_pass(*arguments, *gradients_at(self.of_c, grads), *schedule.needs)
+                by_pass = dict(zip(self.by_pass, made, strict=True))
+                gradients = {x: by_pass[x] for x in schedule.together}
             for x in schedule.others:
                 of_x = self.partials[x]
                 read = {y: values[y] for y in of_x.reads if y in values}

@@ -24,11 +24,10 @@ from torch.fx import Proxy
 
 from .. import _C
 from . import contract
-from . import torch_private as private
 from .fast_path import FastPath, fast_paths
 from .kernel import Kernel
 from .operator import Form, by_position
-from .recording import no_gradient, refuse_gradients
+from .recording import refuse_gradients, refuse_gradients_of_numbers
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -167,17 +166,10 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     def checked(*args: Any) -> Any:
         if any(args[place] is None for place in kernel.required.values()):
             kernel.tensors(args)
-        _refuse_gradients_of_numbers(kernel, args)
+        refuse_gradients_of_numbers(kernel, args)
         return call(*args)
 
     return checked
-
-
-def _refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
-    # torch converts a tensor with one element to a number, and drops its gradient.
-    for argument, place in form.numbers.items():
-        if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
-            raise no_gradient(form.name, argument, form.promises.instead)
 
 
 def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
@@ -238,7 +230,7 @@ class _Caller:
         form, call = self.by_kind[kind], self.calls[kind]
         places = self.numbers.values()
         if not is_compiling() and not any(isinstance(args[place], _SYMBOLIC) for place in places):
-            _refuse_gradients_of_numbers(form, args)
+            refuse_gradients_of_numbers(form, args)
             return call(*args)
         if kind in self.changing and not all(is_constant(args[place]) for place in places):
             call = self.changing[kind]

@@ -153,7 +153,9 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
             if all(grad is None for grad in grads):
                 return (None,) * (1 + len(names))
             grads = _with_zeros(grads, ctx.results)
-        gradients = vjp_by_fast_path(saved, ctx.others, grads) if vjp_by_fast_path else None
+        gradients = None
+        if vjp_by_fast_path and not torch.compiler.is_dynamo_compiling():  # Dynamo cannot trace functions in C
+            gradients = vjp_by_fast_path(saved, ctx.others, grads)
         if gradients is None:
             with autocast.AsInForward(backward=True):
                 gradients = None, *reordered(vjp(saved, ctx.others, *grads))
@@ -268,3 +270,13 @@ def refuse_gradients(
             raise no_gradient(op, argument, instead, f"{why}, but {{}} requires grad")
         if may_be_dual and private.has_tangent(x):
             raise no_gradient(op, argument, what=f"{why}, but {{}} has a tangent")
+
+
+def refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
+    """Raise an error if an argument that is a number is a tensor whose derivative would be lost.
+
+    torch converts a tensor with one element to a number.
+    """
+    for argument, place in form.numbers.items():
+        if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
+            raise no_gradient(form.name, argument, form.promises.instead)

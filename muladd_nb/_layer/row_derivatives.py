@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import derivative, recording
 from ._library import implement, refusing
-from .fast_path import caller
+from .fast_path import direct_caller
 from .operator import Form
 from .recording import Rule, apart, joined
 from .rows import are_of_row, as_tuple, dims_of_rows
@@ -41,9 +41,15 @@ def register(form: Form) -> None:
         tensors, others = apart((*inputs, *(results[i] for i in read)))
         return tensors, (needs, others)
 
-    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
+    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor, **call: Any) -> Any:
         needs, others = kept
-        return vjp(needs, joined(tensors, others), *grads)
+        return vjp(needs, joined(tensors, others), *grads, **call)
+
+    in_c = direct_caller(operator.family["gradients",], lambda *_: None)
+
+    def vjp_by_fast_path(tensors: Sequence[Tensor], kept: Any, grads: Sequence[Tensor]) -> Any:
+        made = of_saved_vjp(tensors, kept, *grads, call=in_c)
+        return None if made is None else (None, *made)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
         return jvp(joined(tensors, kept[1])[:count], *tangents)
@@ -52,6 +58,7 @@ def register(form: Form) -> None:
         save,
         of_saved_vjp,
         of_saved_jvp,
+        vjp_by_fast_path=vjp_by_fast_path if is_forward else None,
         without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
         constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
         recorded=None if by else operator.family.get(("recorded",)),
@@ -76,13 +83,11 @@ class _Family:
         self.tensors = operator.family["gradients",].reads
         self.count = len(operator.kinds)
         self.places = [[*operator.kinds].index(x) for x in self.tensors]
-        self.call_gradients = caller(operator.family["gradients",])
+        self.compute_gradients = operator.family["gradients",].op
 
-    def gradients(
-        self, args: Sequence[Any], grads: Sequence[Tensor], read: Sequence[Tensor], needs: Sequence[bool]
-    ) -> tuple[Tensor, ...]:
-        wanted = sum(1 << i for i, place in enumerate(self.places) if needs[place])
-        return as_tuple(self.call_gradients(*args, *grads, *read, wanted))
+    def wanted(self, needs: Sequence[bool]) -> int:
+        """Return the last argument of the operator that computes gradients: which of them are asked for."""
+        return sum(1 << i for i, place in enumerate(self.places) if needs[place])
 
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
         return as_tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))
@@ -133,11 +138,12 @@ _Rules = tuple[Callable[..., Any], Callable[..., Any]]
 def _of_forward(form: Form) -> _Rules:
     family, of_c = _Family(form.family[()]), form.of_c
 
-    def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
+    def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor, call: Any = family.compute_gradients) -> Any:
         args, read = saved[: family.count], saved[family.count :]
         if torch.is_grad_enabled():
             read = [y.detach() for y in read]  # the derivatives of a gradient are by the arguments
-        return tuple(family.of_arguments(args, family.gradients(args, [grads[i] for i in of_c], read, needs)))
+        made = call(*args, *(grads[i] for i in of_c), *read, family.wanted(needs))
+        return None if made is None else family.of_arguments(args, as_tuple(made))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
         made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
@@ -175,7 +181,8 @@ def _of_tangent(operator: Form) -> _Rules:
     def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
         results = as_tuple(forward(*args[:n])) if read else ()
-        return *by_arguments, *family.gradients(args[:n], grads, [results[i] for i in read], [True] * n)
+        made = family.compute_gradients(*args[:n], *grads, *(results[i] for i in read), family.wanted([True] * n))
+        return *by_arguments, *as_tuple(made)
 
     return vjp, refusing(
         operator.name,

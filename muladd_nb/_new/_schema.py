@@ -378,7 +378,7 @@ def _owner(what: str, name: str) -> str:
 
     if name in CPP_KEYWORDS:
         return "C++"
-    if name in _USED[what]:
+    if name in _USED[what] or (what == "argument" and "__" in name):  # an argument of a derivative
         return "the project itself"
     if what in ("argument", "package") and name.isupper() and len(re.findall("[A-Z_]", name)) > 1:
         return "a macro of C++"

@@ -351,6 +351,7 @@ constexpr bool is_differentiable() {
 // Lists all derivatives of an operator.
 template <class Op>
 auto family() {
+  static_assert(!Op::signature.has_reserved_name(), "the name of an argument must not have two underscores in a row");
   if constexpr (Op::is_over_rows) {
     return rows::family<Op>();
   } else if constexpr (is_differentiable<Op>()) {

@@ -159,6 +159,14 @@ struct Signature {
     return at;
   }
 
+  // Whether the name of an argument contains "__", as the names of a derivative's own arguments do.
+  constexpr bool has_reserved_name() const {
+    for (int i = 0; i < count; i++)
+      for (size_t at = 1; at < arguments[i].name.size(); at++)
+        if (arguments[i].name[at - 1] == '_' && arguments[i].name[at] == '_') return true;
+    return false;
+  }
+
   // Returns the name of the operator in one of its forms, "f_out.tag".
   std::string qualified(unsigned form) const {
     std::string base(name), tag(overload);

@@ -90,6 +90,11 @@ class DefaultFloatEnvironment {
   }
   DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
 
+  // Whether the calling thread does so itself.
+  static bool is_callers() {
+    return get() == kDefault;
+  }
+
  private:
 #if defined(__SSE2__)
   using Control = unsigned;

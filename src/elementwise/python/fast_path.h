@@ -2,8 +2,8 @@
 //
 // It does so only if nothing observes the call: the tensors are plain, the kernels that torch would call are this
 // library's, and no transform, mode, tracing, profiler or autocast is active. For every other call, and if a check
-// fails with an error, it calls the Python function `otherwise` with all arguments by position. After it has called the
-// kernel, it raises the kernel's errors, and does not call `otherwise`: the call must not run twice.
+// fails with an error, it calls a Python function. After it has called the kernel, it raises the kernel's errors, and
+// does not call that function: the call must not run twice.
 //
 // It uses CPython's limited API, because a function of nanobind takes 0.1 us longer to call (measured).
 #pragma once
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "../cpu/machine.h"
 #include "ask_torch.h"
 
 namespace elementwise::python {
@@ -176,7 +177,8 @@ struct FastPath {
       if (found == kernels.end() || !(*found)->is_registered() || (asks_autocast && autocasts())) return nullptr;
       kernel = &(*found)->kernel;
       records = stack.requires_grad(**found);
-      by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts());
+      by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts()) &&
+                cpu::DefaultFloatEnvironment::is_callers(); // else ATen's gradients lack subnormals, which kernels keep
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
       if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
     } catch (const std::exception&) {
@@ -264,8 +266,7 @@ struct Parameter {
   bool is_keyword;
 };
 
-// The function that Python calls. It binds its arguments to its parameters, tries each path, and then calls
-// `otherwise`.
+// The function that Python calls. It binds its arguments to its parameters, and tries each path.
 class Function {
  public:
   static constexpr size_t kMostParameters = 255;
@@ -274,18 +275,20 @@ class Function {
   std::vector<FastPath> paths;
   size_t leading; // the number of first arguments that are only passed on to `otherwise`
   bool has_out;
-  PyObject* otherwise; // for calls that no path takes
-  PyObject* refuse;    // called with the same arguments if they do not fit the parameters; raises the error
+  // For calls that no path takes. It gets all arguments by position. If it is null, `as_passed` is called.
+  PyObject* otherwise;
+  PyObject* as_passed; // gets the same arguments as this function, if they do not fit the parameters
 
   PyObject* call(PyObject* positional, PyObject* by_name) const {
     PyObject* bound[kMostParameters];
     if (!bind(positional, by_name, bound))
-      return PyErr_Occurred() ? nullptr : PyObject_Call(refuse, positional, by_name);
+      return PyErr_Occurred() ? nullptr : PyObject_Call(as_passed, positional, by_name);
     PyObject* const out = has_out ? bound[parameters.size() - 1] : Py_None;
     for (const FastPath& path : paths) {
       PyObject* const result = path.call(bound + leading, out, leading == 0);
       if (result || PyErr_Occurred()) return result;
     }
+    if (!otherwise) return PyObject_Call(as_passed, positional, by_name);
     PyObject* const all = PyTuple_New(static_cast<Py_ssize_t>(parameters.size()));
     for (size_t i = 0; all && i < parameters.size(); i++)
       PyTuple_SetItem(all, static_cast<Py_ssize_t>(i), Py_NewRef(bound[i]));
@@ -351,9 +354,9 @@ inline void define_fast_path(nanobind::module_& m) {
   // keyword-only. `paths` are objects of _layer/fast_path.py.
   m.def(
       "fast_path",
-      [](const nb::list& parameters, const nb::list& paths, const nb::object& otherwise, const nb::object& refuse,
+      [](const nb::list& parameters, const nb::list& paths, const nb::object& otherwise, const nb::object& as_passed,
          bool has_out, size_t leading) {
-        auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(refuse)};
+        auto* const function = new Function{{}, {}, leading, has_out, kept(otherwise), kept(as_passed)};
         if (parameters.size() > Function::kMostParameters)
           throw std::length_error("a function with more than 255 parameters");
         for (const nb::handle parameter : parameters) {
@@ -375,7 +378,7 @@ inline void define_fast_path(nanobind::module_& m) {
         }
         return object_of(function);
       },
-      "parameters"_a, "paths"_a, "otherwise"_a, "refuse"_a, "has_out"_a, "leading"_a = 0);
+      "parameters"_a, "paths"_a, "otherwise"_a.none(), "as_passed"_a, "has_out"_a, "leading"_a = 0);
 }
 
 } // namespace elementwise::python

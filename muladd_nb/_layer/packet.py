@@ -1,0 +1,65 @@
+"""Calls of ``torch.ops.NAMESPACE.op``, which torch calls a packet: it stands for all overloads of an operator.
+
+torch tries one overload after the other, and calls the first whose types it can convert the arguments to. It converts
+a tensor with one element to a ``float``, so the gradient of that tensor would be lost. With other tensors the
+conversion fails, which takes 0.2 ms. Here, if a tensor is passed for a number, the call goes to an overload that takes
+a tensor there. If there is none, it is an error to ask for a gradient. All other calls take the fast path, or else
+torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from .. import _C
+from . import torch_private as private
+from .fast_path import fast_paths, parameters
+from .operator import Form
+from .recording import refuse_gradients_of_numbers
+
+OpOverloadPacket: Any = type(torch.ops.aten.mul)
+_forms: dict[Any, list[Form]] = {}  # the forms of each packet
+
+
+def register(form: Form) -> None:
+    """Change how the packet of a form is called, if users call the form."""
+    if form.by or form.tensor_numbers:
+        return
+    packet = form.op.overloadpacket
+    _forms.setdefault(packet, []).append(form)
+    if _forms[packet][0].kind != "out":
+        # Python does not pass `self` to a function in C that is a method.
+        packet.__class__ = type("OpOverloadPacket", (OpOverloadPacket,), {"__call__": _caller(packet, _forms[packet])})
+
+
+def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
+    """Return a function in C that calls a packet."""
+    first, by_torch = forms[0], partial(OpOverloadPacket.__call__, packet)
+    names = private.argument_names(first.op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        tensors = [x for x in first.numbers if isinstance(given.get(x), Tensor)]
+        if not (tensors or "out" in kwargs) or has_torch_function((*args, *kwargs.values())):
+            return by_torch(*args, **kwargs)
+        for form in forms:
+            if form.numbers.keys().isdisjoint(tensors) and given.keys() <= {*private.argument_names(form.op)}:
+                return form.op(*args, **kwargs)
+        refuse_gradients_of_numbers(first, [given.get(x) for x in names])
+        return by_torch(*args, **kwargs)
+
+    has_out = any(form.kind == "out" for form in forms)
+    alike = [form for form in forms if form.kind == first.kind and [*form.kinds] == [*first.kinds]]
+    return _C.fast_path(
+        parameters(first.op) + ([("out", True, None, True)] if has_out else []),
+        [path for form in alike for path in fast_paths(form, returns=form.kind == "functional")],
+        None,
+        call,
+        has_out=has_out or first.kind == "writing",
+    )

@@ -1,0 +1,79 @@
+"""A call of ``torch.ops.muladd_nb.op`` goes to the overload for the types of its arguments, and loses no gradient."""
+
+import re
+
+import pytest
+import torch
+from modes import FunctionMode
+from torch.func import grad, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from muladd_nb._layer import mutation
+
+ops = torch.ops.muladd_nb
+ONE_ELEMENT = {"no dimension": (), "one": (1,), "three": (1, 1, 1)}
+
+
+@pytest.fixture(params=ONE_ELEMENT.values(), ids=ONE_ELEMENT)
+def c(request):
+    return torch.full(request.param, 0.5)
+
+
+def call(c, **kwargs):
+    a, b = torch.arange(3.0), torch.arange(3.0) + 1
+    return ops.mymuladd(a, b, c, **kwargs)
+
+
+def test_a_tensor_with_one_element_keeps_its_gradient(c):
+    assert torch.equal(grad(lambda c: call(c).sum())(c), torch.full_like(c, 3.0))
+    call(c.requires_grad_()).sum().backward()
+    assert torch.equal(c.grad, torch.full_like(c, 3.0))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_tensor_with_one_element_keeps_its_tangent(c, by_name):
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(c, torch.full_like(c, 2.0))
+        a = torch.ones(3)
+        result = ops.mymuladd(a, b=a, c=dual) if by_name else ops.mymuladd(a, a, dual)
+        assert torch.equal(torch.autograd.forward_ad.unpack_dual(result).tangent, torch.full_like(result, 2.0))
+
+
+def test_a_tensor_with_one_element_has_its_shape_and_its_batch(c):
+    assert call(c).shape == (torch.ones(3) + c).shape
+    assert torch.equal(vmap(call)(torch.stack([c, 2 * c])), torch.stack([call(c), call(2 * c)]))
+
+
+def test_a_traced_tensor_is_not_a_constant(c):
+    for traced in make_fx(call)(c), torch.jit.trace(call, c), torch.compile(call, backend="aot_eager", fullgraph=True):
+        assert torch.equal(traced(3 * c), call(3 * c))
+
+
+def test_a_write_by_a_tensor_that_requires_grad_is_no_write_by_a_number(c, monkeypatch):
+    monkeypatch.setattr(mutation, "_warned", set())
+    out = torch.empty((torch.ones(3) + c).shape)
+    assert torch.equal(call(c, out=out), call(c))
+    with pytest.warns(UserWarning, match=r"^mymuladd.Tensor_out: no gradient is recorded") as warned:
+        call(c.requires_grad_(), out=out)
+    assert {one.filename for one in warned} == {__file__}
+
+
+def test_numbers_and_wrong_arguments_are_what_they_are_for_torch():
+    assert torch.equal(call(2), call(2.0))
+    assert torch.equal(call(c=2.0, out=torch.empty(3)), call(2.0))
+    for given in [("x",), (), (1.0, 2.0)], {"d": 1.0}:
+        with pytest.raises(RuntimeError, match=re.escape("muladd_nb::mymuladd() ")):
+            ops.mymuladd(torch.ones(3), torch.ones(3), *given)
+
+
+def test_a_function_mode_sees_the_call_as_it_is_written(c):
+    class Mode(FunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((func, len(args), [*(kwargs or ())]))
+            return func(*args, **(kwargs or {}))
+
+    a, seen = torch.ones(3), []
+    with Mode():
+        result = ops.mymuladd(a, a, c=c)
+    assert seen[0] == (ops.mymuladd, 2, ["c"])
+    assert torch.equal(result, ops.mymuladd(a, a, c))
