@@ -28,27 +28,25 @@ from __future__ import annotations
 import torch
 from torch.export import ExportedProgram
 
-from ._layer import executorch
 from ._layer.executorch import library_path, load
-from ._operators import FORMS
 
 __all__ = ["functional", "library_path", "load"]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Replace operators that write, which ExecuTorch cannot call, by functional ones and a copy.
+    """Replace ``myadd_out``, which ExecuTorch cannot call, by ``aten::add``, which rounds the same, and a copy.
 
-    ``myadd_out`` becomes ``aten::add``, which rounds the same, and ``mymuladd_out`` becomes ``mymuladd``.
+    ``to_edge`` replaces ``mymuladd_out`` itself, by ``mymuladd`` and a copy.
 
     Parameters
     ----------
     program
-        The result of ``torch.export.export``. It is changed in place.
+        The result of ``torch.export.export``. It is not changed.
 
     Returns
     -------
     ExportedProgram
-        ``program``, for ``executorch.exir.to_edge``.
+        A program for ``executorch.exir.to_edge``.
 
     Examples
     --------
@@ -60,8 +58,8 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     >>> program = torch.export.export(Sum(), (torch.ones(2), torch.zeros(2)))
     >>> nodes = muladd_nb.executorch.functional(program).graph.nodes
     >>> [str(node.target) for node in nodes if node.op == "call_function"]
-    ['aten.add.Tensor', 'aten.copy_.default']
+    ['aten.add.Tensor', 'aten.copy.default']
     """
-    # muladd_nb has no functional operator for the sum.
-    executorch.functional(program, FORMS, {torch.ops.muladd_nb.myadd_out.default: torch.ops.aten.add.Tensor})
-    return program
+    # In programs, an operator that returns the new value of `out` stands for one that writes (_layer/functional.py).
+    returning = torch.ops.muladd_nb._functional_myadd_out.default
+    return program.run_decompositions({returning: lambda a, b, out: [torch.add(a, b)]})

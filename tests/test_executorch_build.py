@@ -169,7 +169,7 @@ class Model(torch.nn.Module):
 
 n = torch.export.Dim("n", min=1, max=9)
 args = torch.randn(2, 4, 3), torch.randn(2, 4, 3), torch.randn(3)
-program = my_ops.executorch.functional(torch.export.export(Model(), args, dynamic_shapes=({0: n}, {0: n}, {})))
+program = torch.export.export(Model(), args, dynamic_shapes=({0: n}, {0: n}, {}))
 my_ops.executorch.load()
 my_ops.executorch.load()
 method = Runtime.get().load_program(to_edge(program).to_executorch().buffer).load_method("forward")

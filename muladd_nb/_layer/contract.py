@@ -61,7 +61,7 @@ def check_beside(op: str, first: str, a: Tensor, other: str, x: Tensor | None, d
 
 def _check_dtype(op: str, dtypes: Sequence[torch.dtype], first: str, a: Tensor) -> None:
     if a.dtype not in dtypes:
-        raise RuntimeError(f"{op}: {first} must be {joined('or', map(dtype_name, dtypes))}, got {dtype_name(a.dtype)}")
+        raise RuntimeError(f"{op}: {first} must be {listed('or', map(dtype_name, dtypes))}, got {dtype_name(a.dtype)}")
 
 
 def check_defined(form: Form, args: tuple[Any, ...], targets: Mapping[str, Any] = _NOTHING) -> None:
@@ -84,7 +84,7 @@ def check_numbers(form: Form, args: tuple[Any, ...], kwargs: Mapping[str, Any] =
     given = dict(zip(form.kinds, args, strict=False)) | dict(kwargs) if form.choices else {}
     for number, values in form.choices.items():
         if number in given and (value := given[number]) not in values:
-            raise RuntimeError(f"{form.name}: {number} must be {joined('or', values)}, got {value}")
+            raise RuntimeError(f"{form.name}: {number} must be {listed('or', values)}, got {value}")
     for number, place in form.numbers.items() if form.tensor_numbers else ():
         c = args[place]
         if c is None:
@@ -166,8 +166,8 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     shapes = rows.aligned(form, args) if form.of_row else {name: x.shape for name, x in form.given(args).items()}
 
     def sentence() -> str:
-        got = joined("and", map(list, shapes.values()))
-        return f"{form.name}: {joined('and', shapes)} must have shapes that broadcast, got {got}"
+        got = listed("and", map(list, shapes.values()))
+        return f"{form.name}: {listed('and', shapes)} must have shapes that broadcast, got {got}"
 
     result: list[Any] = [1] * max(map(len, shapes.values()))
     for shape in shapes.values():
@@ -179,7 +179,7 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     return result
 
 
-def joined(word: str, each: Iterable[Any]) -> str:
+def listed(word: str, each: Iterable[Any]) -> str:
     """Return ``a, b and c``, if the word is ``and``."""
     *most, last = map(str, each)
     return f"{', '.join(most)} {word} {last}" if most else last

@@ -14,7 +14,16 @@ from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
 from .operator import named
-from .recording import Rule, apart, checked_arguments, has_tangent, joined, no_gradient, refuse_gradients, register
+from .recording import (
+    Rule,
+    apart,
+    checked_arguments,
+    has_tangent,
+    no_gradient,
+    put_together,
+    refuse_gradients,
+    register,
+)
 
 
 class _Kept(NamedTuple):
@@ -27,9 +36,9 @@ class _Kept(NamedTuple):
 
     read: int  # how many arguments were saved for the formula: they come last
 
-    def joined(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def put_together(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what ``save`` returned, and the arguments that the formula reads."""
-        both = joined(tensors, self.others)
+        both = put_together(tensors, self.others)
         end = len(both) - self.read
         return both[:end], both[end:]
 
@@ -156,7 +165,7 @@ def derivative(
         return gradients
 
     def checked_vjp(tensors: Sequence[Tensor], kept: _Kept, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        saved, read = kept.joined(tensors)
+        saved, read = kept.put_together(tensors)
         given = (*tensors, *grads)
         if by_formula(vjp, *given) or (formula and private.differentiating() and any(map(has_tangent, given))):
             what, function, gradients = "that the formula has", formula, pulled(kept, read, grads)
@@ -170,7 +179,7 @@ def derivative(
         return gradients
 
     def checked_jvp(tensors: Sequence[Tensor], kept: _Kept, *tangents: Tensor) -> Any:
-        saved, read = kept.joined(tensors)
+        saved, read = kept.put_together(tensors)
         if by_formula(jvp, *tensors, *tangents):
             of_results = pushed(kept, read, tangents)
             return of_results if len(results) > 1 else of_results[0]

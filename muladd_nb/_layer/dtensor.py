@@ -114,7 +114,7 @@ def _write(form: Form, cls: Any, op: Any, types: Any, args: tuple[Any, ...], kwa
     tensors = targets | form.given(args)
     for x_name, x in tensors.items():
         if not isinstance(x, DTensor):
-            names = contract.joined("and", dict.fromkeys([*form.inputs, *targets]))
+            names = contract.listed("and", dict.fromkeys([*form.inputs, *targets]))
             raise RuntimeError(
                 f"{form.name}: {names} must all be DTensors, but {x_name} is a plain tensor; "
                 f"call torch.distributed.tensor.distribute_tensor on it"
@@ -169,7 +169,7 @@ def _beside_rows(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]
     for wanted in zip(*(x.placements for x in targets.values()), strict=True):
         found = [inputs for results, inputs in shardings if (*results,) == wanted]
         if not found:
-            names = contract.joined("and", targets)
+            names = contract.listed("and", targets)
             counted = ", nor the last of the others, which row.index() counts" if form.asks_for_index else ""
             raise RuntimeError(
                 f"{form.name}: {names} must be replicated, or sharded along a dimension that is not reduced{counted}; "

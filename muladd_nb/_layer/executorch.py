@@ -1,4 +1,4 @@
-"""ExecuTorch: loads the kernels for its runtime, and prepares exported programs for it."""
+"""ExecuTorch: loads the kernels for its runtime."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import ctypes
 import importlib.metadata
 import importlib.resources
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
-import torch
-from torch.export import ExportedProgram
+from typing import NamedTuple
 
 from . import system
-from . import torch_private as private
-from .operator import Form, complete
 
 _package = __name__.partition(".")[0]
 
@@ -84,38 +78,3 @@ def library_path() -> str:
             "-Csetup-args=-Dexecutorch=enabled --no-build-isolation' in its sources."
         )
     return str(importlib.resources.files(_package) / system.library(f"{_package}_executorch"))
-
-
-def functional(program: ExportedProgram, forms: Iterable[Form], others: Mapping[Any, Any] | None = None) -> None:
-    """Replace operators that write, which ExecuTorch cannot call, by functional ones and a copy.
-
-    Parameters
-    ----------
-    program
-        The result of ``torch.export.export``. It is changed in place.
-    forms
-        The operators. One that writes is replaced by the functional one with the same declaration, if there is one.
-    others
-        Replacements for other operators that write.
-    """
-    by_kind = {(form.declaration, form.kind): form.op for form in forms if not form.tensor_numbers}
-    functional_of = dict(others or {}) | {
-        op: by_kind[declaration, "functional"]
-        for (declaration, kind), op in by_kind.items()
-        if kind == "writing" and (declaration, "functional") in by_kind
-    }
-    graph = program.graph
-    for node in list(graph.nodes):
-        if node.target not in functional_of:
-            continue
-        *inputs, out = complete(node.target, node.args, node.kwargs)
-        op = functional_of[node.target]
-        pairs = [*zip(private.arguments(op), inputs, strict=False)]  # it may have more arguments, with defaults
-        positional = tuple(x for argument, x in pairs if not argument.kwarg_only)
-        by_name = {argument.name: x for argument, x in pairs if argument.kwarg_only}
-        with graph.inserting_before(node):
-            result = graph.call_function(op, positional, by_name)
-            copy = graph.call_function(torch.ops.aten.copy_.default, (out, result))
-        result.meta["val"] = copy.meta["val"] = out.meta["val"]
-        graph.erase_node(node)
-    program.graph_module.recompile()

@@ -3,9 +3,9 @@
 In Python, the checks alone would take as long as the call, so the functions are in C
 (``src/elementwise/python/fast_path.h``).
 
-``a * b + c`` has the derivative of ``a * b``. So to record a small call, the kernel computes the result, ``torch.mul``
-records another one, and that one then gets the memory of the kernel's result. Its values are the kernel's, and its
-node is ATen's, in C++; a node in Python would take several times as long.
+If the entry of an operator names an operator of ATen with the same derivative (``aten``), a small call is recorded so:
+the kernel computes the result, ATen's operator records another one, and that one gets the memory of the kernel's
+result. Its values are the kernel's, and its node is ATen's, in C++; a node in Python would take several times as long.
 """
 
 from __future__ import annotations

@@ -342,9 +342,9 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
     return forms
 
 
-def _promises(row: Elementwise, *, over_rows: bool) -> Elementwise:
+def _promises(entry: Elementwise, *, over_rows: bool) -> Elementwise:
     # As in torch, where norms, softmaxes and losses compute in float32.
-    return dataclasses.replace(row, autocast=row.autocast or ("float32" if over_rows else "cast"))
+    return dataclasses.replace(entry, autocast=entry.autocast or ("float32" if over_rows else "cast"))
 
 
 def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:

@@ -55,14 +55,14 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
     def decorate(declared: _Function) -> _Function:
         name = declared.__name__
-        rows: dict[str, dict[str, Form]] = {
+        by_declaration: dict[str, dict[str, Form]] = {
             form.declaration: {} for form in forms if form.name == name and not form.by and form.kind != "out"
         }
-        changing: dict[str, dict[str, Form]] = {declaration: {} for declaration in rows}
+        changing: dict[str, dict[str, Form]] = {declaration: {} for declaration in by_declaration}
         for form in forms:
-            if form.declaration in rows:
-                (changing if form.tensor_numbers else rows)[form.declaration][form.kind] = form
-        if not rows:
+            if form.declaration in by_declaration:
+                (changing if form.tensor_numbers else by_declaration)[form.declaration][form.kind] = form
+        if not by_declaration:
             known = sorted({form.name for form in forms if not form.by})
             raise ValueError(f"{name}: there is no operator of this name, only {known}")
         kernels = [form for form in forms if form.name == name and isinstance(form, Kernel)]
@@ -70,10 +70,13 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
             return _made(declared, [], kernels, _caller_of_kernel(kernels[0], declared), has_out=False)
         # An argument that an operator updates may be called out, too.
         has_out = "out" in inspect.signature(declared).parameters and not any(
-            "updating" in row for row in rows.values()
+            "updating" in by_kind for by_kind in by_declaration.values()
         )
-        _check_out(name, rows, inspect.signature(declared).parameters["out"] if has_out else None)
-        callers = [_Caller(name, by_kind, changing[row], len(rows) > 1) for row, by_kind in rows.items()]
+        _check_out(name, by_declaration, inspect.signature(declared).parameters["out"] if has_out else None)
+        callers = [
+            _Caller(name, by_kind, changing[declaration], len(by_declaration) > 1)
+            for declaration, by_kind in by_declaration.items()
+        ]
 
         def otherwise(*args: Any) -> Any:
             *inputs, out = args if has_out else (*args, None)
@@ -90,10 +93,10 @@ def public(forms: Sequence[Form]) -> Callable[[_Function], _Function]:
 
         paths = [
             one
-            for by_kind in rows.values()
+            for by_kind in by_declaration.values()
             for one in fast_paths(next(iter(by_kind.values())), returns="functional" in by_kind)
         ]
-        returning = [by_kind["functional"] for by_kind in rows.values() if "functional" in by_kind]
+        returning = [by_kind["functional"] for by_kind in by_declaration.values() if "functional" in by_kind]
         public_function = _made(declared, paths, returning, otherwise, has_out=has_out)
         return public_function
 
@@ -172,9 +175,9 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     return checked
 
 
-def _check_out(name: str, rows: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
+def _check_out(name: str, by_declaration: dict[str, dict[str, Form]], out: inspect.Parameter | None) -> None:
     """Raise ``ValueError`` unless each overload has the forms that a signature with this ``out`` needs."""
-    for declaration, by_kind in rows.items():
+    for declaration, by_kind in by_declaration.items():
         if out is not None and "writing" not in by_kind:
             raise ValueError(f"{name}: out needs a form of {declaration} that writes, but its entry has none")
         if (out is None or out.default is None) and "writing" in by_kind and "functional" not in by_kind:

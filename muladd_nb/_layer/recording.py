@@ -109,10 +109,10 @@ def _uncast(form: Form) -> Callable[..., Any]:
 
 
 def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
-    """Return a function of ``below`` and all arguments, which applies the ``autograd.Function``."""
+    """Return a function that applies the ``autograd.Function``. It takes what ``forward`` does."""
     count = len(private.results(op))
     several = count > 1
-    is_tuple = several or rule.recorded is not None  # what `below` returns
+    is_tuple = several or rule.recorded is not None  # what the kernel's function returns
     names = checked_arguments(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
     reordered: Callable[[Any], tuple[Any, ...]] = tuple
@@ -123,14 +123,14 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
 
-    # The old style, without setup_context, is cheaper. `below` computes the results; or it is a tuple of them, if the
-    # fast path has computed them. Each step here counts in a small call.
-    def forward(ctx: Any, below: Any, *inputs: Any) -> Any:
+    # The old style, without setup_context, is cheaper. The fast path passes a tuple of the results that it has
+    # computed, and the kernel a function that computes them. Each step here counts in a small call.
+    def forward(ctx: Any, results_or_compute: Any, *inputs: Any) -> Any:
         ctx.set_materialize_grads(False)  # torch's zeros may be of another class than the other gradients
         inputs = restored(inputs)
-        is_short = type(below) is tuple
-        returned = below if is_short else below(*inputs)
-        results = returned if is_short or is_tuple else (returned,)
+        are_computed = type(results_or_compute) is tuple
+        returned = results_or_compute if are_computed else results_or_compute(*inputs)
+        results = returned if are_computed or is_tuple else (returned,)
         if constants:
             ctx.mark_non_differentiable(*(results[place] for place in constants))
         tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
@@ -139,7 +139,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
         ctx.saves = bool(tensors)
         if tensors:
             ctx.save_for_backward(*tensors)
-        if not is_short and private.may_be_dual():
+        if not are_computed and private.may_be_dual():
             tensors, ctx.others_of_jvp = save_for_jvp(all_needed, inputs, results)
             ctx.save_for_forward(*tensors)
             if materialize:
@@ -188,13 +188,13 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     if not refused and reordered is tuple:
         return function.apply
 
-    def apply(below: Any, *args: Any) -> Any:
+    def apply(results_or_compute: Any, *args: Any) -> Any:
         for place, argument in refused:
             x = args[place]
             recorded = x is not None and torch.is_grad_enabled() and x.requires_grad
             if recorded or (private.may_be_dual() and has_tangent(x)):
                 raise no_gradient(op_name, argument, rule.instead)
-        return function.apply(below, *reordered(args))
+        return function.apply(results_or_compute, *reordered(args))
 
     return private.skip_in_dynamo(apply)
 
@@ -207,7 +207,7 @@ def apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
     return [x for x in saved if isinstance(x, Tensor)], [_SAVED if isinstance(x, Tensor) else x for x in saved]
 
 
-def joined(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
+def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
     """Return what ``apart`` was given."""
     each = iter(tensors)
     return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer

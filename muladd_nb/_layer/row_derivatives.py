@@ -15,7 +15,7 @@ from . import derivative, recording
 from ._library import implement, refusing
 from .fast_path import direct_caller
 from .operator import Form
-from .recording import Rule, apart, joined
+from .recording import Rule, apart, put_together
 from .rows import are_of_row, as_tuple, dims_of_rows
 
 
@@ -43,7 +43,7 @@ def register(form: Form) -> None:
 
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor, **call: Any) -> Any:
         needs, others = kept
-        return vjp(needs, joined(tensors, others), *grads, **call)
+        return vjp(needs, put_together(tensors, others), *grads, **call)
 
     in_c = direct_caller(operator.family["gradients",], lambda *_: None)
 
@@ -52,7 +52,7 @@ def register(form: Form) -> None:
         return None if made is None else (None, *made)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(joined(tensors, kept[1])[:count], *tangents)
+        return jvp(put_together(tensors, kept[1])[:count], *tangents)
 
     rule = Rule(
         save,

@@ -46,15 +46,7 @@ struct Bound<C, Kernel<F, kKind...>> {
   template <size_t I, class... X>
   ELEMENTWISE_FUNCTION auto argument(X... elements) const {
     constexpr Kind kinds[] = {kKind...};
-    constexpr size_t place = [&] { // its index among the elements, or among the numbers
-      // We do not call is_tensor(), which is a function of the host.
-      const auto is_number = [](Kind kind) {
-        return kind == Kind::real || kind == Kind::integer || kind == Kind::boolean || kind >= Kind::chosen;
-      };
-      size_t before[2] = {};
-      for (size_t i = 0; i != I; i++) before[is_number(kinds[i])] += kinds[i] != Kind::absent;
-      return before[is_number(kinds[I])];
-    }();
+    constexpr int place = kPlaceAmong<I, kKind...>;
     if constexpr (kinds[I] == Kind::tensor) {
       return element<place>(elements...);
     } else if constexpr (kinds[I] == Kind::optional) {

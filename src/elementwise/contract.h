@@ -86,7 +86,7 @@ inline std::string list(const int64_t* values, int64_t n) {
 }
 
 // "x, y or z", if `last` is " or ". word(i) returns the i-th of n words.
-std::string joined(size_t n, const char* last, const auto& word) {
+std::string listed(size_t n, const char* last, const auto& word) {
   std::string text;
   for (size_t i = 0; i < n; i++) text.append(i == 0 ? "" : i + 1 < n ? ", " : last).append(word(i));
   return text;
@@ -145,7 +145,7 @@ inline bool same_shape(const Operand& x, const Operand& y) {
 
 inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const Operand& a) {
   if (std::find(dtypes.begin(), dtypes.end(), a.dtype) != dtypes.end()) return;
-  const std::string any = joined(dtypes.size(), " or ", [&](size_t i) { return dtype_name(dtypes[i]); });
+  const std::string any = listed(dtypes.size(), " or ", [&](size_t i) { return dtype_name(dtypes[i]); });
   fail(op, a.name, " must be ", any, ", got ", dtype_name(a.dtype));
 }
 
@@ -203,7 +203,7 @@ inline size_t check_choice(const Caller& op, const Argument& argument, const Cho
     const auto text = [&](int64_t value) {
       return argument.kind != Kind::boolean ? std::to_string(value) : value ? "True" : "False";
     };
-    const std::string any = joined(values.size(), " or ", [&](size_t i) { return text(values[i]); });
+    const std::string any = listed(values.size(), " or ", [&](size_t i) { return text(values[i]); });
     fail(op, argument.name, " must be ", any, ", got ", text(number));
   }
   return found - values.begin();
@@ -330,8 +330,8 @@ class Inputs {
     const auto name = [&](size_t k) { return inputs[k].name; };
     const auto shape = [&](size_t k) { return list(inputs[k].sizes, inputs[k].dim); };
     fail(
-        op, joined(inputs.size(), " and ", name), " must have shapes that broadcast, got ",
-        joined(inputs.size(), " and ", shape));
+        op, listed(inputs.size(), " and ", name), " must have shapes that broadcast, got ",
+        listed(inputs.size(), " and ", shape));
   }
 
   void expand(std::span<Operand> inputs) {

@@ -130,10 +130,9 @@ struct Gradients<F, List<P...>, std::index_sequence<more...>, std::index_sequenc
   using dtypes = FloatsOf<typename DtypesOf<F>::type>;
 
   template <class C>
-  ELEMENTWISE_FUNCTION Results<std::enable_if_t<places + 1 != 0, C>...> operator()(
-      With<P, C>... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
-      std::enable_if_t<(needs + 1 > 0), int64_t>...) const {
-    return of_each<Results<std::enable_if_t<places + 1 != 0, C>...>, places...>(
+  ELEMENTWISE_FUNCTION Results<Repeat<places, C>...> operator()(
+      With<P, C>... arguments, C grad, Repeat<more, C>... grads, Repeat<needs, int64_t>...) const {
+    return of_each<Results<Repeat<places, C>...>, places...>(
         OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, arguments...);
   }
 
@@ -169,8 +168,8 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
 
   template <class C>
   ELEMENTWISE_FUNCTION C operator()(
-      typename AtRunTime<P, C>::type... arguments, C grad, std::enable_if_t<(more + 1 > 0), C>... grads,
-      std::enable_if_t<(level < order), int64_t>... by) const {
+      typename AtRunTime<P, C>::type... arguments, C grad, Repeat<more, C>... grads,
+      Repeat<level, int64_t>... by) const {
     return partial<F>(
         List<P...>{}, std::index_sequence_for<P...>{}, Places<order>{{by...}},
         OfEach<C, 1 + sizeof...(more)>{{grad, grads...}}, static_cast<With<P, C>>(arguments)...);
@@ -185,8 +184,7 @@ struct Forward<F, List<P...>, std::index_sequence<I...>, std::index_sequence<mor
   using dtypes = typename ComputedOf<typename DtypesOf<F>::type>::type;
 
   template <class C>
-  ELEMENTWISE_FUNCTION Results<C, C> operator()(
-      With<P, C>... arguments, C tangent, std::enable_if_t<(more + 1 > 0), C>... tangents) const {
+  ELEMENTWISE_FUNCTION Results<C, C> operator()(With<P, C>... arguments, C tangent, Repeat<more, C>... tangents) const {
     const auto result = F{}(dual<P, I>(arguments, OfEach<C, 1 + sizeof...(more)>{{tangent, tangents...}})...);
     return {result.value, {result.derivative}};
   }

@@ -104,9 +104,13 @@ using number_t = std::conditional_t<std::is_floating_point_v<C> && !std::is_same
 template <class... T>
 struct List {};
 
+// T, whatever the index is: `Repeat<I, T>...` is a T for each index of the pack I.
+template <size_t, class T>
+using Repeat = T;
+
 // A list of T, n times.
 template <class T, size_t... I>
-List<std::enable_if_t<I + 1 != 0, T>...> repeat(std::index_sequence<I...>);
+List<Repeat<I, T>...> repeat(std::index_sequence<I...>);
 template <class T, size_t n>
 using Repeated = decltype(repeat<T>(std::make_index_sequence<n>{}));
 

@@ -62,6 +62,16 @@ constexpr bool is_tensor(Kind kind) {
   return kind == Kind::tensor || kind == Kind::optional || kind == Kind::absent;
 }
 
+// The index of the I-th argument among the tensors that are present, or among the numbers. It is a constant, because
+// nvcc refuses a call of is_tensor() in a function of the device.
+template <size_t I, Kind... kKind>
+constexpr int kPlaceAmong = [] {
+  constexpr Kind each[] = {kKind...};
+  int before[2] = {};
+  for (size_t i = 0; i != I; i++) before[is_tensor(each[i])] += each[i] != Kind::absent;
+  return before[is_tensor(each[I])];
+}();
+
 struct Argument {
   std::string_view name;
   Kind kind = Kind::tensor;

@@ -39,20 +39,21 @@ ELEMENTWISE_INLINE int64_t first_of(int64_t n, const auto& is) {
   return 0;
 }
 
-// A vector has this many bytes. With AVX-512, ELEMENTWISE_FLATTEN asks GCC for vectors of 512 bits: exp takes a tenth
-// less time. A row stays in the cache, so they are not slower where a functor computes little.
+// A vector has this many bytes; those of element-wise loops may be shorter (vectors.h). With AVX-512,
+// ELEMENTWISE_FLATTEN asks GCC for vectors of 512 bits: exp takes a tenth less time. A row stays in the cache, so they
+// are not slower where a functor computes little.
 #if defined(__AVX512F__) && !defined(__clang__)
-constexpr int kVector = 64;
+constexpr int kRowVector = 64;
 #elif defined(__AVX__)
-constexpr int kVector = 32;
+constexpr int kRowVector = 32;
 #else
-constexpr int kVector = 16;
+constexpr int kRowVector = 16;
 #endif
 
 // n numbers in memory. The values and the derivatives of dual numbers are separate arrays.
 template <class C, int n>
 struct Numbers {
-  alignas(kVector) C number[n];
+  alignas(kRowVector) C number[n];
   ELEMENTWISE_INLINE C operator[](int k) const {
     return number[k];
   }
@@ -88,8 +89,8 @@ struct Numbers<Dual<C>, n> {
 // The numbers of a vector register. GCC keeps a vector in a register where it would keep an array in memory.
 template <class C>
 struct Vector {
-  static constexpr int kSize = kVector / sizeof(C);
-  typedef C Register __attribute__((vector_size(kVector)));
+  static constexpr int kSize = kRowVector / sizeof(C);
+  typedef C Register __attribute__((vector_size(kRowVector)));
   Register numbers;
   ELEMENTWISE_INLINE void fill(C x) {
     numbers = x - Register{}; // adding 0 would lose the sign of -0
@@ -204,7 +205,7 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
 template <class C>
 ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = 1024;
-  constexpr std::make_integer_sequence<int, 128 / kVector> parts; // the vectors that hold the lanes
+  constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
   Level levels[64]; // level d has 2^d blocks, joined, if bit d of `count` is set
   int64_t count = 0;
@@ -230,7 +231,7 @@ ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto&
 // clang interleaves the plain loop by itself.
 ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
-  constexpr int kSize = kVector / sizeof(math::primal_t<T>);
+  constexpr int kSize = kRowVector / sizeof(math::primal_t<T>);
   int64_t j = 0;
 #if !defined(__clang__)
   for (; j + 2 * kSize <= n; j += 2 * kSize) {

@@ -24,9 +24,9 @@ template <int kOperands, int kNumbers>
 struct RowsTask {
   int64_t size, begin, end, last; // elements of a row; the first row and the end; size of the last dimension
   int dims;
-  uint32_t of_row; // bit k: operand k has one value for each row
-  uint32_t along;  // bit k: operand k is summed along the row
-  uint32_t kept;   // bit k: operand k is the same for all rows
+  uint32_t of_row;   // bit k: operand k has one value for each row
+  uint32_t along;    // bit k: operand k is summed along the row
+  uint32_t constant; // bit k: operand k is the same for all rows, and a team loads it once
   int64_t sizes[kRowDims], stride[kRowDims][kOperands];
   int64_t step[kOperands], pitch[kOperands]; // from one element to the next; from one row to the next
   void* data[kOperands];
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
     passes::sync();
 #pragma unroll 1
     for (int k = kResults; k < kOperands; k++)
-      if (task.buffer[k] >= 0 && (row == task.begin + team || !(task.kept >> k & 1)))
+      if (task.buffer[k] >= 0 && (row == task.begin + team || !(task.constant >> k & 1)))
         for_type(task.dtypes[k], task.bytes[k], [&](auto type) {
           load<decltype(type)>(row_at.at[k], task.step[k], elements(k), row_at.data[k]);
         });
@@ -375,13 +375,13 @@ class RowsLaunch {
     for (int d = 0; d < task_.dims; d++) device_.sizes[d] = task_.sizes[d];
     ask();
     for (int k = 0; k < kOperands; k++) {
-      bool is_kept = k >= kResults && task_.is_apart;
+      bool is_constant = k >= kResults && task_.is_apart;
       for (int d = 0; d < task_.dims; d++) {
         device_.stride[d][k] = is_summed(k) ? 0 : task_.stride[d][k];
-        is_kept &= task_.stride[d][k] == 0;
+        is_constant &= task_.stride[d][k] == 0;
       }
       const bool is_along = is_summed(k) && task_.step[k] == 0 && !(task_.of_row >> k & 1);
-      device_.kept |= uint32_t{is_kept} << k;
+      device_.constant |= uint32_t{is_constant} << k;
       device_.along |= uint32_t{is_along} << k;
       device_.step[k] = is_summed(k) ? 1 : task_.step[k];
       device_.pitch[k] = is_summed(k) ? columns(k) : 0;

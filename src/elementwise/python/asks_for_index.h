@@ -22,10 +22,10 @@ struct AskedForIndex : passes::Checked<C, Returned> {
 
 template <class F, Kind... kKind>
 bool finds_index(Kernel<F, kKind...>) {
-  using Bound = passes::Bound<F, kKind...>;
+  using RowFunctor = passes::RowFunctor<F, kKind...>;
   using C = compute_t<parameters::At<0, typename Kernel<F, kKind...>::Dtypes>>;
-  [[maybe_unused]] const auto compiled_and_never_called = [](AskedForIndex<C, F, typename Bound::Returned>& row) {
-    return Bound::template call<C>(row);
+  [[maybe_unused]] const auto compiled_and_never_called = [](AskedForIndex<C, F, typename RowFunctor::Returned>& row) {
+    return RowFunctor::template call<C>(row);
   };
   return asks_for_index<F>;
 }

@@ -349,40 +349,40 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
 };
 
 // Returns the gradient of one number.
-template <class Bound, class Tensors, class B, int tensors>
+template <class RowFunctor, class Tensors, class B, int tensors>
 ELEMENTWISE_INLINE B by_number(Known<B, tensors>& known, int number) {
-  Pass<B, typename Bound::Returned, Tensors, By::number> pass(known, number);
-  pass.finish(Bound::template call<Dual<B>>(pass));
+  Pass<B, typename RowFunctor::Returned, Tensors, By::number> pass(known, number);
+  pass.finish(RowFunctor::template call<Dual<B>>(pass));
   return pass.gradient;
 }
 // `known` is a copy. If another function might keep a pointer to it, the compiler would load all its numbers again
 // after each element that is written.
-template <class Bound, class Tensors, class B, int tensors>
+template <class RowFunctor, class Tensors, class B, int tensors>
 ELEMENTWISE_CALLED B by_any_number(Known<B, tensors> known, int number) {
-  return by_number<Bound, Tensors>(known, number);
+  return by_number<RowFunctor, Tensors>(known, number);
 }
 
 // All gradients of a row. `kNumber` are the places of tensors with one value for each row. The gradient of the i-th of
 // the other tensors is added to what is in its memory, if bit i of `added` is set.
-template <class Bound, class B, int... kTensor, int... kNumber>
+template <class RowFunctor, class B, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
     Known<B, sizeof...(kTensor)>& known, std::integer_sequence<int, kTensor...>, void* const* of_tensors,
     uint32_t added, std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
   using P = math::primal_t<B>;
   constexpr int kTensors = sizeof...(kTensor);
   using Tensors = std::integer_sequence<int, kTensor...>;
-  Pass<B, typename Bound::Returned, Tensors, By::nothing> found(known);
-  Bound::template call<Dual<B>>(found);
+  Pass<B, typename RowFunctor::Returned, Tensors, By::nothing> found(known);
+  RowFunctor::template call<Dual<B>>(found);
 
   // The functor is compiled once more for each of the first two reductions, and once for all others.
   ELEMENTWISE_UNROLL
   for (int k = kMost - 1; k > 1; k--)
-    if (k < found.reductions) known.gradient[k] = by_any_number<Bound, Tensors>(known, k);
-  if (1 < found.reductions) known.gradient[1] = by_number<Bound, Tensors>(known, 1);
-  if (0 < found.reductions) known.gradient[0] = by_number<Bound, Tensors>(known, 0);
+    if (k < found.reductions) known.gradient[k] = by_any_number<RowFunctor, Tensors>(known, k);
+  if (1 < found.reductions) known.gradient[1] = by_number<RowFunctor, Tensors>(known, 1);
+  if (0 < found.reductions) known.gradient[0] = by_number<RowFunctor, Tensors>(known, 0);
   [[maybe_unused]] const auto set = [&](void* to, int place) {
     if (!to) return;
-    const auto gradient = written(by_any_number<Bound, Tensors>(known, kMost + place));
+    const auto gradient = written(by_any_number<RowFunctor, Tensors>(known, kMost + place));
     once([&] { *static_cast<P*>(to) = gradient; });
   };
   (set(*of_numbers++, kNumber), ...);
@@ -390,9 +390,9 @@ ELEMENTWISE_INLINE void gradients(
   if constexpr (kTensors > 0) {
     P* to[kTensors];
     for (int i = 0; i < kTensors; i++) to[i] = static_cast<P*>(of_tensors[i]);
-    const auto functor = Bound::template with_arguments<Dual<B>>(found);
+    const auto functor = RowFunctor::template with_arguments<Dual<B>>(found);
     write_rows(to, added, known.source.size, [&]<template <class> class Lanes>(int64_t j) ELEMENTWISE_LAMBDA {
-      Pass<B, typename Bound::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
+      Pass<B, typename RowFunctor::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
       functor(pass);
       return pass.gradients;
     });

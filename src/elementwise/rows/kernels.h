@@ -11,8 +11,8 @@ namespace passes {
 // A forward pass. If the call is recorded, the first `kNoted` reductions follow the results (family.h).
 template <class F, int kNoted, class C, Kind... kKind>
 struct ForwardLoop {
-  using Bound = passes::Bound<F, kKind...>;
-  using Returned = typename Bound::Returned;
+  using RowFunctor = passes::RowFunctor<F, kKind...>;
+  using Returned = typename RowFunctor::Returned;
   using Kept = C; // the type of a row that is kept
   static constexpr int kResults = std::size(parameters::Each<Returned>::own);
   static constexpr int kInputs = kResults + kNoted; // where the inputs begin
@@ -20,7 +20,7 @@ struct ForwardLoop {
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const passes::Source source{row.size, row.index, row.data + kInputs, nullptr, row.numbers};
     passes::Values<C, Returned> values(source, row);
-    values.finish(Bound::template call<C>(values));
+    values.finish(RowFunctor::template call<C>(values));
     if constexpr (kNoted)
       once([&] {
         for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = values.reduced[k];
@@ -28,7 +28,7 @@ struct ForwardLoop {
   }
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
     passes::Checked<C, Returned> checked({row.size, row.index, row.data + kInputs, nullptr, row.numbers});
-    Bound::template call<C>(checked);
+    RowFunctor::template call<C>(checked);
     if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
       checked.kept_rows--;
       checked.keeps_in_result = true;
@@ -49,10 +49,10 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   using Kept = std::conditional_t<role == rows::Role::gradients, C, Dual<C>>;
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
-  static passes::Bound<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
-  using Bound = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
+  static passes::RowFunctor<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
+  using RowFunctor = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
-  static constexpr int kInputs = Bound::kInputs;
+  static constexpr int kInputs = RowFunctor::kInputs;
 
   // Some of the tensors that have a derivative: their places among these, and among all tensors of the functor.
   struct Chosen {
@@ -91,12 +91,13 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     }
     const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
     if constexpr (role == rows::Role::tangent) {
-      passes::Values<Dual<C>, typename Bound::Returned> values(source, row);
-      values.finish(Bound::template call<Dual<C>>(values));
+      passes::Values<Dual<C>, typename RowFunctor::Returned> values(source, row);
+      values.finish(RowFunctor::template call<Dual<C>>(values));
     } else {
       using B = std::conditional_t<role == rows::Role::second, Dual<C>, C>;
       const void* const* const grads = inputs + kInputs;
-      // The gradients' kernel has the softmax, or the kept numbers, where that of the second derivatives has tangents.
+      // After the gradients of the results, _f_gradients gets the softmax or the kept numbers, and _f_second the
+      // tangents and then the tangents of the gradients.
       const void* const* const more = grads + Parts::kResults;
       passes::Known<B, those<true, false>.count> known(
           source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr, more,
@@ -115,15 +116,15 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       find(second, of_rows);
       constexpr auto first_places = places<false>;
       constexpr auto second_places = places<true>;
-      passes::gradients<Bound>(known, first_places, of_elements, added, second_places, of_rows);
+      passes::gradients<RowFunctor>(known, first_places, of_elements, added, second_places, of_rows);
     }
   }
   // Reads only the tensors of the functor, which come first.
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
     constexpr bool has_softmax = role == rows::Role::gradients && Parts::kSoftmaxes;
-    passes::Checked<C, typename Bound::Returned, role != rows::Role::tangent, has_softmax> checked(
+    passes::Checked<C, typename RowFunctor::Returned, role != rows::Role::tangent, has_softmax> checked(
         {row.size, row.index, row.data + kResults, nullptr, row.numbers});
-    Bound::template call<C>(checked);
+    RowFunctor::template call<C>(checked);
     if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + those<true, false>.count; // with derivatives
     return checked;
   }

@@ -108,13 +108,8 @@ class Layout {
       if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
       const bool is_unwanted = k < results_ && !is_wanted(k);
       if (is_unwanted) task.unwanted |= uint32_t{1} << k;
-      const bool is_squeezed = k < results_ && is_of_row(k) && x.dim < whole.dim && !op_.like;
-      Operand own = x;
-      if (k < results_ && (is_squeezed || (op_.like && is_of_row(k) && !is_unwanted))) {
-        unsqueeze(k);
-        own = operands_[k];
-        operands_[k] = x;
-      }
+      const bool lacks_dims = op_.like ? !is_unwanted : x.dim < whole.dim;
+      const Operand own = k < results_ && is_of_row(k) && lacks_dims ? unsqueezed(k) : x;
       const int64_t missing = whole.dim - own.dim;
       for (int64_t d = 0; d < whole.dim; d++) {
         const bool is_repeated = is_unwanted || d < missing || own.sizes[d - missing] == 1;
@@ -172,10 +167,10 @@ class Layout {
     from_end_ = dim < 0 ? -dim : dims - dim;
     const Number* const keeps = number("keepdim", Kind::boolean);
     for (int k = results_; k < count_of_operands_; k++) {
-      const std::string_view name = arguments_[k - results_]->name;
+      const std::string_view name = arguments_[k - results_]->name; // family.h has the names that tell what it is
       const bool is_like_result =
           name.starts_with("grad__") || name.starts_with("grad_tangent__") || name.starts_with("reduced__");
-      if (is_of_row(k) && !(is_like_result && keeps && keeps->integer)) unsqueeze(k);
+      if (is_of_row(k) && !(is_like_result && keeps && keeps->integer)) operands_[k] = unsqueezed(k);
     }
   }
 
@@ -206,8 +201,9 @@ class Layout {
     if (!is_found) refuse(first());
   }
 
-  void unsqueeze(int k) {
-    Operand& x = operands_[k];
+  // Returns an operand with one value for each row with the reduced dimensions, of size 1.
+  Operand unsqueezed(int k) {
+    Operand x = operands_[k];
     const int64_t at = x.dim + count_ - from_end_;
     if (at < 0 || x.dim + count_ > kMaxDims)
       contract::fail(caller_, x.name, " must have one value for each row, got shape ", contract::list(x.sizes, x.dim));
@@ -219,6 +215,7 @@ class Layout {
     x.dim += count_;
     x.sizes = sizes_[k];
     x.strides = strides_[k];
+    return x;
   }
 
   const contract::Caller& caller_;

@@ -83,7 +83,7 @@
 #elif defined(__OPTIMIZE__)
 #define ELEMENTWISE_LAMBDA __attribute__((always_inline))
 #if defined(__AVX512F__) && !defined(__clang__)
-#define ELEMENTWISE_FLATTEN [[gnu::flatten, gnu::target("prefer-vector-width=512")]] // see kVector in row_loops.h
+#define ELEMENTWISE_FLATTEN [[gnu::flatten, gnu::target("prefer-vector-width=512")]] // see kRowVector in row_loops.h
 #else
 #define ELEMENTWISE_FLATTEN [[gnu::flatten]]
 #endif
@@ -409,9 +409,9 @@ ELEMENTWISE_INLINE B element(const Source& source, int place, const void* data, 
 
 using parameters::With;
 
-// A functor, and the kind of each of its arguments.
+// A functor over rows, and the kind of each of its arguments.
 template <class F, Kind... kKind>
-struct Bound {
+struct RowFunctor {
   using Arguments = typename parameters::Of<F, sizeof...(kKind)>::Arguments;
   using Returned = typename parameters::Of<F, sizeof...(kKind)>::Results;
   static constexpr int kInputs = (0 + ... + (kKind == Kind::tensor || kKind == Kind::optional));
@@ -433,16 +433,9 @@ struct Bound {
   ELEMENTWISE_INLINE static auto of(auto... x) {
     return [x...]<class Row>(Row& row) ELEMENTWISE_LAMBDA { return F{}.template operator()<C, Row>(row, x...); };
   }
-  template <size_t argument> // the place is among the tensors that are present, or among the numbers
-  static constexpr int place_of_argument = [] {
-    constexpr Kind each[] = {kKind...};
-    int before[2] = {};
-    for (size_t i = 0; i != argument; i++) before[is_tensor(each[i])] += each[i] != Kind::absent;
-    return before[is_tensor(each[argument])];
-  }();
   template <size_t I, class C, class Row>
   ELEMENTWISE_INLINE static auto argument(const Row& row) {
-    constexpr int place = place_of_argument<I>;
+    constexpr int place = kPlaceAmong<I, kKind...>;
     using P = parameters::At<I, Arguments>;
     constexpr Kind each[] = {kKind...}, kind = each[I];
     if constexpr (kind == Kind::absent)
