@@ -57,7 +57,7 @@ class Port:
         found = [finding for reader in readers for finding in reader.findings] + found
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
         self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
-        new = {reader.source: rewritten(reader.source.data, reader.edits) for reader in readers}
+        new = {reader.source: rewritten(reader.source.data, reader.edits, reader.torch) for reader in readers}
         self.changed = {file.path: data for file, data in new.items() if data != file.data}
         self.unparsed = {str(file.path): file.unparsed for file in project.sources if file.unparsed}
         self.schemas = {schema.split("(")[0]: schema for reader in readers for schema in reader.schemas}

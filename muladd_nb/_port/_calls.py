@@ -136,7 +136,8 @@ class Calls(Operators):
         name = word.text
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
-        if (kind := self.type_of(root)) in ("library", "pybind"):
+        kind = self.type_of(root) or "library" * (name == "impl" and len(inner) > 1)  # its type may be a template's
+        if kind in ("library", "pybind"):
             self.walk(this)
             self.read_library(node, kind, name, inner)
             self.done.add(part(node, "arguments").id)

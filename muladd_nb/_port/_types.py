@@ -26,7 +26,8 @@ class Types(Names):
     def type_of(self, node: Node) -> str:
         match node.type:
             case "identifier":
-                return self.variable(self.text(node)).type
+                variable, fields = self.variable(name := self.text(node)), self.project.named["field", name]
+                return variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
             case "subscript_expression" | "pointer_expression":
                 operator = "[]" if node.type == "subscript_expression" else "*"
                 return self.part_of(self.type_of(part(node, "argument")), operator, "")
