@@ -17,13 +17,9 @@ from . import _python
 from ._findings import rewritten
 from ._reader import Reader
 from ._source import Project
-from ._table import FIRST
+from ._table import FIRST, WORDS
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
-SKIPPED = frozenset(
-    """build dist node_modules third_party thirdparty 3rdparty extern external submodules __pycache__
-    site-packages""".split()  # noqa: SIM905
-)
 
 
 class Port:
@@ -105,5 +101,5 @@ def _files(path: Path) -> list[Path]:
         if file.suffix.lower() in {*SUFFIXES, ".py"}
         and file.is_file()
         and (file == path or not file.is_symlink())  # its target is here, too, or is not the extension's
-        and not any(part.startswith(".") or part in SKIPPED for part in file.relative_to(path).parts[:-1])
+        and not any(part.startswith(".") or part in WORDS["skipped"] for part in file.relative_to(path).parts[:-1])
     ]

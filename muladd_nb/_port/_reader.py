@@ -17,7 +17,6 @@ from ._table import NAMES, ROWS
 from ._types import TUPLE
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
-CLASSES = ("class_specifier", "struct_specifier")
 USES_TORCH = re.compile(rf"\b({'|'.join(ROOTS)})::|\bTORCH_".encode())
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 GUARD = re.compile(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
@@ -32,9 +31,8 @@ class Reader(Calls):
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
-            with self.scope(names) as scope:
+            with self.scope(names):
                 self.open(self.source.around(body))
-                scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
             for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x
                 if bad.how != "mechanical" and bad.what.rpartition("::")[2] in names:
@@ -135,7 +133,7 @@ class Reader(Calls):
                     for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
-                    end = body.end_byte - 1 if node.type in CLASSES else body.start_byte
+                    end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
                     bad.end_line = max(bad.end_line, self.source.line(end))  # a class without its base class is none
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
