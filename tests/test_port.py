@@ -236,6 +236,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ("using namespace c10;\nDeviceType d = load(float(1));", "c10::DeviceType d = load(float(1));"),
         ('m.impl("a", &f<1, 2>);', 'm.impl("a", TORCH_BOX((&f<1, 2>)));'),
         ("using namespace at;\n#define F(A) A##_f()\nF(Layout);", "F(Layout);"),
+        ("at::cuda::OptionalCUDAGuard g;", "at::cuda::OptionalCUDAGuard g;"),
         ('auto r = [](auto& a) { a.impl("a", &f); };', 'auto r = [](auto& a) { a.impl("a", TORCH_BOX(&f)); };'),
         ('#define F(A) TORCH_SELECTIVE_NAME(#A "b")', '#define F(A) #A "b"'),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
@@ -362,6 +363,12 @@ def test_a_name_is_the_extensions_only_where_its_declaration_is_included(tmp_pat
     files = {"a_DOT_cpp": "using namespace at;\nTensor f();\n", "b_DOT_cpp": "struct Tensor {};\n"}
     findings, _ = found(tmp_path, capsys, **files)
     assert (2, "at::Tensor", "mechanical") in findings
+
+
+def test_a_field_of_a_class_that_is_not_included_says_nothing_of_a_name(tmp_path, capsys):
+    files = {"a_DOT_h": "struct A { std::vector<std::vector<at::Tensor>> x; };\n"}
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp="#define F \\\n  x.accessor<int, 1>()\n", **files)
+    assert (2, "x.accessor()", "mechanical") in findings
 
 
 def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp_path):

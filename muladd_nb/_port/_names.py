@@ -128,8 +128,7 @@ class Names(Findings):
         for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
             is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN)
-            kinds = ("name", "guard", "factory", "same")
-            if is_torchs or any((kind, x) in ROWS for kind in kinds for x in heads):
+            if is_torchs or any((kind, x) in ROWS for x in heads for kind in ("name", "guard", "factory", "same")):
                 return full
         return ()
 

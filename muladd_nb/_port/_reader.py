@@ -31,8 +31,9 @@ class Reader(Calls):
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
             before = len(self.findings)
-            with self.scope(names):
+            with self.scope(names) as scope:
                 self.open(self.source.around(body))
+                scope |= {x: Variable("library") for x in re.findall(r"(\w+)\.impl\((?!\))", self.text(body))}
                 self.walk(body)
             for bad in self.findings[before:]:  # torch::x: the compiler names the line that says x
                 if bad.how != "mechanical" and bad.what.rpartition("::")[2] in names:
@@ -175,17 +176,18 @@ class Reader(Calls):
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
         for child in declarators:
-            function, size = innermost(child)[1], len(self.findings)
+            (name, function), size = innermost(child), len(self.findings)
             if is_guard:  # Guard guard(device); is parsed as a function, too
                 inner = part(child, "value").named_children or part(function, "parameters").named_children
                 self.read_guard(inner)
                 if not inner and node.type == "declaration":
+                    del self.findings[-1], self.edits[-1]
                     self.tell(node, self.text(node), ("guard", "*"))
                     bad = self.findings[-1]
             lost = self.declare(node, child, declared, bad, lost) or lost
             if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
                 bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
-                self.follow(innermost(child)[0], self.text(innermost(child)[0]), bad_part.where)
+                self.follow(name, self.text(name), bad_part.where)
         self.walk(*(child for child in node.children if child != of and child not in declarators))
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration

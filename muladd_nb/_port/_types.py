@@ -26,7 +26,8 @@ class Types(Names):
     def type_of(self, node: Node) -> str:
         match node.type:
             case "identifier":
-                variable, fields = self.variable(name := self.text(node)), self.project.named["field", name]
+                variable, visible = self.variable(self.text(node)), self.project.visible[self.source]
+                fields = [x for x in self.project.named["field", self.text(node)] if x[0] in visible]
                 return variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
             case "subscript_expression" | "pointer_expression":
                 operator = "[]" if node.type == "subscript_expression" else "*"
