@@ -130,10 +130,7 @@ def fill(
 
 
 def rewritten(data: bytes, edits: list[Edit], torch: bytes) -> bytes:
-    """Return a file after all edits, with this name for torch's namespace.
-
-    An edit inside another one is made if the outer one keeps that range.
-    """
+    """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
     ordered = sorted(edits, key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1]))
 
     def text(x: Piece, edit: tuple[int, int]) -> bytes:

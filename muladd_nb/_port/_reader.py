@@ -64,10 +64,9 @@ class Reader(Calls):
     def on_preproc_if(self, node: Node) -> None:
         """Walk all branches; of the condition, find what torch's headers define."""
         for i, child in enumerate(node.children):
-            if node.field_name_for_child(i) not in ("condition", "name"):
-                self.walk(child)
-                continue
-            for name in re.findall(r"\w+", self.text(child)):
+            is_condition = node.field_name_for_child(i) in ("condition", "name")
+            self.walk(*[child] * (not is_condition))
+            for name in re.findall(r"\w+", self.text(child)) if is_condition else ():
                 if ("condition", name) in ROWS:
                     self.tell(child, self.text(child), ("condition", name))
                     self.need(name, child)
