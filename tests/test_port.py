@@ -123,7 +123,16 @@ def found(tmp_path, capsys, *options, **files):
         ("#define DATA data_ptr\nvoid f(at::Tensor x) { x.DATA<int>(); }", "x.data_ptr()", "mechanical"),
         ("#define TORCH_CHECK AT_CHECK\nvoid f() { TORCH_CHECK(true); }", "TORCH_CHECK", "mechanical"),
         ("auto f = [](\nat::Scalar s) {\nreturn 1;\n};", "}", "follows"),
-        ("struct F : torch::nn::Module {\nvoid f() override; };", "override", "follows"),
+        ("struct F {\nF g(); at::Tensor x; };\nF F::g() {\nx.to(1); }", "x.to()", "mechanical"),
+        ("struct F { std::deque<at::Tensor> x; };\nvoid f(F g) { g.x.back() + 1; }", "x + y", "none"),
+        ("#if A\nint a;\n#elif AT_PARALLEL_OPENMP #endif", "AT_PARALLEL_OPENMP", "decision"),
+        ("void f() {\nat::cuda::OptionalCUDAGuard g; }", "at::cuda::OptionalCUDAGuard g;", "decision"),
+        ("void f() {\nat::cuda::OptionalCUDAGuard g;\ng.set_device(1); }", "g", "follows"),
+        (
+            "void f(at::Tensor x) { x.generic_packed_accessor<A, 1, B, C>(); }",
+            "x.generic_packed_accessor()",
+            "mechanical",
+        ),
         ("struct A { void f() { g(h + h); }; at::Tensor h; };", "x + y", "none"),
         ("typedef at::Scalar S;\nS f();", "S", "follows"),
         ("template <class T> struct A;\ntemplate <> struct A<at::Scalar> {};", "at::Scalar", "decision"),
@@ -227,6 +236,8 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ("using namespace c10;\nDeviceType d = load(float(1));", "c10::DeviceType d = load(float(1));"),
         ('m.impl("a", &f<1, 2>);', 'm.impl("a", TORCH_BOX((&f<1, 2>)));'),
         ("using namespace at;\n#define F(A) A##_f()\nF(Layout);", "F(Layout);"),
+        ("at::cuda::OptionalCUDAGuard g;", "at::cuda::OptionalCUDAGuard g;"),
+        ('auto r = [](auto& a) { a.impl("a", &f); };', 'auto r = [](auto& a) { a.impl("a", TORCH_BOX(&f)); };'),
         ('#define F(A) TORCH_SELECTIVE_NAME(#A "b")', '#define F(A) #A "b"'),
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
@@ -249,6 +260,10 @@ def test_it_writes(before, after, tmp_path, capsys):
         (
             "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",
             "auto o = z.options();\no = o.dtype(a);\nauto y = at::empty({1}, o);",
+        ),
+        (
+            "namespace mine::torch { struct A {}; std::vector<::torch::Tensor> f(at::Tensor x); }",
+            "namespace mine::torch { struct A {}; std::vector<::torch::stable::Tensor> f(::torch::stable::Tensor x); }",
         ),
         ("namespace torch { namespace F = torch::nn;\nF::A a;\n}", "namespace torch { \ntorch::nn::A a;\n}"),
     ],
@@ -286,6 +301,7 @@ def test_an_error_may_be_at_the_end_of_a_declaration(tmp_path, capsys):
         ("void f() { AT_CUDA_CHECK(g()); }", "cuda_runtime.h"),
         ("void f() { cudaLaunchKernel(); }", "cuda_runtime.h"),
         ("cublasHandle_t f();", "cublas_v2.h"),
+        ("hipStream_t f();", "hip/hip_runtime.h"),
         ("using namespace std::chrono;", "chrono"),
         ("#ifdef A\n#include <map>\n#endif\nstd::map<int, int> m;", "map>\n#ifdef A\n#include <map"),
     ],
@@ -299,6 +315,13 @@ def test_a_name_that_the_extension_declares_too_gets_no_header(tmp_path):
     code = "typedef int cudaStream_t;\nvoid f() { auto s = at::cuda::getCurrentCUDAStream(); }\n"
     port(tmp_path, "--write", "--force", a_DOT_cpp=f"#include <ATen/ATen.h>\n{code}")
     assert "cuda_runtime.h" not in (tmp_path / "a.cpp").read_text()
+
+
+def test_all_of_a_class_follows_from_its_base_class_and_a_function_from_its_parameters(tmp_path, capsys):
+    code = "class A : public torch::jit::CustomClassHolder {\n public:\n  int f() const { return x; }\n  int x;\n};\n"
+    _, report = found(tmp_path, capsys, a_DOT_cpp=code + "void f(\n  at::Scalar s);\n")
+    lines = [(x["line"], x["end_line"], x["how"]) for x in report["findings"]]
+    assert lines == [(1, 5, "none"), (6, 6, "follows"), (7, 7, "decision")]
 
 
 def test_a_launch_is_read_as_the_call_that_it_is(tmp_path, capsys):
@@ -340,6 +363,12 @@ def test_a_name_is_the_extensions_only_where_its_declaration_is_included(tmp_pat
     files = {"a_DOT_cpp": "using namespace at;\nTensor f();\n", "b_DOT_cpp": "struct Tensor {};\n"}
     findings, _ = found(tmp_path, capsys, **files)
     assert (2, "at::Tensor", "mechanical") in findings
+
+
+def test_a_field_of_a_class_that_is_not_included_says_nothing_of_a_name(tmp_path, capsys):
+    files = {"a_DOT_h": "struct A { std::vector<std::vector<at::Tensor>> x; };\n"}
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp="#define F \\\n  x.accessor<int, 1>()\n", **files)
+    assert (2, "x.accessor()", "mechanical") in findings
 
 
 def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp_path):
@@ -519,11 +548,14 @@ def test_the_target_decides_what_is_written(target, has, tmp_path, capsys):
 
 
 def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys):
-    code = 'at::Generator g();\nTORCH_LIBRARY(a, m) { m.def("h(Tensor x, \\\n Tensor y) -> Tensor"); }\n'
+    code = 'at::Generator g();\nTORCH_LIBRARY(a, m) { m.def("h(Tensor x, \\\n Tensor y) -> Tensor");'
+    code += 'm.def("mine::rms_norm(Tensor x, float eps) -> Tensor"); }\n'
     assert port(tmp_path, a_DOT_cpp=EXTENSION + code) == 1
     told = capsys.readouterr().out
     assert "The lowest torch that the port could target: 2.13." in told
-    assert "  f(Tensor x, float p, Tensor? w) -> Tensor\n  h(Tensor x, Tensor y) -> Tensor\n" in told
+    assert '  muladd-nb new my_ops "f(Tensor x, float p, Tensor? w) -> Tensor"\n' in told
+    assert '  muladd-nb add "h(Tensor x, Tensor y) -> Tensor"\n' in told
+    assert '  muladd-nb add --rows "rms_norm(Tensor x, float eps) -> Tensor"\n' in told
 
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
@@ -589,7 +621,7 @@ def _version(text):
 def test_a_replacement_has_only_names_that_the_stable_abi_has():
     for (kind, _), rows in ROWS.items():
         for row in rows:
-            if row.how != "mechanical" or kind in ("std", "c"):
+            if row.how != "mechanical" or kind in ("std", "c", "same"):
                 continue
             for name in re.findall(
                 r"torch::(?:stable|headeronly)::[\w:]+|\b(?:STD|THO|STABLE)_\w+|\baoti_torch_\w+", row.to

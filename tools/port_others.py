@@ -113,7 +113,7 @@ def measure(
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))
     # A file that needs the header of another library, which is not here, is left out.
-    lacks = re.compile(r"fatal error: (?!ATen|c10|torch|pybind11)([\w./+-]+): No such file")
+    lacks = re.compile(r"fatal error: (?!(?:ATen|c10|torch|pybind11)/)([\w./+-]+): No such file")
     missing = [path for path, texts in zip(files, found, strict=True) if any(lacks.match(text[2]) for text in texts)]
     print("Left out:", *missing)
     found = [texts for path, texts in zip(files, found, strict=True) if path not in missing]

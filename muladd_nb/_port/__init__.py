@@ -17,13 +17,9 @@ from . import _python
 from ._findings import rewritten
 from ._reader import Reader
 from ._source import Project
-from ._table import FIRST
+from ._table import FIRST, WORDS
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
-SKIPPED = frozenset(
-    """build dist node_modules third_party thirdparty 3rdparty extern external submodules __pycache__
-    site-packages""".split()  # noqa: SIM905
-)
 
 
 class Port:
@@ -57,7 +53,7 @@ class Port:
         found = [finding for reader in readers for finding in reader.findings] + found
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
         self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
-        new = {reader.source: rewritten(reader.source.data, reader.edits) for reader in readers}
+        new = {reader.source: rewritten(reader.source.data, reader.edits, reader.torch) for reader in readers}
         self.changed = {file.path: data for file, data in new.items() if data != file.data}
         self.unparsed = {str(file.path): file.unparsed for file in project.sources if file.unparsed}
         self.schemas = {schema.split("(")[0]: schema for reader in readers for schema in reader.schemas}
@@ -105,5 +101,5 @@ def _files(path: Path) -> list[Path]:
         if file.suffix.lower() in {*SUFFIXES, ".py"}
         and file.is_file()
         and (file == path or not file.is_symlink())  # its target is here, too, or is not the extension's
-        and not any(part.startswith(".") or part in SKIPPED for part in file.relative_to(path).parts[:-1])
+        and not any(part.startswith(".") or part in WORDS["skipped"] for part in file.relative_to(path).parts[:-1])
     ]

@@ -8,10 +8,9 @@ from . import _table as table
 from ._findings import fill
 from ._names import UNKNOWN, Word
 from ._operators import Operators
-from ._source import EMPTY, ROOTS, Node, above, part
+from ._source import EMPTY, ROOTS, Node, part
 from ._table import ATEN, NAMES, ROWS, WORDS
 
-MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
 DEVICE_OF = re.compile(rb"(?:\w+::)*device_of\(([\s\S]+)\)")
@@ -43,43 +42,6 @@ class Calls(Operators):
         self.walk(arguments)
         if is_check and (found := [x for x in self.findings[before:] if x.how != "mechanical"]):
             found[-1].end_line = self.source.line(node.end_byte - 1)  # an error may be where the call ends
-
-    # Macros
-
-    def is_macro(self, name: str) -> bool:
-        """Tell whether a name is one of torch's macros."""
-        known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
-        is_mine = name in self.project.macros or self.project.named["variable", name]
-        # The extension may define it for a torch that does not have it yet, if the name says that it is torch's.
-        return known and is_torchs if is_mine else known or is_torchs
-
-    def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
-        """Replace a macro, with its arguments if it has any."""
-        text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
-        whole = call if is_call else name
-        row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)
-        if text in NAMES or text == "TORCH_EXTENSION_NAME":
-            self.need(text, name)
-        elif row is None:
-            self.tell(whole, text, ("macro", "*"))
-            if not self.in_function(whole):  # it may declare these
-                self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
-        elif "$" in row.to and not is_call:
-            self.tell(name, text, ("name", "misread"))
-        elif is_call and ("$" in row.to or row.to.endswith("()")):
-            self.apply(row, call, text, fill(row.to, inner))
-        else:
-            self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
-
-    def read_broken(self, node: Node, words: list[Word]) -> None:
-        """Find a macro without arguments, or one that was not parsed as a call."""
-        if len(words) == 1 and self.is_macro(self.text(node)):
-            self.read_macro(node, [])
-        else:
-            super().read_broken(node, words)
-
-    def in_function(self, node: Node) -> bool:
-        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))
 
     # Functions
 
@@ -136,7 +98,8 @@ class Calls(Operators):
         name = word.text
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
-        if (kind := self.type_of(root)) in ("library", "pybind"):
+        kind = self.type_of(root) or "library" * (name == "impl" and len(inner) > 1)  # its type may be a template's
+        if kind in ("library", "pybind"):
             self.walk(this)
             self.read_library(node, kind, name, inner)
             self.done.add(part(node, "arguments").id)

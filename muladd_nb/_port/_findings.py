@@ -10,7 +10,7 @@ from dataclasses import field
 from ._source import EMPTY, Node, Project, Source, above, is_misread
 from ._table import NAMES, ROWS, Row
 
-OPTIONAL = ("<cu", "<nccl.h", "<omp.h")  # a machine may lack these headers
+OPTIONAL = ("<cu", "<hip/", "<nccl.h", "<omp.h")  # a machine may lack these headers
 Piece = bytes | tuple[int, int]  # text, or a range of the file, in which other edits are made
 Edit = tuple[int, int, Sequence[Piece]]  # the replacement of a range of bytes
 
@@ -129,16 +129,19 @@ def fill(
     return [piece for word in words for piece in values.get(word, [word.encode()])]
 
 
-def rewritten(data: bytes, edits: list[Edit]) -> bytes:
+def rewritten(data: bytes, edits: list[Edit], torch: bytes) -> bytes:
     """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
     ordered = sorted(edits, key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1]))
+
+    def text(x: Piece, edit: tuple[int, int]) -> bytes:
+        return x.replace(b"torch::", torch) if isinstance(x, bytes) else render(*x, edit)
 
     def render(start: int, end: int, outer: tuple[int, int] | None = None) -> bytes:
         out, at = [], start
         for first, last, pieces in ordered:
             is_inside = at <= first and last <= end and (first < end or last == first)
             if is_inside and outer != (first, last):
-                out += [data[at:first], *(x if isinstance(x, bytes) else render(*x, (first, last)) for x in pieces)]
+                out += [data[at:first], *(text(x, (first, last)) for x in pieces)]
                 at = last
         return b"".join([*out, data[at:end]])
 

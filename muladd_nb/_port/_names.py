@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from . import _table as table
 from ._findings import Finding, Findings, fill
-from ._source import EMPTY, ROOTS, Node, Path, part
+from ._source import EMPTY, ROOTS, Node, Path, above, part
 from ._table import ATEN, NAMES, ROWS, Row
 
+MACRO = re.compile(r"(TORCH|AT|C10|CAFFE2?|THC?|THO|PYBIND11|STD_TORCH|STD_CUDA)_[A-Z0-9_]+$")
 TEMPLATES = ("template_type", "template_function", "template_method", "dependent_name")
 
 
@@ -52,6 +53,8 @@ class Names(Findings):
     def __post_init__(self) -> None:
         visible = self.project.visible[self.source]
         self.mine = self.project.mine[self.source]
+        is_hidden = any("torch" in path[1:-1] for path in self.project.declared[self.source])  # by mine::torch
+        self.torch = b"::torch::" if is_hidden else b"torch::"
         self.opened = {path for file in visible for path in file.usings}
         self.usings, self.std = {path for path in self.opened if path[0] in ROOTS}, ("std",) in self.opened
         self.has_python = any(name == "Python.h" for file in visible for _, name in file.includes)
@@ -125,8 +128,7 @@ class Names(Findings):
         for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
             is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN)
-            kinds = ("name", "guard", "factory")
-            if is_torchs or any(table.same(x) or any((kind, x) in ROWS for kind in kinds) for x in heads):
+            if is_torchs or any((kind, x) in ROWS for x in heads for kind in ("name", "guard", "factory", "same")):
                 return full
         return ()
 
@@ -167,8 +169,8 @@ class Names(Findings):
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
         size, templates = None if call is EMPTY else len(inner), len(word.template)
-        finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard"))
-        row = next(filter(None, finds), None) or table.same(key)
+        finds = (table.find(kind, key, size, templates, self.target) for kind in ("name", "guard", "same"))
+        row = next(filter(None, finds), None)
         if row and "$T" in row.to:
             self.apply(row, node, what, fill(row.to, [], word.template), end=word.end)
         elif row and ("$" in row.to or row.args):
@@ -197,7 +199,9 @@ class Names(Findings):
         types = (word.text for word in reversed(words[:-1]) if not self.project.named["variable", word.text])
         broken = (self.variable(word).origin or self.broken.get(word, "") for word in (name, *types))
         origin = variable.origin if is_variable else next(filter(None, broken), "")
-        if name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
+        if len(words) == 1 and self.is_macro(self.text(node)):  # without arguments, or not parsed as a call
+            self.read_macro(node, [])
+        elif name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, ("name", name.partition("_")[0]))
         elif origin:
             self.follow(node, name, origin)
@@ -214,3 +218,33 @@ class Names(Findings):
         """Record that a line is right when another is."""
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
             self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"))
+
+    # Macros
+
+    def is_macro(self, name: str) -> bool:
+        """Tell whether a name is one of torch's macros."""
+        known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
+        is_mine = name in self.project.macros or self.project.named["variable", name]
+        # The extension may define it for a torch that does not have it yet, if the name says that it is torch's.
+        return known and is_torchs if is_mine else known or is_torchs
+
+    def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
+        """Replace a macro, with its arguments if it has any."""
+        text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
+        whole = call if is_call else name
+        row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)
+        if text in NAMES or text == "TORCH_EXTENSION_NAME":
+            self.need(text, name)
+        elif row is None:
+            self.tell(whole, text, ("macro", "*"))
+            if not self.in_function(whole):  # it may declare these
+                self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
+        elif "$" in row.to and not is_call:
+            self.tell(name, text, ("name", "misread"))
+        elif is_call and ("$" in row.to or row.to.endswith("()")):
+            self.apply(row, call, text, fill(row.to, inner))
+        else:
+            self.apply(row, name, text, at=at if row.how == "mechanical" or at is not EMPTY else whole)
+
+    def in_function(self, node: Node) -> bool:
+        return any(up.type in ("compound_statement", "parameter_list") for up in (node, *above(node)))

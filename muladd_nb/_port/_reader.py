@@ -12,8 +12,8 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, ROOTS, Node, above, innermost, named, part
-from ._table import NAMES
+from ._source import EMPTY, ROOTS, Node, innermost, named, part
+from ._table import NAMES, ROWS
 from ._types import TUPLE
 
 HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
@@ -62,13 +62,14 @@ class Reader(Calls):
     on_preproc_def = on_preproc_function_def = on_preproc_include
 
     def on_preproc_if(self, node: Node) -> None:
-        """Walk all branches; of the condition, find the version of torch."""
+        """Walk all branches; of the condition, find what torch's headers define."""
         for i, child in enumerate(node.children):
-            if node.field_name_for_child(i) not in ("condition", "name"):
-                self.walk(child)
-            elif re.search(r"\bTORCH_VERSION_", self.text(child)):
-                self.tell(child, self.text(child), ("macro", "TORCH_VERSION_MAJOR"))
-                self.need("TORCH_VERSION_MAJOR", child)
+            is_condition = node.field_name_for_child(i) in ("condition", "name")
+            self.walk(*[child] * (not is_condition))
+            for name in re.findall(r"\w+", self.text(child)) if is_condition else ():
+                if ("condition", name) in ROWS:
+                    self.tell(child, self.text(child), ("condition", name))
+                    self.need(name, child)
 
     on_preproc_ifdef = on_preproc_elif = on_preproc_if
 
@@ -132,7 +133,8 @@ class Reader(Calls):
                     for variable in scope.values():
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
-                    bad.end_line = max(bad.end_line, self.source.line(body.start_byte))
+                    end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
+                    bad.end_line = max(bad.end_line, self.source.line(end))  # a class without its base class is none
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
@@ -142,11 +144,6 @@ class Reader(Calls):
     def on_field_declaration_list(self, node: Node) -> None:
         """Read the fields of a class before its methods, which use them."""
         self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
-
-    def on_virtual_specifier(self, node: Node) -> None:
-        """Find a method that overrides nothing if the base class is lost."""
-        classes = [part(up, "name") for up in above(node) if up.type in ("class_specifier", "struct_specifier")]
-        self.follow(node, "override", self.newly_broken.get(self.text(classes[0]), "") if classes else "")
 
     def on_for_range_loop(self, node: Node) -> None:
         """Give the variables of a loop their types."""
@@ -178,12 +175,18 @@ class Reader(Calls):
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
         for child in declarators:
-            function, size = innermost(child)[1], len(self.findings)
+            (name, function), size = innermost(child), len(self.findings)
             if is_guard:  # Guard guard(device); is parsed as a function, too
-                self.read_guard(part(child, "value").named_children or part(function, "parameters").named_children)
+                inner = part(child, "value").named_children or part(function, "parameters").named_children
+                self.read_guard(inner)
+                if not inner and node.type == "declaration":
+                    del self.findings[-1], self.edits[-1]
+                    self.tell(node, self.text(node), ("guard", "*"))
+                    bad = self.findings[-1]
             lost = self.declare(node, child, declared, bad, lost) or lost
             if function is not EMPTY and (bad_part := bad or self.unsolved(size)):
                 bad_part.end_line = max(bad_part.end_line, self.source.line(child.end_byte))
+                self.follow(name, self.text(name), bad_part.where)
         self.walk(*(child for child in node.children if child != of and child not in declarators))
 
     on_field_declaration = on_parameter_declaration = on_optional_parameter_declaration = on_declaration

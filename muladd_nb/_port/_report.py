@@ -18,17 +18,19 @@ HOW = {
     "none": "the stable ABI has nothing for it",
     "follows": "it is right when another line is",
 }
+OVER_ROWS = re.compile(r"norm|softmax|loss|entropy|quant|\b(int dim|keepdim|normalized_shape)\b")
 
 
 def data(port: Port) -> dict[str, Any]:
     """Return the report for --json."""
     from .._new import _schema
 
-    taken = []  # the schemas that ``muladd-nb new`` accepts unchanged, for an element-wise or row-wise operator
-    for schema in port.schemas.values():
+    taken = list[str]()  # commands for the schemas that the generator accepts unchanged
+    for schema in (re.sub(r"^\w+::", "", schema) for schema in port.schemas.values()):
+        rows = bool(OVER_ROWS.search(schema))
         with contextlib.suppress(ValueError):
-            _schema.read(schema.rpartition("::")[2] if "::" in schema.split("(")[0] else schema, kernel=False)
-            taken.append(schema)
+            _schema.read(schema, kernel=False, rows=rows)
+            taken.append(f'muladd-nb {"add" if taken else "new my_ops"}{" --rows" * rows} "{schema}"')
     return {
         "target": port.target,
         "files": port.files,
@@ -66,10 +68,10 @@ def lines(port: Port) -> list[str]:
         told.append(f"Most often without a replacement: {', '.join(f'{what} ({n})' for what, n in needs)}.")
     told.append(f"The lowest torch that the port could target: {report['lowest_torch']}.")
     if report["new_takes"]:
-        told.append("'muladd-nb new' can write these operators if they are element-wise or work on rows:")
+        told.append("Commands that write these operators, if they are element-wise, or over rows where it says --rows:")
     elif count := len(port.schemas):
         told.append(f"'muladd-nb new' can write none of the {count} operators; with --kernel, all but their loops.")
-    return told + [f"  {schema}" for schema in report["new_takes"]]
+    return told + [f"  {command}" for command in report["new_takes"]]
 
 
 def written(paths: list[Path]) -> str:

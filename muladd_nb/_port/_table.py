@@ -63,17 +63,12 @@ def _row(kind: str, what: str, args: str, how: str, to: str, source: str) -> Row
 ROWS: dict[tuple[str, str], list[Row]] = {}
 for _line in _read("replacements.csv"):
     ROWS.setdefault((_line["kind"], _line["what"]), []).append(_row(**_line))
+for _name, _line in NAMES.items():  # types and constants that have the same name in the stable ABI
+    if (match := re.match("torch::(?:headeronly|stable)::(.*)", _name)) and "stable/ops.h" not in _line["header"]:
+        ROWS.setdefault(("same", match[1]), [_row("name", match[1], "", "mechanical", _name, _line["header"])])
 
 
 def find(kind: str, what: str, count: int | None, template: int, target: str) -> Row | None:
     """Return the first row that fits and that the target has; else the first that fits."""
     fits = [row for row in ROWS.get((kind, what), ()) if row.fits(count, template)]
     return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
-
-
-def same(name: str) -> Row | None:
-    """Return a row for a type or a constant that has the same name in the stable ABI."""
-    for full in (f"torch::headeronly::{name}", f"torch::stable::{name}"):
-        if full in NAMES and not NAMES[full]["header"].endswith("stable/ops.h"):
-            return _row("name", name, "", "mechanical", full, NAMES[full]["header"])
-    return None

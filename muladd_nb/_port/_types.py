@@ -26,7 +26,9 @@ class Types(Names):
     def type_of(self, node: Node) -> str:
         match node.type:
             case "identifier":
-                return self.variable(self.text(node)).type
+                variable, visible = self.variable(self.text(node)), self.project.visible[self.source]
+                fields = [x for x in self.project.named["field", self.text(node)] if x[0] in visible]
+                return variable.type if variable is not UNKNOWN else self.agreed(fields).replace("other", "")
             case "subscript_expression" | "pointer_expression":
                 operator = "[]" if node.type == "subscript_expression" else "*"
                 return self.part_of(self.type_of(part(node, "argument")), operator, "")
