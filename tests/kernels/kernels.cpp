@@ -232,7 +232,7 @@ void run(
   const Task task{op.kernel, kOrdinal<T>, &number, plan, data.data()};
 #ifdef ELEMENTWISE_CUDA_ON_HOST
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
-  cuda::kernels[op.kernel](task, nullptr);
+  cuda::launchers[op.kernel].elements(task, nullptr);
 #else
   const cpu::Computer computer = cpu::isa().computers[op.kernel](kOrdinal<T>);
   const cpu::Tiles tiles(plan, computer, data.data());

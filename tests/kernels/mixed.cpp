@@ -134,7 +134,7 @@ void run(
   const Task task{place, kOrdinal<T>, numbers.data(), plan, data};
 #ifdef ELEMENTWISE_CUDA_ON_HOST
   cuda::most_blocks = in_parts ? 2 : 1 << 20;
-  cuda::kernels[place](task, nullptr);
+  cuda::launchers[place].elements(task, nullptr);
 #else
   const cpu::Computer computer = cpu::isa().computer(place)(kOrdinal<T>);
   const cpu::Tiles tiles(plan, computer, data);

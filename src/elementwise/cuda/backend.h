@@ -31,7 +31,7 @@ struct Backend {
   static void on_fresh_output(void*, size_t) {}
 
   static void launch(const contract::Caller& op, const Task& task, int32_t device_index) {
-    on_device(op, device_index, [&](void* stream) { return kernels[task.index](task, stream); });
+    on_device(op, device_index, [&](void* stream) { return launchers[task.index].elements(task, stream); });
   }
 
   static void launch_sums(const contract::Caller& op, const Task&, uint32_t, const auto&) {
@@ -51,7 +51,7 @@ struct Backend {
       memory.emplace_back(made);
       return memory.back().mutable_data();
     };
-    on_device(op, device_index, [&](void* stream) { return row_kernels[task.index](task, stream, allocate); });
+    on_device(op, device_index, [&](void* stream) { return launchers[task.index].rows(task, stream, allocate); });
   }
 };
 

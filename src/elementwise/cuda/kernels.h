@@ -268,32 +268,22 @@ Error launch(const Task& task, void* stream) {
 namespace elementwise::cuda {
 
 template <class Kernel>
-constexpr Launch launch_of() {
+constexpr Launcher launcher() {
   if constexpr (parameters::is_of_rows<typename Kernel::Functor>)
-    return nullptr;
+    return {nullptr, launch_rows<Kernel>};
   else
-    return launch<Kernel>;
-}
-template <class Kernel>
-constexpr LaunchRows launch_rows_of() {
-  if constexpr (requires { &RowsOf<Kernel>::launch; })
-    return RowsOf<Kernel>::launch;
-  else
-    return nullptr;
+    return {launch<Kernel>, nullptr};
 }
 
 template <class Kernels>
 struct All;
 template <class... Kernel>
 struct All<List<Kernel...>> {
-  static constexpr Launch kernels[] = {launch_of<Kernel>()..., nullptr}; // an empty array is ill-formed
-  static constexpr LaunchRows row_kernels[] = {launch_rows_of<Kernel>()..., nullptr};
+  static constexpr Launcher launchers[] = {launcher<Kernel>()..., {}}; // an empty array is ill-formed
 };
 
 } // namespace elementwise::cuda
 
-#define ELEMENTWISE_OPERATORS(library, Operators)                                    \
-  const elementwise::cuda::Launch* const elementwise::cuda::kernels =                \
-      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::kernels; \
-  const elementwise::cuda::LaunchRows* const elementwise::cuda::row_kernels =        \
-      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::row_kernels;
+#define ELEMENTWISE_OPERATORS(library, Operators)                         \
+  const elementwise::cuda::Launcher* const elementwise::cuda::launchers = \
+      All<elementwise::KernelsOf<elementwise::WithDerivatives<Operators>>>::launchers;

@@ -17,8 +17,11 @@ using Allocate = std::function<void*(int64_t bytes)>;
 constexpr int kRowDims = 24; // the most dimensions of a rows::Task
 using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);
 
-// Both are in the order of the list of operators. An operator has an entry in one of them, and null in the other.
-extern const Launch* const kernels;
-extern const LaunchRows* const row_kernels;
+// How an operator is launched: one of the two, the other is null.
+struct Launcher {
+  Launch elements;
+  LaunchRows rows;
+};
+extern const Launcher* const launchers; // in the order of the list of operators
 
 } // namespace elementwise::cuda

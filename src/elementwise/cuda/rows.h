@@ -449,22 +449,16 @@ class RowsLaunch {
   bool keeps_in_result_ = false; // the functor keeps a row in the memory of its only result
 };
 
-// The launch of a functor over rows.
 template <class Kernel>
-struct RowsOf {};
-template <class F, Kind... kKind>
-  requires parameters::is_of_rows<F>
-struct RowsOf<Kernel<F, kKind...>> {
-  using K = Kernel<F, kKind...>;
-  static Error launch(const rows::Task& task, void* stream, const Allocate& allocate) {
-    Error error;
-    with_dtype(typename K::Dtypes{}, task.dtype, [&](auto storage) {
-      using C = compute_t<decltype(storage)>;
-      using Loop = passes::RowLoop<F, C, kKind...>;
-      error = RowsLaunch<Loop, C, K::kResults, K::kResults + K::kInputs, K::kNumbers>(task, stream, allocate)();
-    });
-    return error;
-  }
-};
+Error launch_rows(const rows::Task& task, void* stream, const Allocate& allocate) {
+  Error error;
+  with_dtype(typename Kernel::Dtypes{}, task.dtype, [&](auto storage) {
+    using C = compute_t<decltype(storage)>;
+    using Loop = typename passes::RowLoopOf<Kernel>::template type<C>;
+    constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
+    error = RowsLaunch<Loop, C, Kernel::kResults, kOperands, Kernel::kNumbers>(task, stream, allocate)();
+  });
+  return error;
+}
 
 } // namespace elementwise::cuda

@@ -165,7 +165,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   }
 
   void cuda(const Plan& plan, void* const* data) const {
-    elementwise::cuda::kernels[kernel]({kernel, kOrdinal<T>, numbers, plan, data}, nullptr);
+    elementwise::cuda::launchers[kernel].elements({kernel, kOrdinal<T>, numbers, plan, data}, nullptr);
   }
 
   void expect(bool equal, const char* what, const Layout& layout) const {
@@ -438,7 +438,7 @@ struct OnRows {
     elementwise::cuda::most_blocks = 1 + random_below(4);
     elementwise::cuda::shared_bytes = random_below(3) ? 48 * 1024 : random_below(2) * 2048;
     std::vector<std::vector<std::max_align_t>> scratch;
-    elementwise::cuda::row_kernels[kernel](task, nullptr, [&](int64_t bytes) -> void* {
+    elementwise::cuda::launchers[kernel].rows(task, nullptr, [&](int64_t bytes) -> void* {
       scratch.emplace_back(bytes / sizeof(std::max_align_t) + 4);
       void* at = scratch.back().data();
       size_t space = bytes + 64;
