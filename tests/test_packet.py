@@ -1,5 +1,6 @@
 """A call of ``torch.ops.muladd_nb.op`` goes to the overload for the types of its arguments, and loses no gradient."""
 
+import inspect
 import re
 
 import pytest
@@ -56,6 +57,27 @@ def test_a_write_by_a_tensor_that_requires_grad_is_no_write_by_a_number(c, monke
     with pytest.warns(UserWarning, match=r"^mymuladd.Tensor_out: no gradient is recorded") as warned:
         call(c.requires_grad_(), out=out)
     assert {one.filename for one in warned} == {__file__}
+
+
+def test_a_program_without_a_module_is_warned_of_a_lost_gradient(monkeypatch):
+    monkeypatch.setattr(mutation, "_warned", set())
+    program = torch.fx.symbolic_trace(lambda a, out: ops.mymul(a, a, out=out))
+    with pytest.warns(UserWarning, match=r"^mymul.out: no gradient is recorded"):
+        program(torch.ones(3, requires_grad=True), torch.empty(3))
+
+
+def test_a_kernel_that_a_program_registers_is_called():
+    library = torch.library.Library("muladd_nb", "IMPL")
+    library.impl("mymuladd.out", lambda a, b, c, *, out: out.fill_(7.0), "CPU", allow_override=True)
+    try:
+        assert torch.equal(call(0.5, out=torch.empty(3)), torch.full((3,), 7.0))
+    finally:
+        library._destroy()
+    assert torch.equal(call(0.5, out=torch.empty(3)), call(0.5))
+
+
+def test_it_has_the_signature_of_any_packet():
+    assert inspect.signature(ops.mymuladd) == inspect.signature(torch.ops.aten.mul)
 
 
 def test_numbers_and_wrong_arguments_are_what_they_are_for_torch():

@@ -86,4 +86,4 @@ def _level_of_caller() -> int:
     """Return the ``stacklevel`` of the program's line that calls the operator, for a warning of our caller."""
     ours = f"{__package__}.", "torch._ops"
     levels = enumerate(inspect.stack(context=0))
-    return next((i for i, x in levels if not x.frame.f_globals["__name__"].startswith(ours)), 1)
+    return next((i for i, x in levels if not x.frame.f_globals.get("__name__", "").startswith(ours)), 1)

@@ -9,6 +9,7 @@ torch's.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,16 +36,18 @@ def register(form: Form) -> None:
     _forms.setdefault(packet, []).append(form)
     if _forms[packet][0].kind != "out":
         # Python does not pass `self` to a function in C that is a method.
-        packet.__class__ = type("OpOverloadPacket", (OpOverloadPacket,), {"__call__": _caller(packet, _forms[packet])})
+        methods = {"__call__": _caller(packet, _forms[packet]), "__signature__": inspect.signature(packet)}
+        packet.__class__ = type("OpOverloadPacket", (OpOverloadPacket,), methods)
 
 
 def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
     """Return a function in C that calls a packet."""
     first, by_torch = forms[0], partial(OpOverloadPacket.__call__, packet)
     names = private.argument_names(first.op)
+    positional = [x.name for x in private.arguments(first.op) if not x.kwarg_only]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = dict(zip(positional, args, strict=False)) | kwargs
         tensors = [x for x in first.numbers if isinstance(given.get(x), Tensor)]
         if not (tensors or "out" in kwargs) or has_torch_function((*args, *kwargs.values())):
             return by_torch(*args, **kwargs)
@@ -54,12 +57,6 @@ def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
         refuse_gradients_of_numbers(first, [given.get(x) for x in names])
         return by_torch(*args, **kwargs)
 
-    has_out = any(form.kind == "out" for form in forms)
     alike = [form for form in forms if form.kind == first.kind and [*form.kinds] == [*first.kinds]]
-    return _C.fast_path(
-        parameters(first.op) + ([("out", True, None, True)] if has_out else []),
-        [path for form in alike for path in fast_paths(form, returns=form.kind == "functional")],
-        None,
-        call,
-        has_out=has_out or first.kind == "writing",
-    )
+    paths = [path for form in alike for path in fast_paths(form, returns=form.kind == "functional")]
+    return _C.fast_path(parameters(first.op), paths, None, call, has_out=first.kind == "writing")

@@ -278,5 +278,6 @@ def refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
     torch converts a tensor with one element to a number.
     """
     for argument, place in form.numbers.items():
-        if isinstance(args[place], Tensor) and private.needs_recording((args[place],)):
+        x = args[place]
+        if isinstance(x, Tensor) and (private.is_recorded((x,)) or (private.may_be_dual() and private.has_tangent(x))):
             raise no_gradient(form.name, argument, form.promises.instead)

@@ -495,6 +495,10 @@ def test_bad_input_ends_in_a_sentence():
     for call in ops.blend, ops.blend.tensor_alpha_beta:
         with pytest.raises(RuntimeError, match=r"^blend.*: alpha has no gradient, but requires one; detach alpha"):
             call(x, alpha, y, w, alpha)
+    number = alpha.detach()
+    assert torch.equal(
+        torch.func.vmap(ops.blend, (0, None, 0, 0, None))(x, number, y, w, 0.5), ops.blend(x, 0.5, y, w, 0.5)
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
