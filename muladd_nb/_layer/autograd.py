@@ -17,7 +17,7 @@ from ._library import implement, refusing
 from .fast_path import caller, direct_caller
 from .formula import checked_formula
 from .forward_mode import dual_of, register_value_and_tangent
-from .operator import TABLE, Form
+from .operator import SECOND, TABLE, THIRD, VALUE_AND_TANGENT, Form
 from .partials import Derivative, Partial, Times, gradients_at
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
@@ -49,7 +49,7 @@ def register(form: Form) -> None:
     if promises.derivative is not None:
         derivative.derivative(form.op, **dict[str, Any](promises.derivative), node=promises.node)
         return
-    value_and_tangent = form.family.get(("",))
+    value_and_tangent = form.family.get(VALUE_AND_TANGENT)
     several = next((one for one in form.family.values() if one.gradients_of), None)
     if form is value_and_tangent:
         register_value_and_tangent(form, _partials(form.family[()]))
@@ -106,7 +106,9 @@ def _reads(form: Form) -> set[str]:
     """
     if len(form.by) == 1:
         return {*form.reads}
-    first = {one.by[0]: {*one.reads} for one in form.family.values() if len(one.by) == 1 and one.by != ("",)}
+    first = {
+        one.by[0]: {*one.reads} for one in form.family.values() if len(one.by) == 1 and one.by != VALUE_AND_TANGENT
+    }
     return set().union(*(of_x & of_y for of_x in first.values() for y, of_y in first.items() if y in of_x))
 
 
@@ -187,7 +189,7 @@ def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]
     def unless_zero(times: Times) -> Times:
         return lambda gradients, values: times(gradients, values) if all(reads_x[values[y]] for y in by) else None
 
-    if higher := form.family.get(("",) * (order + 1)):
+    if order < 3 and (higher := form.family.get(SECOND if order == 1 else THIRD)):
         read = _reads(form) & {*form.family[x,].reads} if order == 1 else _reads(form)
         times = _times_product(higher, inputs, grads, by, before, place)
         return Partial([*_kept(of, read), *grads, *by], unless_zero(times))

@@ -18,6 +18,10 @@ __all__ = ["Elementwise", "Form"]
 
 TABLE = f"{namespace}/_operators.py"
 
+# Keys of a form's family for derivatives that are not by arguments that the key names.
+VALUE_AND_TANGENT = ("",)
+SECOND, THIRD = ("", ""), ("", "", "")  # the arguments are passed in the call
+
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise:
@@ -122,8 +126,7 @@ class Form:
     family
         The operator and its derivatives, which are made from one functor, by what a derivative is with respect to:
         ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` several gradients in one pass,
-        ``("", "")`` the second derivatives, whose arguments are passed in the call, and ``("",)`` the value with its
-        tangent.
+        ``SECOND`` and ``THIRD`` those of higher orders, and ``VALUE_AND_TANGENT`` what its name says.
     by, reads, constant
         Of a derivative: its key in ``family``, the arguments that it reads besides the gradient, and its value, if that
         is a constant.

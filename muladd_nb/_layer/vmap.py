@@ -12,7 +12,7 @@ from torch import Tensor
 from . import contract, rows
 from . import torch_private as private
 from ._library import implement
-from .operator import Form, by_position, complete
+from .operator import VALUE_AND_TANGENT, Form, by_position, complete
 
 
 def register(form: Form) -> None:
@@ -42,7 +42,7 @@ def register(form: Form) -> None:
         result = call(*moved, **numbers)
         if form.gradients_of:
             return _gradients(info, form, in_dims, args, result)
-        if form.by == ("",) and all(in_dims[place] is None for place in operator.inputs.values()):
+        if form.by == VALUE_AND_TANGENT and all(in_dims[place] is None for place in operator.inputs.values()):
             # Only the tangents have a batch dimension, as in jacfwd. Then the value has none, either.
             return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
