@@ -5,7 +5,7 @@ with. The number is how many times faster we are, by the median::
 
     large results are <!-- throughput: float32; fresh; 2^24; eager -->5.3 times as fast
 
-`low` or `high` after the side selects a quartile, and `us` the microseconds of a call; `mymuladd; us` is our own time.
+`low` or `high` after the side selects a quartile, and `us`, `ms` or `s` the time of a call; `mymuladd; us` is our own.
 A case that was measured on a busy machine is refused. `report.py --readme` rewrites the numbers in the files, the
 documentation takes them from the records when it is built, and tests/test_docs.py compares the two.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+UNITS = {"us": 1e6, "ms": 1e3, "s": 1.0}
 MARKED = re.compile(r"(<!-- (\w+): ([^>]+?) -->)(\d+(?:\.(\d+))?)")
 
 Rows = list[dict[str, Any]]
@@ -35,7 +36,7 @@ def number(record: str, words: list[str]) -> float:
     """Return the number that the words select in a record."""
     *chosen, side = words
     part = "median"
-    if side in ("low", "high", "us"):
+    if side in ("low", "high", *UNITS):
         part = side
         *chosen, side = chosen
     values = {str(2 ** int(word[2:])) if word.startswith("2^") else word for word in chosen}
@@ -46,8 +47,8 @@ def number(record: str, words: list[str]) -> float:
     (row,) = found
     if row.get("busy"):
         raise ValueError(f"{record}: {'; '.join(words)} was too busy to tell")
-    if part == "us":
-        return float(row["seconds"][side]) * 1e6
+    if part in UNITS:
+        return float(row["seconds"][side]) * UNITS[part]
     return ratios(row)[side][("low", "median", "high").index(part)]
 
 

@@ -93,7 +93,9 @@ def _run(argv: Sequence[str] | None) -> int:
     port.add_argument("--write", action="store_true", help="make the mechanical changes, in all files or in none")
     port.add_argument("--force", action="store_true", help="write even if git could not undo it")
     what = "print everything as one JSON object"
-    port.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=what)
+    port.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help=what
+    )  # it keeps a --json before 'port'
     for command in (new, add):
         kinds = command.add_mutually_exclusive_group()
         what = (

@@ -29,12 +29,13 @@ import torch
 from torch.export import ExportedProgram
 
 from ._layer.executorch import library_path, load
+from ._layer.torch_private import overload
 
 __all__ = ["functional", "library_path", "load"]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Replace ``myadd_out``, which ExecuTorch cannot call, by ``aten::add``, which rounds the same, and a copy.
+    """Replace ``myadd_out``, which ExecuTorch cannot call, by ``aten::add`` and a copy. ``aten::add`` rounds the same.
 
     ``to_edge`` replaces ``mymuladd_out`` itself, by ``mymuladd`` and a copy.
 
@@ -60,6 +61,6 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     >>> [str(node.target) for node in nodes if node.op == "call_function"]
     ['aten.add.Tensor', 'aten.copy.default']
     """
-    # In programs, an operator that returns the new value of `out` stands for one that writes (_layer/functional.py).
-    returning = torch.ops.muladd_nb._functional_myadd_out.default
+    # run_decompositions turns an operator that writes into one that returns the new value of `out`, and a copy.
+    returning = overload("muladd_nb", "_functional_myadd_out")
     return program.run_decompositions({returning: lambda a, b, out: [torch.add(a, b)]})

@@ -654,7 +654,7 @@ SCHEMAS = {
     "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
     "f(Tensor x, ...) -> Tensor": "not ...",
     "f(Tensor M_PI) -> Tensor": "a macro of C++ has already, got 'M_PI'",
-    "f(Tensor x, Tensor grad__0) -> Tensor": "the project itself has already, got 'grad__0'",
+    "f(Tensor x, Tensor grad__0) -> Tensor": "two underscores in a row, as those of derivatives do, got 'grad__0'",
     "f(Tensor x, SymInt k) -> Tensor": "k is symbolic; write int",
     "f(Tensor x, SymBool k) -> Tensor": "take a bool",
     "f(Tensor x, complex z) -> Tensor": "take two floats",

@@ -272,7 +272,7 @@ def test_a_lazily_negated_input(device, call, aten, own, count):
 
 
 @every_call
-def test_flushing_subnormals_changes_no_bit(call, aten, own, count):
+def test_flushing_subnormals_changes_no_value_and_no_gradient(call, aten, own, count):
     inputs = [torch.full((3,), x).requires_grad_() for x in (1e-40, 1.0, 1e-40)[:count]]
     expected = call(*(x.detach() for x in inputs), c=0.0)
     assert expected[0] != 0

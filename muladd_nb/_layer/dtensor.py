@@ -180,7 +180,7 @@ def _beside_rows(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]
 
 
 def _make_cache_read_integers(form: Form) -> None:
-    """Make DTensor's cache of shardings compare all arguments on which shapes depend. By default it ignores bools."""
+    """Make DTensor's cache of shardings compare bools and sizes of rows, which it ignores, as it compares ints."""
     integers = {*form.integers, *form.sizes}
     if integers:
         key = private.key_of_shardings(form.op)

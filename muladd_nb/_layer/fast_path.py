@@ -3,9 +3,9 @@
 In Python, the checks alone would take as long as the call, so the functions are in C
 (``src/elementwise/python/fast_path.h``).
 
-If the entry of an operator names an operator of ATen with the same derivative (``aten``), a small call is recorded so:
-the kernel computes the result, ATen's operator records another one, and that one gets the memory of the kernel's
-result. Its values are the kernel's, and its node is ATen's, in C++; a node in Python would take several times as long.
+If the entry of an operator names an operator of ATen with the same derivative (``aten``), a small call is recorded in
+three steps: the kernel computes the result, ATen's operator records another one, and that one gets the memory of the
+first. Its values are the kernel's, and its node is ATen's, in C++; a node in Python would take several times as long.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class FastPath(NamedTuple):
     aten: Callable[..., Tensor] | None  # calls ATen's operator whose node in C++ has the same derivative
     recorder: Callable[..., Any] | None  # records a call in Python, given a tuple of its results and all arguments
     recorded: str  # the declaration of the operator that computes the results for `recorder`
+    tensor_numbers: bool  # whether floats are passed as tensors
 
 
 def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
@@ -43,13 +44,16 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
     ``form`` is the functional form, if there is one. ``returns`` says whether the function returns its results or
     ``out``.
     """
-    recording = (form.promises.aten, form.made.recorder) if returns else (None, None)
+    if not _REACHES_TENSORS:
+        return []
+    aten = form.promises.aten if returns and not form.tensor_numbers else None
     recorded = form if form.by else form.family.get(("recorded",), form)
-    return [FastPath(form.declaration, returns, *recording, recorded.declaration)] if _REACHES_TENSORS else []
+    recorder = form.made.recorder if returns else None
+    return [FastPath(form.declaration, returns, aten, recorder, recorded.declaration, form.tensor_numbers)]
 
 
 def parameters(op: Any) -> list[tuple[str, bool, Any, bool]]:
-    """Return the parameters of an operator: name, if it has a default, the default, if it is keyword-only."""
+    """Return each parameter of an operator: its name, whether it has a default, which, and if it is keyword-only."""
     return [(x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in private.arguments(op)]
 
 
@@ -64,22 +68,23 @@ def caller(form: Form) -> Callable[..., Any]:
 
 
 def direct_caller(form: Form, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function in C that does so, and calls ``otherwise`` for calls that cannot take the fast path."""
+    """Return a function in C that takes the fast path, or else calls ``otherwise``. Dynamo cannot trace it."""
     if form.kind != "functional" or form.tensor_numbers:
         return otherwise
     positional = [(name, False, None, False) for name in private.argument_names(form.op)]
-    return _C.fast_path(positional, fast_paths(form, returns=True), otherwise, otherwise, has_out=False)
+    return _C.fast_path(positional, fast_paths(form, returns=True), None, otherwise, has_out=False)
 
 
 def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
     """Return a kernel for the key Autograd that takes the fast path of an operator, or else calls ``kernel``."""
-    if form is None or form.kind not in ("functional", "writing") or form.tensor_numbers:
+    if form is None or form.kind not in ("functional", "writing", "updating"):
         return kernel
     private.skip_in_dynamo(kernel)
+    given = [x for x in parameters(form.op) if x[0] != "is_number"]  # it only distinguishes two overloads
     return _C.fast_path(
-        [("keyset", False, None, False), *parameters(form.op)],
+        [("keyset", False, None, False), *given],
         fast_paths(form, returns=form.kind == "functional"),
-        kernel,
+        None,
         kernel,
         has_out=form.kind == "writing",
         leading=1,

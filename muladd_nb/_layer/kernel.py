@@ -72,7 +72,7 @@ class Kernel(Form):
         form = cls(private.schema(op), "kernel", op, dtypes, Elementwise(autocast=autocast))
         for subsystem in _SUBSYSTEMS:
             subsystem.register(form)
-        if form.numbers:
+        if form.numbers:  # other kernels have no number that could lose a gradient
             packet.register(form)
         return form
 

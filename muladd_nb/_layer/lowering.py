@@ -63,8 +63,8 @@ def register_waiting() -> None:
     if inductor is None:
         return
     for of_form, form in _waiting:
-        uncast = form.made.without_autocast  # a copy that autocast ignores, which operators that write do not have
-        for op in [of_form, *([] if form.writes or uncast is None else [uncast])]:
+        # Operators that write have no copy that autocast ignores.
+        for op in filter(None, (of_form, form.made.without_autocast)):
             if form.writes:
                 call = in_place.lowered(inductor, op, form)
             elif form.promises.fused is not None:

@@ -3,8 +3,8 @@
 torch tries one overload after the other, and calls the first whose types it can convert the arguments to. It converts
 a tensor with one element to a ``float``, so the gradient of that tensor would be lost. With other tensors the
 conversion fails, which takes 0.2 ms. Here, if a tensor is passed for a number, the call goes to an overload that takes
-a tensor there. If there is none, it is an error to ask for a gradient. All other calls take the fast path, or else
-torch's.
+a tensor there. If there is none, it is an error to ask for a gradient. A call that can take the fast path takes it.
+Every other call is torch's.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _forms: dict[Any, list[Form]] = {}  # the forms of each packet
 
 
 def register(form: Form) -> None:
-    """Change how the packet of a form is called, if users call the form."""
+    """Replace the function that resolves a call of the form's packet. Derivatives keep torch's."""
     if form.by or form.tensor_numbers:
         return
     packet = form.op.overloadpacket
     _forms.setdefault(packet, []).append(form)
-    if _forms[packet][0].kind != "out":
-        # Python does not pass `self` to a function in C that is a method.
+    if _forms[packet][0].kind != "out":  # a packet of out variants alone stays as it is
+        # Python looks for __call__ in the class, so each packet gets one. A function in C gets no `self`.
         methods = {"__call__": _caller(packet, _forms[packet]), "__signature__": inspect.signature(packet)}
         packet.__class__ = type("OpOverloadPacket", (OpOverloadPacket,), methods)
 
 
 def _caller(packet: Any, forms: Sequence[Form]) -> Callable[..., Any]:
-    """Return a function in C that calls a packet."""
+    """Return a function in C that tries the fast path, and calls ``call`` if it cannot."""
     first, by_torch = forms[0], partial(OpOverloadPacket.__call__, packet)
     names = private.argument_names(first.op)
     positional = [x.name for x in private.arguments(first.op) if not x.kwarg_only]

@@ -112,7 +112,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     """Return a function that applies the ``autograd.Function``. It takes what ``forward`` does."""
     count = len(private.results(op))
     several = count > 1
-    is_tuple = several or rule.recorded is not None  # what the kernel's function returns
+    is_tuple = several or rule.recorded is not None  # whether the kernel's function returns a tuple
     names = checked_arguments(op)
     refused = [(names.index(argument), argument) for argument in rule.without]
     reordered: Callable[[Any], tuple[Any, ...]] = tuple

@@ -41,15 +41,18 @@ def register(form: Form) -> None:
         tensors, others = apart((*inputs, *(results[i] for i in read)))
         return tensors, (needs, others)
 
-    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor, **call: Any) -> Any:
+    def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return vjp(needs, put_together(tensors, others), *grads, **call)
+        return vjp(needs, put_together(tensors, others), *grads)
 
-    in_c = direct_caller(operator.family["gradients",], lambda *_: None)
+    vjp_by_fast_path = None
+    if is_forward:
+        in_c = direct_caller(operator.family["gradients",], lambda *_: None)
 
-    def vjp_by_fast_path(tensors: Sequence[Tensor], kept: Any, grads: Sequence[Tensor]) -> Any:
-        made = of_saved_vjp(tensors, kept, *grads, call=in_c)
-        return None if made is None else (None, *made)
+        def vjp_by_fast_path(tensors: Sequence[Tensor], kept: Any, grads: Sequence[Tensor]) -> Any:
+            needs, others = kept
+            made = vjp(needs, put_together(tensors, others), *grads, call=in_c)
+            return None if made is None else (None, *made)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
         return jvp(put_together(tensors, kept[1])[:count], *tangents)
@@ -58,7 +61,7 @@ def register(form: Form) -> None:
         save,
         of_saved_vjp,
         of_saved_jvp,
-        vjp_by_fast_path=vjp_by_fast_path if is_forward else None,
+        vjp_by_fast_path=vjp_by_fast_path,
         without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
         constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
         recorded=None if by else operator.family.get(("recorded",)),
@@ -86,7 +89,7 @@ class _Family:
         self.compute_gradients = operator.family["gradients",].op
 
     def wanted(self, needs: Sequence[bool]) -> int:
-        """Return the last argument of the operator that computes gradients: which of them are asked for."""
+        """Return which gradients are asked for, a bit for each, as the operator that computes them takes it."""
         return sum(1 << i for i, place in enumerate(self.places) if needs[place])
 
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -369,6 +369,10 @@ def check_identifier(what: str, name: str, *, underscores: bool = False) -> None
 def check_name(what: str, name: str, *, underscores: bool = False) -> None:
     """Raise ``ValueError`` if a package, an operator or an argument cannot have this name."""
     check_identifier(what, name, underscores=underscores)
+    if what == "argument" and "__" in name:
+        raise ValueError(
+            f"an argument must not have two underscores in a row, as those of derivatives do, got {name!r}"
+        )
     if owner := _owner(what, name):
         raise ValueError(f"the name of the {what} must not be one that {owner} has already, got {name!r}")
 
@@ -378,7 +382,7 @@ def _owner(what: str, name: str) -> str:
 
     if name in CPP_KEYWORDS:
         return "C++"
-    if name in _USED[what] or (what == "argument" and "__" in name):  # an argument of a derivative
+    if name in _USED[what]:
         return "the project itself"
     if what in ("argument", "package") and name.isupper() and len(re.findall("[A-Z_]", name)) > 1:
         return "a macro of C++"

@@ -98,7 +98,9 @@ class Calls(Operators):
         name = word.text
         while root.type in ("call_expression", "field_expression", "pointer_expression"):
             root = part(root, "function" if root.type == "call_expression" else "argument")
-        kind = self.type_of(root) or "library" * (name == "impl" and len(inner) > 1)  # its type may be a template's
+        kind = self.type_of(root)
+        if not kind and name == "impl" and len(inner) == 2 and inner[0].type == "string_literal":
+            kind = "library"  # a template of the library's type registers kernels
         if kind in ("library", "pybind"):
             self.walk(this)
             self.read_library(node, kind, name, inner)

@@ -65,8 +65,10 @@ class Reader(Calls):
         """Walk all branches; of the condition, find what torch's headers define."""
         for i, child in enumerate(node.children):
             is_condition = node.field_name_for_child(i) in ("condition", "name")
-            self.walk(*[child] * (not is_condition))
-            for name in re.findall(r"\w+", self.text(child)) if is_condition else ():
+            if not is_condition:
+                self.walk(child)
+                continue
+            for name in re.findall(r"\w+", self.text(child)):
                 if ("condition", name) in ROWS:
                     self.tell(child, self.text(child), ("condition", name))
                     self.need(name, child)
@@ -134,7 +136,9 @@ class Reader(Calls):
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
                     end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
-                    bad.end_line = max(bad.end_line, self.source.line(end))  # a class without its base class is none
+                    bad.end_line = max(
+                        bad.end_line, self.source.line(end)
+                    )  # the compiler drops a class without its base
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)

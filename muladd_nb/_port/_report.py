@@ -18,7 +18,8 @@ HOW = {
     "none": "the stable ABI has nothing for it",
     "follows": "it is right when another line is",
 }
-OVER_ROWS = re.compile(r"norm|softmax|loss|entropy|quant|\b(int dim|keepdim|normalized_shape)\b")
+# A guess from the names; the author decides.
+OVER_ROWS = re.compile(r"softmax|cross_entropy|(layer|rms|group|batch)_?norm|\b(int dim|keepdim|normalized_shape)\b")
 
 
 def data(port: Port) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def data(port: Port) -> dict[str, Any]:
         "unparsed": port.unparsed,
         "lines": {how: len({(f.path, f.line) for f in port.findings if f.how == how}) for how in HOW},
         "lowest_torch": max((f.since for f in port.findings if f.since), default=FIRST),
-        "new_takes": taken,
+        "commands": taken,
         "schemas": port.schemas,
     }
 
@@ -67,11 +68,11 @@ def lines(port: Port) -> list[str]:
     if needs := Counter(f.what for f in port.findings if f.how == "none").most_common(5):
         told.append(f"Most often without a replacement: {', '.join(f'{what} ({n})' for what, n in needs)}.")
     told.append(f"The lowest torch that the port could target: {report['lowest_torch']}.")
-    if report["new_takes"]:
-        told.append("Commands that write these operators, if they are element-wise, or over rows where it says --rows:")
+    if report["commands"]:
+        told.append("Type these for the operators that are element-wise, or, with --rows, over rows:")
     elif count := len(port.schemas):
         told.append(f"'muladd-nb new' can write none of the {count} operators; with --kernel, all but their loops.")
-    return told + [f"  {command}" for command in report["new_takes"]]
+    return told + [f"  {command}" for command in report["commands"]]
 
 
 def written(paths: list[Path]) -> str:

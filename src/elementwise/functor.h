@@ -104,7 +104,7 @@ using number_t = std::conditional_t<std::is_floating_point_v<C> && !std::is_same
 template <class... T>
 struct List {};
 
-// T, whatever the index is: `Repeat<I, T>...` is a T for each index of the pack I.
+// T. The index only expands a pack: `Repeat<I, T>...` is a T for each index of the pack I.
 template <size_t, class T>
 using Repeat = T;
 

@@ -62,8 +62,8 @@ constexpr bool is_tensor(Kind kind) {
   return kind == Kind::tensor || kind == Kind::optional || kind == Kind::absent;
 }
 
-// The index of the I-th argument among the tensors that are present, or among the numbers. It is a constant, because
-// nvcc refuses a call of is_tensor() in a function of the device.
+// The index of the I-th argument among the tensors that are present, or among the numbers. It is a variable,
+// because nvcc refuses to call is_tensor(), a function of the host, in a function of the device.
 template <size_t I, Kind... kKind>
 constexpr int kPlaceAmong = [] {
   constexpr Kind each[] = {kKind...};

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import row_ops
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from conftest import CUDA
+from torch._dynamo import compiled_autograd
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
@@ -500,6 +502,17 @@ def test_compiled(name):
     close(*found)
 
 
+def test_compiled_autograd():
+    gradients = []
+    for context in nullcontext(), compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
+        op, _, args = made("rms_norm", 9)
+        args = [x.requires_grad_() for x in args]
+        with context:
+            op(*args).square().sum().backward()
+        gradients.append([x.grad for x in args])
+    close(*gradients)
+
+
 class Model(torch.nn.Module):
     def forward(self, x, w, mask, label):
         quantised, scale = ops.int8_quant(ops.rms_norm(x, w))
@@ -572,6 +585,11 @@ def on_each_of_two(rank, store):
 
     for keepdim in (False, True):  # DTensor caches how a call is sharded
         same(ops.logsumexp(placed(x, Shard(1)), 0, keepdim=keepdim), x.logsumexp(0, keepdim))
+
+    for sizes in ([9], [4, 9]):
+        ours, plain = (ops.layer_norm_stats(y, sizes, y, y, EPS) for y in (placed(x, Replicate()), x))
+        for own, expected in zip(ours, plain, strict=True):
+            same(own, expected)
 
     # Writes into a tensor keep its placement.
     for y, expected, write in (

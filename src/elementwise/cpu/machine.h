@@ -90,7 +90,7 @@ class DefaultFloatEnvironment {
   }
   DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
 
-  // Whether the calling thread does so itself.
+  // Returns whether the calling thread rounds to nearest and keeps subnormals already.
   static bool is_callers() {
     return get() == kDefault;
   }

@@ -17,7 +17,7 @@ using Allocate = std::function<void*(int64_t bytes)>;
 constexpr int kRowDims = 24; // the most dimensions of a rows::Task
 using LaunchRows = Error (*)(const rows::Task& task, void* stream, const Allocate& allocate);
 
-// How an operator is launched: one of the two, the other is null.
+// How an operator is launched: by `elements` if it is element-wise, by `rows` if it is over rows. The other is null.
 struct Launcher {
   Launch elements;
   LaunchRows rows;

@@ -17,6 +17,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../cpu/machine.h"
@@ -41,8 +42,17 @@ class WithoutLock {
 class Stack {
  public:
   // Pushes all arguments. `out` is a tensor or None. Throws if a number does not fit.
-  void push(const Signature& signature, PyObject* const* args, PyObject* out) {
-    for (int i = 0; i < signature.count; i++) push(signature.arguments[i].kind, args[i]);
+  void push(const Signature& signature, bool tensor_numbers, PyObject* const* args, PyObject* out) {
+    for (int i = 0; i < signature.count; i++) {
+      const Kind kind = signature.arguments[i].kind;
+      if (kind != Kind::real || !tensor_numbers) {
+        push(kind, args[i]);
+        continue;
+      }
+      const bool requires_grad = std::exchange(requires_grad_, false);
+      push(Kind::tensor, args[i]);
+      if (std::exchange(requires_grad_, requires_grad)) throw std::runtime_error("a number has no gradient");
+    }
     if (out != Py_None) push(Kind::tensor, out);
   }
 
@@ -160,6 +170,7 @@ struct FastPath {
   const Signature* signature;
   Kernels without_out, with_out, recorded; // the last ones compute the results for `recorder`
   bool returns;                            // whether it returns its results or `out`, and not None
+  bool tensor_numbers;                     // whether floats are passed as tensors
   PyObject* aten;                          // an operator of ATen whose C++ node has the same derivative, or null
   PyObject* recorder; // records a call in Python, given a tuple of its results and all arguments; or null
 
@@ -170,7 +181,7 @@ struct FastPath {
     bool records, by_aten;
     try {
       if (!takes(args) || !(out == Py_None || is_tensor(out)) || is_observed()) return nullptr;
-      stack.push(*signature, args, out);
+      stack.push(*signature, tensor_numbers, args, out);
       const Kernels& kernels = out == Py_None ? without_out : with_out;
       const auto found =
           std::find_if(kernels.begin(), kernels.end(), [&stack](const PlainKernel* one) { return stack.is_for(*one); });
@@ -182,7 +193,7 @@ struct FastPath {
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
       if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
     } catch (const std::exception&) {
-      PyErr_Clear(); // `otherwise` runs into the same problem, and raises the error
+      PyErr_Clear(); // the Python function runs into the same problem, and raises the error
       return nullptr;
     }
     // An atomic increment would take longer. Without the GIL, a count may be lost.
@@ -202,8 +213,10 @@ struct FastPath {
 
  private:
   bool takes(PyObject* const* args) const {
-    for (int i = 0; i < signature->count; i++)
-      if (!takes(signature->arguments[i].kind, args[i])) return false;
+    for (int i = 0; i < signature->count; i++) {
+      const Kind kind = signature->arguments[i].kind;
+      if (!takes(kind == Kind::real && tensor_numbers ? Kind::tensor : kind, args[i])) return false;
+    }
     return true;
   }
 
@@ -275,9 +288,10 @@ class Function {
   std::vector<FastPath> paths;
   size_t leading; // the number of first arguments that are only passed on to `otherwise`
   bool has_out;
-  // For calls that no path takes. It gets all arguments by position. If it is null, `as_passed` is called.
+  // Called with all arguments by position if no path takes the call. Null: `as_passed` is called instead.
   PyObject* otherwise;
-  PyObject* as_passed; // gets the same arguments as this function, if they do not fit the parameters
+  // Called with the arguments as they were passed, if they do not fit the parameters or `otherwise` is null.
+  PyObject* as_passed;
 
   PyObject* call(PyObject* positional, PyObject* by_name) const {
     PyObject* bound[kMostParameters];
@@ -341,7 +355,8 @@ inline nanobind::object object_of(Function* function) {
 inline Kernels kernels_of(const std::string& declaration, unsigned forms) {
   Kernels found;
   for (const PlainKernel& one : plain_kernels())
-    if (one.kernel.signature.declaration == declaration && (one.kernel.form == (one.kernel.form & forms)))
+    if (one.kernel.signature.declaration == declaration && one.kernel.form == (one.kernel.form & forms) &&
+        (one.kernel.form & tensor_numbers) == (forms & tensor_numbers))
       found.push_back(&one);
   return found;
 }
@@ -368,12 +383,15 @@ inline void define_fast_path(nanobind::module_& m) {
         for (const nb::handle path : paths) {
           const auto declaration = nb::cast<std::string>(path.attr("declaration"));
           const bool returns = nb::cast<bool>(path.attr("returns"));
-          const Kernels all = kernels_of(declaration, functional | updating | writing);
+          const unsigned numbers = nb::cast<bool>(path.attr("tensor_numbers")) ? tensor_numbers : 0;
+          const unsigned without_out = numbers | (returns ? functional : updating);
+          const Kernels all = kernels_of(declaration, numbers | functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
+          const Signature& signature = all[0]->kernel.signature;
+          if (numbers && signature.tensors + signature.reals >= kMaxOperands) continue; // too many for a Stack
           function->paths.push_back(
-              {&all[0]->kernel.signature, kernels_of(declaration, returns ? functional : updating),
-               kernels_of(declaration, writing),
-               kernels_of(nb::cast<std::string>(path.attr("recorded")), returns ? functional : updating), returns,
+              {&signature, kernels_of(declaration, without_out), kernels_of(declaration, numbers | writing),
+               kernels_of(nb::cast<std::string>(path.attr("recorded")), without_out), returns, numbers != 0,
                kept(path.attr("aten")), kept(path.attr("recorder"))});
         }
         return object_of(function);

@@ -123,8 +123,8 @@ constexpr uint32_t is_tensor_of() {
 template <class Op>
 using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
 
-// Writes the declaration of a derivative operator, and returns its length. The layout of a call (layout.h) and
-// _layer/rows.py know its arguments by these names.
+// Writes the declaration of a derivative operator, and returns its length. layout.h, _layer/rows.py and
+// _layer/row_derivatives.py recognise its arguments by these names.
 template <class Parts>
 constexpr size_t write(char* to, const Signature& of, Role role) {
   DeclarationWriter declaration{to};

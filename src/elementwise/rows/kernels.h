@@ -49,8 +49,8 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   using Kept = std::conditional_t<role == rows::Role::gradients, C, Dual<C>>;
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
-  static passes::RowFunctor<typename Parts::Functor, kinds[I]...> bound(std::index_sequence<I...>);
-  using RowFunctor = decltype(bound(std::make_index_sequence<Parts::kArguments>{}));
+  static passes::RowFunctor<typename Parts::Functor, kinds[I]...> row_functor(std::index_sequence<I...>);
+  using RowFunctor = decltype(row_functor(std::make_index_sequence<Parts::kArguments>{}));
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = RowFunctor::kInputs;
 

@@ -108,8 +108,8 @@ class Layout {
       if (is_of_row(k)) task.of_row |= uint32_t{1} << k;
       const bool is_unwanted = k < results_ && !is_wanted(k);
       if (is_unwanted) task.unwanted |= uint32_t{1} << k;
-      const bool lacks_dims = op_.like ? !is_unwanted : x.dim < whole.dim;
-      const Operand own = k < results_ && is_of_row(k) && lacks_dims ? unsqueezed(k) : x;
+      const bool needs_dims = op_.like ? !is_unwanted : x.dim < whole.dim;
+      const Operand own = k < results_ && is_of_row(k) && needs_dims ? unsqueezed(k) : x;
       const int64_t missing = whole.dim - own.dim;
       for (int64_t d = 0; d < whole.dim; d++) {
         const bool is_repeated = is_unwanted || d < missing || own.sizes[d - missing] == 1;
@@ -167,7 +167,7 @@ class Layout {
     from_end_ = dim < 0 ? -dim : dims - dim;
     const Number* const keeps = number("keepdim", Kind::boolean);
     for (int k = results_; k < count_of_operands_; k++) {
-      const std::string_view name = arguments_[k - results_]->name; // family.h has the names that tell what it is
+      const std::string_view name = arguments_[k - results_]->name; // family.h gives these names
       const bool is_like_result =
           name.starts_with("grad__") || name.starts_with("grad_tangent__") || name.starts_with("reduced__");
       if (is_of_row(k) && !(is_like_result && keeps && keeps->integer)) operands_[k] = unsqueezed(k);
@@ -201,7 +201,7 @@ class Layout {
     if (!is_found) refuse(first());
   }
 
-  // Returns an operand with one value for each row with the reduced dimensions, of size 1.
+  // Returns operand k, which has one value for each row, and inserts the reduced dimensions, of size 1.
   Operand unsqueezed(int k) {
     Operand x = operands_[k];
     const int64_t at = x.dim + count_ - from_end_;
