@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import muladd_nb
+from muladd_nb import _C
 from muladd_nb._layer import Elementwise, autograd
 from muladd_nb._layer.public import public
 from muladd_nb._operators import FORMS
@@ -704,6 +705,14 @@ def check_updates(function, args, becomes, layout=None):
     for place, x in enumerate(given):
         torch.testing.assert_close(x, expected.get(place, before[place]))
         assert (x._version > versions[place]) == (place in expected)
+
+
+@updates
+def test_updates_go_past_the_dispatcher(functions, make, numbers, options, becomes):
+    before = _C.calls_past_dispatcher()
+    functions[0](*make(5, 7), *numbers, **options)
+    functions[0].default(*make(5, 7), *numbers, **options)
+    assert _C.calls_past_dispatcher() == before + 2
 
 
 @updates
