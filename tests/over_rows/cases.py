@@ -509,7 +509,7 @@ def test_compiled_autograd():
         args = [x.requires_grad_() for x in args]
         with context:
             op(*args).square().sum().backward()
-        gradients.append([x.grad for x in args])
+        gradients.append(tuple(x.grad for x in args))
     close(*gradients)
 
 

@@ -383,7 +383,7 @@ inline void define_fast_path(nanobind::module_& m) {
         for (const nb::handle path : paths) {
           const auto declaration = nb::cast<std::string>(path.attr("declaration"));
           const bool returns = nb::cast<bool>(path.attr("returns"));
-          const unsigned numbers = nb::cast<bool>(path.attr("tensor_numbers")) ? tensor_numbers : 0;
+          const unsigned numbers = nb::cast<bool>(path.attr("tensor_numbers")) ? unsigned{tensor_numbers} : 0;
           const unsigned without_out = numbers | (returns ? functional : updating);
           const Kernels all = kernels_of(declaration, numbers | functional | updating | writing);
           if (all.empty()) continue; // an operator that was defined in Python
