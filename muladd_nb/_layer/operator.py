@@ -168,8 +168,8 @@ class Form:
 
     @cached_property
     def name(self) -> str:
-        """The name that its error messages begin with: that of the operator, also for its derivatives."""
-        return name((self.family[()] if self.by else self).op)
+        """The name that its error messages begin with: for a recorded call of rows, that of the operator."""
+        return name((self.family[()] if self.by == ("recorded",) else self).op)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:
