@@ -1,7 +1,7 @@
-"""What a new process pays: the import, the first call, the first compiled call, and the peak of its memory.
+"""Measures what a program pays once: its import, its first calls, eager and compiled, and its peak of memory.
 
-Each side runs in processes of its own, in turns. A process prints the seconds that its work takes; for the memory, how
-many GiB the peak of its resident memory grows. The caches of torch.compile are off.
+Each side runs in new processes, in turns. A process prints how many seconds its work takes, or by how many GiB its
+resident memory grows at most. The caches of torch.compile are off.
 """
 
 from __future__ import annotations

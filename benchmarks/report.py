@@ -274,7 +274,7 @@ SECTIONS = {
     "throughput": ("Contiguous tensors, by size", by_size),
     "strided": ("Layouts: 2048 x 4096 float32 elements", by_result),
     "per_call": ("One call, with and without gradients, float32", by_mode),
-    "first": ("What a new process pays", as_table),
+    "first": ("Import, first calls and peak memory, in new processes", as_table),
     "fusion": ("Compiled chains, with our operators fused into them", by_chain),
     "model": ("A layer x * gamma + beta, and a training step, float32", as_table),
     "functions": ("Functors that call exp and similar functions", by_function),
