@@ -23,8 +23,7 @@ def register(forms: Iterable[Form]) -> None:
     for form in forms:
         if isinstance(form, Kernel):
             continue
-        counted = form.family[()] if form.by == ("recorded",) else form
-        packet, flops = form.op.overloadpacket, counted.promises.flops
+        packet, flops = form.op.overloadpacket, form.called.promises.flops
         if of_packet.setdefault(packet, flops) != flops:
             raise ValueError(
                 f"{form.name}: every overload must have the same flops, got {of_packet[packet]} and {flops}"

@@ -167,9 +167,14 @@ class Form:
         return self.by if len(self.by) > 1 and "" not in self.by else ()
 
     @cached_property
+    def called(self) -> Form:
+        """The form that the user calls: a recorded call of an operator over rows computes another form in its place."""
+        return self.family[()] if self.by == ("recorded",) else self
+
+    @cached_property
     def name(self) -> str:
-        """The name that its error messages begin with: for a recorded call of rows, that of the operator."""
-        return name((self.family[()] if self.by == ("recorded",) else self).op)
+        """The name that its error messages begin with."""
+        return name(self.called.op)
 
     @cached_property
     def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:

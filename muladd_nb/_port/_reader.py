@@ -136,9 +136,7 @@ class Reader(Calls):
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
                     end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
-                    bad.end_line = max(
-                        bad.end_line, self.source.line(end)
-                    )  # the compiler drops a class without its base
+                    bad.end_line = max(bad.end_line, self.source.line(end))  # a class is dropped without its base
                     if node.type == "lambda_expression":  # the compiler gives up at its end
                         self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
