@@ -108,6 +108,8 @@ template <class Call>
 struct ReadOfRows;
 template <class F, class R, class... P, bool kNoexcept>
 struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
+  static_assert(
+      !kNoexcept, "a functor over rows must not be noexcept: an exception ends some of its runs (cpu/work.h)");
   using Results = typename ResultsOf<R>::type;
   using Arguments = List<std::remove_cvref_t<P>...>;
 };

@@ -28,8 +28,50 @@ namespace passes {
 // bytes.
 using RowBool = int32_t;
 
-ELEMENTWISE_INLINE void once(const auto& f) {
-  f();
+// What a thread computes of a row: the elements from `begin` to `end`. In a reduction of a row that several threads
+// share, `blocks` has memory for what each block gives. If that is known, there is nothing to compute.
+struct Part {
+  int64_t begin, end;
+  void* blocks = nullptr;
+};
+
+// These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
+// no memory that a functor reads: after another function, the compiler would load all numbers again and, for example,
+// take a second square root.
+#define ELEMENTWISE_OF_SHARE [[gnu::noinline, gnu::cold, gnu::pure]]
+ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t size) {
+  return share.reductions == share.phase ? Part{share.begin, share.end} : Part{size, size};
+}
+ELEMENTWISE_OF_SHARE inline void* memory_of_blocks(const cpu::OneRow& row, int reduction, int64_t bytes) {
+  return row.scratch(row.run, -1 - reduction, bytes);
+}
+[[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
+  throw cpu::Share::EndOfPhase();
+}
+
+// The number of elements of a row, and the row itself if several threads share it.
+struct Extent {
+  int64_t size;
+  const cpu::OneRow* shared;
+  ELEMENTWISE_INLINE Extent(const cpu::OneRow& row) : size(row.size), shared(row.share ? &row : nullptr) {}
+  ELEMENTWISE_INLINE operator int64_t() const {
+    return size;
+  }
+  // What this thread writes of a row that is kept, or is a result.
+  ELEMENTWISE_INLINE Part part() const {
+    if (shared) [[unlikely]]
+      return part_of_share(*shared->share, size);
+    return {0, size};
+  }
+  // Returns if all threads have written their parts of a row that is kept.
+  ELEMENTWISE_INLINE void wait() const {
+    if (shared && shared->share->reductions++ == shared->share->phase) end_phase();
+  }
+};
+
+// For the numbers that are written once for a row.
+ELEMENTWISE_INLINE void once(const Extent& n, const auto& f) {
+  if (n.part().begin == 0) f();
 }
 
 // The first j for which is(j) is true, or 0.
@@ -190,8 +232,14 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
     update(vector, [&](C x, int k) ELEMENTWISE_LAMBDA { return join(x, f(j + k)); });
     j += n;
   };
-  while (j + kLanes <= end) (join_vector(vectors[part]), ...);
-  ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
+  if constexpr (sizeof...(part) <= 4) {
+    while (j + kLanes <= end) (join_vector(vectors[part]), ...);
+    ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
+  } else { // one copy of f, where the compiler would need minutes for one for each vector
+    while (j + kLanes <= end)
+      for (Vector<C>& vector : vectors) join_vector(vector);
+    for (int i = 0; j + n <= end; i++) join_vector(vectors[i]);
+  }
   if (j < end) {
     Numbers<C, kLanes> all;
     (vectors[part].store(all, part * n), ...);
@@ -201,40 +249,71 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   return halved<sizeof...(part) / 2>(vectors, join);
 }
 
-// Joins f(0), ... f(n - 1) in the order that the head of this file describes.
+// Joins blocks pairwise.
 template <class C>
-ELEMENTWISE_INLINE C joined(int64_t n, C identity, const auto& join, const auto& f) {
-  constexpr int64_t kBlock = 1024;
-  constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
+struct Tree {
   using Level = std::conditional_t<std::is_same_v<C, float>, double, C>;
   Level levels[64]; // level d has 2^d blocks, joined, if bit d of `count` is set
   int64_t count = 0;
-  for (int64_t j = 0; j == 0 || j < n; j += kBlock, count++) {
-    const C one = block(j, std::min(n, j + kBlock), identity, join, f, parts);
-    if (n <= kBlock) return one;
-    Level all = one;
+
+  ELEMENTWISE_INLINE void add(C block, const auto& join) {
+    Level all = block;
     int level = 0;
-    for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);
+    for (int64_t bits = count++; bits & 1; bits >>= 1) all = join(levels[level++], all);
     levels[level] = all;
   }
-  Level all = identity;
-  bool is_first = true;
-  for (int level = 0; count >> level; level++)
-    if (count >> level & 1) {
-      all = is_first ? levels[level] : join(levels[level], all);
-      is_first = false;
-    }
-  return static_cast<C>(all);
+  ELEMENTWISE_INLINE C total(C identity, const auto& join) const {
+    Level all = identity;
+    bool is_first = true;
+    for (int level = 0; count >> level; level++)
+      if (count >> level & 1) {
+        all = is_first ? levels[level] : join(levels[level], all);
+        is_first = false;
+      }
+    return static_cast<C>(all);
+  }
+};
+template <class C>
+ELEMENTWISE_OF_SHARE C joined_blocks(const C* blocks, int64_t count, C identity, const auto& join) {
+  Tree<C> tree;
+  for (int64_t i = 0; i < count; i++) tree.add(blocks[i], join);
+  return tree.total(identity, join);
+}
+
+// Joins f(0), ... f(n - 1) in the order that the head of this file describes.
+template <class C>
+ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const auto& f) {
+  constexpr int64_t kBlock = cpu::kRowBlock;
+  constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
+  Part part{0, n};
+  if (n.shared) [[unlikely]] {
+    const int64_t count = (n + kBlock - 1) / kBlock;
+    cpu::Share& share = *n.shared->share;
+    part = part_of_share(share, n);
+    part.blocks = memory_of_blocks(*n.shared, share.reductions++, count * sizeof(C));
+    if (part.begin == n) return joined_blocks(static_cast<const C*>(part.blocks), count, identity, join);
+  }
+  Tree<C> tree;
+  for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
+    const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
+    if (n <= kBlock) return one;
+    if (part.blocks)
+      static_cast<C*>(part.blocks)[j / kBlock] = one;
+    else
+      tree.add(one, join);
+  }
+  if (part.blocks) end_phase();
+  return tree.total(identity, join);
 }
 
 // to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
 // clang interleaves the plain loop by itself.
-ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
+ELEMENTWISE_INLINE void write_row(const auto& to, const Extent& n, const auto& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kRowVector / sizeof(math::primal_t<T>);
-  int64_t j = 0;
+  auto [j, end, none] = n.part();
 #if !defined(__clang__)
-  for (; j + 2 * kSize <= n; j += 2 * kSize) {
+  for (; j + 2 * kSize <= end; j += 2 * kSize) {
     Numbers<T, kSize> first, second;
     ELEMENTWISE_VECTORS(kSize, 1)
     for (int k = 0; k < kSize; k++) first.set(k, f(j + k));
@@ -245,13 +324,13 @@ ELEMENTWISE_INLINE void write_row(const auto& to, int64_t n, const auto& f) {
   }
 #endif
   ELEMENTWISE_VECTORS(kSize, 2)
-  for (; j < n; j++) set(to + j, f(j));
+  for (; j < end; j++) set(to + j, f(j));
 }
 
 // Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. If bit i of `added`
 // is set, this is added to what is there. f computes a vector at a time.
 template <class T, int n, class F>
-ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, int64_t size, const F& f) {
+ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, const Extent& size, const F& f) {
   const auto write = [&](int64_t j, const auto& numbers) ELEMENTWISE_LAMBDA {
     for (int i = 0; i < n; i++) {
       if (!to[i]) continue;
@@ -261,16 +340,16 @@ ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, int64_t si
         numbers.each[i].write_to(to[i] + j);
     }
   };
-  int64_t j = 0;
+  auto [j, end, none] = size.part();
   constexpr int kSize = Vector<T>::kSize;
   if constexpr (n == 1) // there are enough registers for two vectors, whose steps the compiler interleaves
-    for (; j + 2 * kSize <= size; j += 2 * kSize) {
+    for (; j + 2 * kSize <= end; j += 2 * kSize) {
       const auto first = f.template operator()<Vector>(j), second = f.template operator()<Vector>(j + kSize);
       write(j, first);
       write(j + kSize, second);
     }
-  for (; j + kSize <= size; j += kSize) write(j, f.template operator()<Vector>(j));
-  for (; j < size; j++) write(j, f.template operator()<One>(j));
+  for (; j + kSize <= end; j += kSize) write(j, f.template operator()<Vector>(j));
+  for (; j < end; j++) write(j, f.template operator()<One>(j));
 }
 
 } // namespace passes

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "../rows/task.h"
@@ -20,11 +22,20 @@
 
 namespace elementwise::cpu {
 
-// The rows from `begin` to `end` of a task.
+// The rows from `begin` to `end` of a task. With a `parallel_for`, several threads share each row (Share).
+template <class ParallelFor>
 class RowsRun {
  public:
-  RowsRun(const rows::Task& task, const Computer& computer, const RowMover& mover, int64_t begin, int64_t end)
-      : task_(task), computer_(computer), mover_(mover), row_(begin), end_(end) {
+  RowsRun(
+      const rows::Task& task, const Computer& computer, const RowMover& mover, int64_t begin, int64_t end,
+      const ParallelFor* parallel_for)
+      : task_(task),
+        computer_(computer),
+        mover_(mover),
+        parallel_for_(parallel_for),
+        row_(begin),
+        end_(end),
+        most_(parallel_for ? 1 : std::numeric_limits<int64_t>::max()) {
     for (int d = task.dims - 1; d >= 0 && begin < end; d--) { // without rows, a size may be 0
       digit_[d] = begin % task.sizes[d];
       begin /= task.sizes[d];
@@ -39,7 +50,7 @@ class RowsRun {
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
       for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums[k]) : fetch(k, count);
-      computer_.rows(rows(data, count));
+      run(data, count);
       for (int k = 0; k < task_.results; k++) {
         if (places_[k].is_direct) continue;
         if (task_.summed >> k & 1)
@@ -118,10 +129,42 @@ class RowsRun {
     return memory;
   }
   static void* scratch(void* run, int k, int64_t bytes) {
-    auto& rows = static_cast<RowsRun*>(run)->scratch_;
-    if (static_cast<int>(rows.size()) <= k) rows.resize(k + 1);
-    if (!rows[k]) rows[k] = allocated(bytes);
-    return rows[k].get();
+    RowsRun& self = *static_cast<RowsRun*>(run);
+    std::unique_lock lock(self.mutex_, std::defer_lock);
+    if (self.parallel_for_) lock.lock();
+    auto& memory = k < 0 ? self.blocks_ : self.scratch_;
+    const size_t at = k < 0 ? -1 - k : k;
+    if (memory.size() <= at) memory.resize(at + 1);
+    if (!memory[at]) memory[at] = allocated(bytes);
+    return memory[at].get();
+  }
+
+  // Calls f(begin, end) for all elements of a row, or each thread calls it for its own.
+  void split(int64_t elements, const auto& f) const {
+    constexpr int64_t kGrain = 32; // blocks
+    if (!parallel_for_) return f(0, elements);
+    (*parallel_for_)((elements + kRowBlock - 1) / kRowBlock, kGrain, [&](int64_t first, int64_t last) {
+      const DefaultFloatEnvironment environment;
+      f(first * kRowBlock, std::min(elements, last * kRowBlock));
+    });
+  }
+
+  void run(void* const* data, int64_t count) {
+    if (!parallel_for_) return computer_.rows(rows(data, count));
+    std::atomic<bool> goes_on = true;
+    for (int phase = 0; goes_on; phase++) {
+      goes_on = false;
+      split(task_.size, [&](int64_t begin, int64_t end) {
+        Share share{begin, end, phase};
+        SeveralRows one = rows(data, 1);
+        one.first.share = &share;
+        try {
+          computer_.rows(one);
+        } catch (const Share::EndOfPhase&) {
+          goes_on = true;
+        }
+      });
+    }
   }
 
   // Returns how many rows the kernel can compute at once: they lie the same distance apart, and buffers are small.
@@ -143,14 +186,18 @@ class RowsRun {
     return isa().movers[std::countr_zero(static_cast<uint64_t>(task_.bytes[k]))];
   }
 
-  // Calls move(address in memory, number of elements, address in the buffer) for each row, or once if rows are
-  // adjacent.
+  // Calls move(address in memory, number of elements, address in the buffer, and in `side_by_side`) for each row, or
+  // once if rows are adjacent.
   void for_each(int k, int64_t count, const auto& move) const {
     const Place& x = places_[k];
     const bool is_one = x.step == 1 && x.next == x.elements * task_.bytes[k];
     const int64_t elements = is_one ? x.elements * count : x.elements;
     for (int64_t i = 0; i < (is_one ? 1 : count); i++)
-      move(memory(k) + i * x.next, elements, x.buffer.get() + i * x.elements * x.width);
+      split(elements, [&](int64_t begin, int64_t end) {
+        move(
+            memory(k) + i * x.next + begin * x.step * task_.bytes[k], end - begin,
+            x.buffer.get() + (i * x.elements + begin) * x.width, x.side_by_side.get() + begin * task_.bytes[k]);
+      });
   }
 
   void* fetch(int k, int64_t count) {
@@ -160,9 +207,9 @@ class RowsRun {
     if (task_.is_apart && x.fetched == memory(k) && x.fetched_rows == count) return x.buffer.get();
     x.fetched = memory(k);
     x.fetched_rows = count;
-    for_each(k, count, [&](const std::byte* from, int64_t n, std::byte* to) {
+    for_each(k, count, [&](const std::byte* from, int64_t n, std::byte* to, std::byte* side_by_side) {
       if (x.step != 1) {
-        std::byte* const adjacent = x.is_converted ? x.side_by_side.get() : to;
+        std::byte* const adjacent = x.is_converted ? side_by_side : to;
         (x.step == 0 ? of_bytes(k).repeat : of_bytes(k).gather)(from, x.step, n, adjacent);
         from = adjacent;
       }
@@ -178,9 +225,9 @@ class RowsRun {
 
   void put(int k, int64_t count) {
     const Place& x = places_[k];
-    for_each(k, count, [&](std::byte* to, int64_t n, const std::byte* from) {
+    for_each(k, count, [&](std::byte* to, int64_t n, const std::byte* from, std::byte* side_by_side) {
       if (x.is_converted) {
-        std::byte* const adjacent = x.step == 1 ? to : x.side_by_side.get();
+        std::byte* const adjacent = x.step == 1 ? to : side_by_side;
         mover_.narrow[is_float16(k)](reinterpret_cast<const float*>(from), n, adjacent);
         from = adjacent;
       }
@@ -228,29 +275,35 @@ class RowsRun {
   const rows::Task& task_;
   const Computer& computer_;
   const RowMover& mover_;
+  const ParallelFor* const parallel_for_;
   int64_t row_;
   const int64_t end_;
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   Place places_[kMaxOperands];
-  uint32_t added_ = 0;                                 // the results that the kernel adds to `sums`
-  int64_t most_ = std::numeric_limits<int64_t>::max(); // rows at once
-  int64_t pitch_[kMaxOperands] = {};                   // from a row of an operand to its next one, for the kernel
-  std::vector<std::unique_ptr<std::byte[]>> scratch_;
+  uint32_t added_ = 0;               // the results that the kernel adds to `sums`
+  int64_t most_;                     // rows at once
+  int64_t pitch_[kMaxOperands] = {}; // from a row of an operand to its next one, for the kernel
+  std::vector<std::unique_ptr<std::byte[]>> scratch_, blocks_; // OneRow::scratch returns their memory
+  std::mutex mutex_;                                           // of both, if several threads share a row
 };
 
 // Returns false, and writes nothing, if a place that the functor reads is outside of its row. Sums over rows
 // are computed in parts, whose number depends only on the shapes, and the parts are then added pairwise.
 bool launch_rows(const rows::Task& task, const auto& parallel_for) {
-  constexpr int64_t kGrain = 32 * 1024;
+  constexpr int64_t kGrain = 32 * 1024, kLongRow = 128 * 1024, kFew = 8;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const RowMover& mover = *isa().row_mover;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, task.size));
+  const bool is_shared = task.size >= kLongRow && task.count < kFew;
+  const auto run = [&](int64_t begin, int64_t end) {
+    return RowsRun(task, computer, mover, begin, end, is_shared ? &parallel_for : nullptr);
+  };
   const auto for_rows = [&](int64_t end, int64_t rows_of_one, const auto& body) {
     const auto part = [&](int64_t from, int64_t to) {
       const DefaultFloatEnvironment environment;
       body(from, to);
     };
-    if (end * rows_of_one <= grain)
+    if (end * rows_of_one <= grain || is_shared)
       part(0, end);
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
@@ -259,12 +312,12 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   void* numbers[kMaxOperands];
   std::fill_n(numbers, kMaxOperands, static_cast<void*>(&number));
   if (!computer.reads_no_place({std::max<int64_t>(1, task.size), 0, numbers, task.numbers, nullptr, nullptr}) &&
-      !RowsRun(task, computer, mover, 0, task.count).are_inside())
+      !run(0, task.count).are_inside())
     return false;
   if (!task.summed) {
     for_rows(task.count, 1, [&](int64_t begin, int64_t end) {
       std::byte* none[kMaxOperands] = {};
-      RowsRun(task, computer, mover, begin, end).compute(none);
+      run(begin, end).compute(none);
     });
     return true;
   }
@@ -280,7 +333,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
           own.reset(new std::byte[bytes_of(k)]());
           sums[k] = own.get();
         }
-      RowsRun(task, computer, mover, task.count * part / parts, task.count * (part + 1) / parts).compute(sums);
+      run(task.count * part / parts, task.count * (part + 1) / parts).compute(sums);
     }
   });
   for (int k = 0; k < task.results; k++) {

@@ -16,6 +16,16 @@ namespace passes {
 
 using RowBool = bool; // a bool of a row, as it lies in memory
 
+// The number of elements of a row.
+struct Extent {
+  int64_t size;
+  ELEMENTWISE_INLINE Extent(const cpu::OneRow& row) : size(row.size) {}
+  ELEMENTWISE_INLINE operator int64_t() const {
+    return size;
+  }
+  ELEMENTWISE_INLINE void wait() const {} // write_row has
+};
+
 ELEMENTWISE_INLINE int threads() {
   int n = 1;
   ELEMENTWISE_ON_DEVICE(n = static_cast<int>(blockDim.x);)
@@ -98,7 +108,7 @@ ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t /*added*/, int64_
   sync();
 }
 
-ELEMENTWISE_INLINE void once(const auto& f) {
+ELEMENTWISE_INLINE void once(int64_t /*size*/, const auto& f) {
   if (rank() == 0) f();
   sync();
 }

@@ -383,7 +383,7 @@ ELEMENTWISE_INLINE void gradients(
   [[maybe_unused]] const auto set = [&](void* to, int place) {
     if (!to) return;
     const auto gradient = written(by_any_number<RowFunctor, Tensors>(known, kMost + place));
-    once([&] { *static_cast<P*>(to) = gradient; });
+    once(known.source.size, [&] { *static_cast<P*>(to) = gradient; });
   };
   (set(*of_numbers++, kNumber), ...);
 

@@ -18,16 +18,16 @@ struct ForwardLoop {
   static constexpr int kInputs = kResults + kNoted; // where the inputs begin
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    const passes::Source source{row.size, row.index, row.data + kInputs, nullptr, row.numbers};
+    const passes::Source source{row, row.index, row.data + kInputs, nullptr, row.numbers};
     passes::Values<C, Returned> values(source, row);
     values.finish(RowFunctor::template call<C>(values));
     if constexpr (kNoted)
-      once([&] {
+      once(source.size, [&] {
         for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = values.reduced[k];
       });
   }
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
-    passes::Checked<C, Returned> checked({row.size, row.index, row.data + kInputs, nullptr, row.numbers});
+    passes::Checked<C, Returned> checked({row, row.index, row.data + kInputs, nullptr, row.numbers});
     RowFunctor::template call<C>(checked);
     if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
       checked.kept_rows--;
@@ -89,7 +89,7 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       constexpr Chosen all = those<true, true>;
       for (int i = 0; i < all.count; i++) tangents[all.place[i]] = inputs[first + all.tensor[i]];
     }
-    const passes::Source source{row.size, row.index, inputs, tangents, row.numbers};
+    const passes::Source source{row, row.index, inputs, tangents, row.numbers};
     if constexpr (role == rows::Role::tangent) {
       passes::Values<Dual<C>, typename RowFunctor::Returned> values(source, row);
       values.finish(RowFunctor::template call<Dual<C>>(values));
@@ -123,7 +123,7 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
     constexpr bool has_softmax = role == rows::Role::gradients && Parts::kSoftmaxes;
     passes::Checked<C, typename RowFunctor::Returned, role != rows::Role::tangent, has_softmax> checked(
-        {row.size, row.index, row.data + kResults, nullptr, row.numbers});
+        {row, row.index, row.data + kResults, nullptr, row.numbers});
     RowFunctor::template call<C>(checked);
     if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + those<true, false>.count; // with derivatives
     return checked;

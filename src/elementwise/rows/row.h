@@ -166,7 +166,8 @@ ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
 
 // One row: its length and index, and where the elements of each tensor begin.
 struct Source {
-  int64_t size, index;
+  Extent size;
+  int64_t index;
   const void* const* data;
   const void* const* tangents; // one for each tensor of type C, if numbers are dual
   const Number* numbers;
@@ -212,13 +213,13 @@ template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
 
 template <class C>
-ELEMENTWISE_INLINE C sum_of(int64_t n, const auto& f) {
+ELEMENTWISE_INLINE C sum_of(const Extent& n, const auto& f) {
   return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
 }
 
 // The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
 template <class C>
-ELEMENTWISE_INLINE C max_of(int64_t n, const auto& f) {
+ELEMENTWISE_INLINE C max_of(const Extent& n, const auto& f) {
   if constexpr (kIsDual<C>) {
     using D = decltype(C::value);
     using P = math::primal_t<C>;
@@ -230,8 +231,11 @@ ELEMENTWISE_INLINE C max_of(int64_t n, const auto& f) {
                     return math::choose(math::primal(x) == value, x.derivative, D(0));
                   }) / D(ties)};
   } else if constexpr (std::is_floating_point_v<C>) {
-    return joined(
-        n, -math::kInfinity<C>, [](auto a, auto b) ELEMENTWISE_LAMBDA { return ((b > a) | (b != b)) ? b : a; }, f);
+    const auto greater = [](auto a, auto b) ELEMENTWISE_LAMBDA {
+      const auto most = b > a ? b : a; // an instruction, where a branch would be mispredicted
+      return b != b ? b : most;
+    };
+    return joined(n, -math::kInfinity<C>, greater, f);
   } else {
     constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
     return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
@@ -252,7 +256,7 @@ ELEMENTWISE_INLINE C reversed(C x) {
 
 // The place of the first element that is the maximum or NaN.
 template <class C>
-ELEMENTWISE_INLINE int64_t place_of_max(int64_t n, const auto& f) {
+ELEMENTWISE_INLINE int64_t place_of_max(const Extent& n, const auto& f) {
   const C most = max_of<C>(n, f);
   return first_of(n, [&](int64_t j) {
     const C x = f(j);
@@ -268,7 +272,8 @@ class Row {
   static constexpr bool has_softmax = false; // whether the pass knows what row.softmax returned in the forward pass
 
   ELEMENTWISE_INLINE auto size() const {
-    return static_cast<std::conditional_t<std::is_floating_point_v<Number>, Number, int64_t>>(self().source.size);
+    return static_cast<std::conditional_t<std::is_floating_point_v<Number>, Number, int64_t>>(
+        int64_t{self().source.size});
   }
   ELEMENTWISE_INLINE int64_t index() const {
     return self().source.index;
@@ -535,6 +540,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
     check_computed_place(place, source.size);
+    if (x.place < 0) source.size.wait();
     const B read = this->load(x, place);
     ELEMENTWISE_ON_DEVICE(if (x.place < 0) sync();) // a result may be written over a row that was kept
     return read;
@@ -565,9 +571,11 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
       if constexpr (!parameters::is_of_row<P>)
         return;
       else if constexpr (!kIsDual<B>)
-        once([&] { *static_cast<T*>(results[place]) = value; });
+        once(source.size, [&] { *static_cast<T*>(results[place]) = value; });
       else if constexpr (std::is_same_v<T, B>)
-        once([&] { *static_cast<decltype(T::value)*>(results[Places<R...>::among_c(place)]) = value.derivative; });
+        once(source.size, [&] {
+          *static_cast<decltype(T::value)*>(results[Places<R...>::among_c(place)]) = value.derivative;
+        });
     });
   }
 
