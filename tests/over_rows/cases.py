@@ -486,6 +486,47 @@ def test_threads_change_no_bit():
     close(*found, 0)
 
 
+def added(x, w):
+    x, residual = x.clone(), x.clone()
+    ops.fused_add_rms_norm(x, residual, w, EPS)
+    return x, residual
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_threads_share_a_long_row_and_change_no_bit(dtype):
+    n = 2**17 + 3077  # kLongRow in cpu/rows.h, and a block that is not whole
+    x, w, other = (normal(*shape, dtype=dtype) for shape in ((8, n), (n,), (8, n)))
+    with_derivatives = [
+        ops.softmax,
+        ops.softmax_entropy,
+        lambda x: ops.softmax(x.t().contiguous(), 0),  # elements of a row are not adjacent
+        lambda x: ops.layer_norm(x, w, w),
+        lambda x: ops.cross_entropy(*cross_entropy(x), -100, 0.1),
+        lambda x: ops.scaled_variance(x, x[:, 0]),
+    ]
+
+    def computed(rows):
+        first = x[:rows]
+        for f in with_derivatives:
+            results, vjp = torch.func.vjp(f, first)
+            grads = torch.func.jvp(f, (first,), (other[:rows],))[1]
+            yield from (results, grads, vjp(grads))
+        yield ops.int8_quant(first)
+        yield ops.max_with_place(first)
+        yield ops.relative_to(first, torch.tensor([5, 70000, n - 1] * 3)[:rows])
+        yield added(first, w)
+
+    def rows_of(results):  # a result of a transposed row has the rows last
+        each = results if isinstance(results, tuple) else (results,)
+        return [(y.t() if len(y) == n else y)[:3] for y in each]
+
+    alone = [*map(rows_of, computed(8))]  # a thread for several rows
+    for threads in (1, 4):
+        torch.set_num_threads(threads)
+        for got, expected in zip(map(rows_of, computed(3)), alone, strict=True):
+            close(tuple(got), tuple(expected), 0)
+
+
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "cross_entropy", "scaled_variance"])
 def test_compiled(name):
     op, _, args = made(name, 9)

@@ -416,6 +416,16 @@ struct Picked {
   }
 };
 
+// Reads an element of the row that is kept, and writes the result over that row.
+struct RelativeTo {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t place) const {
+    const auto powers = row.keep([](C x) { return elementwise::exp(x); }, x);
+    const C one = row.at(powers, place);
+    return row.each([=](C power) { return power / one; }, powers);
+  }
+};
+
 // Takes integers. The negative of the smallest one does not fit its type.
 struct Least {
   using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;

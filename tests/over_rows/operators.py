@@ -362,6 +362,12 @@ CASES = [
         ),
         extremes=FINITE,
     ),
+    case(
+        "relative_to",
+        lambda tensor: (tensor(), label(tensor)),
+        lambda x, place: x.exp() / x.exp().gather(-1, place[..., None]),
+        mean=None,
+    ),
     case("least", lambda tensor, either: (tensor(),), lambda x: (x.amin(-1), x.argmin(-1))),
 ]
 OPERATORS: list[Case] = [x for x in CASES if x]

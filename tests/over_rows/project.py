@@ -46,6 +46,7 @@ SCHEMAS = [
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
     "scaled_norm(Tensor x, Tensor scale) -> Tensor",
     "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
+    "relative_to(Tensor x, Tensor place) -> Tensor",
     "least(Tensor x) -> (Tensor, Tensor)",
 ]
 
@@ -57,10 +58,9 @@ def write_project(parent, *names):
     for header in (HERE / "functors.h", HERE.parent / "float8.h"):
         shutil.copy(header, project / "src")
     shutil.copy(HERE / "operators.py", project / "tests")
-    entries = project / "src/operators.h"  # this one has a scale of float beside a result of C, so it has no derivative
-    entries.write_text(
-        entries.read_text().replace("RmsNormInt8Quant, functional | differentiable", "RmsNormInt8Quant, functional")
-    )
+    entries = project / "src/operators.h"  # a scale of float beside a result of C, and row.at of a row that is kept
+    without = re.compile(r"((RmsNormInt8Quant|RelativeTo), .*) \| differentiable")
+    entries.write_text(without.sub(r"\1", entries.read_text()))
     for path in (
         project / "python/row_ops/ops.py",
         project / "README.md",

@@ -1,5 +1,5 @@
-// The loops over a row on the CPU, where one thread does all of it. On a GPU the threads of a team share them:
-// ../cuda/team.h has the same functions.
+// The loops over a row on the CPU, where one thread computes a row, or several share a long one (Share in work.h). On a
+// GPU a team of threads shares them: ../cuda/team.h has the same functions.
 //
 // Numbers are joined in an order that depends on their count alone, so the bits are the same for every instruction set.
 // A block of 1024 is joined in lanes, as many as there are numbers in 128 bytes. With 4 lanes and 10 numbers:
@@ -28,11 +28,14 @@ namespace passes {
 // bytes.
 using RowBool = int32_t;
 
-// What a thread computes of a row: the elements from `begin` to `end`. In a reduction of a row that several threads
-// share, `blocks` has memory for what each block gives. If that is known, there is nothing to compute.
+// What a thread computes of a row: the elements from `begin` to `end`. For a reduction of a row that several threads
+// share, there is also memory for what each block gives. If that is known, there is nothing to compute.
 struct Part {
   int64_t begin, end;
   void* blocks = nullptr;
+  ELEMENTWISE_INLINE bool is_known() const {
+    return blocks && begin == end;
+  }
 };
 
 // These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
@@ -63,15 +66,33 @@ struct Extent {
       return part_of_share(*shared->share, size);
     return {0, size};
   }
-  // Returns if all threads have written their parts of a row that is kept.
-  ELEMENTWISE_INLINE void wait() const {
-    if (shared && shared->share->reductions++ == shared->share->phase) end_phase();
+  // Begins a reduction, whose blocks need this many bytes.
+  ELEMENTWISE_INLINE Part reduction(int64_t bytes) const {
+    Part part{0, size};
+    if (shared) [[unlikely]] {
+      cpu::Share& share = *shared->share;
+      part = part_of_share(share, size);
+      part.blocks = memory_of_blocks(*shared, share.reductions++, bytes);
+    }
+    return part;
   }
 };
 
 // For the numbers that are written once for a row.
 ELEMENTWISE_INLINE void once(const Extent& n, const auto& f) {
   if (n.part().begin == 0) f();
+}
+
+// Reads an element of a row that is kept. If threads share the row, it is a reduction, because another thread writes
+// the element, and may then write a result over it.
+template <class C>
+ELEMENTWISE_INLINE C read_kept(const Extent& n, int64_t place, const auto& read) {
+  const Part part = n.reduction(sizeof(C));
+  C* const one = static_cast<C*>(part.blocks);
+  if (!one) return read(place);
+  if (part.is_known()) return *one;
+  if (place >= part.begin && place < part.end) *one = read(place);
+  end_phase();
 }
 
 // The first j for which is(j) is true, or 0.
@@ -235,7 +256,7 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   if constexpr (sizeof...(part) <= 4) {
     while (j + kLanes <= end) (join_vector(vectors[part]), ...);
     ((j + n <= end ? join_vector(vectors[part]) : void()), ...);
-  } else { // one copy of f, where the compiler would need minutes for one for each vector
+  } else { // the compiler would need minutes if it copied f for each of eight vectors
     while (j + kLanes <= end)
       for (Vector<C>& vector : vectors) join_vector(vector);
     for (int i = 0; j + n <= end; i++) join_vector(vectors[i]);
@@ -285,24 +306,20 @@ template <class C>
 ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = cpu::kRowBlock;
   constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
-  Part part{0, n};
-  if (n.shared) [[unlikely]] {
-    const int64_t count = (n + kBlock - 1) / kBlock;
-    cpu::Share& share = *n.shared->share;
-    part = part_of_share(share, n);
-    part.blocks = memory_of_blocks(*n.shared, share.reductions++, count * sizeof(C));
-    if (part.begin == n) return joined_blocks(static_cast<const C*>(part.blocks), count, identity, join);
-  }
+  const int64_t count = (n + kBlock - 1) / kBlock;
+  const Part part = n.reduction(count * sizeof(C));
+  C* const blocks = static_cast<C*>(part.blocks);
+  if (part.is_known()) return joined_blocks(blocks, count, identity, join);
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
     const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
     if (n <= kBlock) return one;
-    if (part.blocks)
-      static_cast<C*>(part.blocks)[j / kBlock] = one;
+    if (blocks)
+      blocks[j / kBlock] = one;
     else
       tree.add(one, join);
   }
-  if (part.blocks) end_phase();
+  if (blocks) end_phase();
   return tree.total(identity, join);
 }
 

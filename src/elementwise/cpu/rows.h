@@ -287,14 +287,16 @@ class RowsRun {
   std::mutex mutex_;                                           // of both, if several threads share a row
 };
 
-// Returns false, and writes nothing, if a place that the functor reads is outside of its row. Sums over rows
-// are computed in parts, whose number depends only on the shapes, and the parts are then added pairwise.
+// Returns false, and writes nothing, if a place that the functor reads is outside of its row. Threads share out the
+// rows, or each row if there are a few long ones. Sums over rows are computed in parts, whose number depends only on
+// the shapes, and the parts are then added pairwise.
 bool launch_rows(const rows::Task& task, const auto& parallel_for) {
-  constexpr int64_t kGrain = 32 * 1024, kLongRow = 128 * 1024, kFew = 8;
+  constexpr int64_t kGrain = 32 * 1024; // elements for which it pays to use another thread
+  constexpr int64_t kLongRow = 128 * 1024, kFewRows = 8;
   const Computer computer = isa().computer(task.index)(task.dtype);
   const RowMover& mover = *isa().row_mover;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, task.size));
-  const bool is_shared = task.size >= kLongRow && task.count < kFew;
+  const bool is_shared = task.size >= kLongRow && task.count < kFewRows;
   const auto run = [&](int64_t begin, int64_t end) {
     return RowsRun(task, computer, mover, begin, end, is_shared ? &parallel_for : nullptr);
   };

@@ -38,17 +38,17 @@ struct Rows {
   int64_t pitch[kMaxOperands]; // from one row to the next, in elements
 };
 
-constexpr int64_t kRowBlock = 1024; // elements of a row that a sum adds first (row_loops.h)
+constexpr int64_t kRowBlock = 1024; // elements of a row that are added up first (row_loops.h)
 
-// What one of several threads does that compute a long row together. In phase k, all of them run the functor up to its
-// k-th reduction, of which each computes only the blocks from `begin` to `end`. What the reductions before it gave is
-// known then, and when there is no reduction left, the functor runs to its end. Meanwhile each thread writes only its
-// elements of other rows.
+// What one of several threads does that compute a long row together. Every thread runs the functor once for each of its
+// reductions, and once more. In phase k, what the first k reductions give is known. A thread computes the elements from
+// `begin` to `end` for the next one, and of rows that the functor writes before it. Then the functor stops; in the last
+// phase it runs to its end.
 struct Share {
-  int64_t begin, end; // elements of the row, at the ends of blocks
+  int64_t begin, end; // whole blocks
   int phase;
   int reductions = 0;   // that this run of the functor has begun
-  struct EndOfPhase {}; // thrown where the functor stops
+  struct EndOfPhase {}; // what stops the functor
 };
 
 // One row of an operator over rows: where the elements of each operand are, side by side, the results first.
@@ -59,8 +59,8 @@ struct OneRow {
   // Returns memory for the k-th row that the functor keeps, or for the blocks of reduction -1 - k.
   void* (*scratch)(void* run, int k, int64_t bytes);
   void* run;
-  uint32_t added = 0; // bit k: the k-th result is added to what is in its memory
-  Share* share = nullptr;
+  uint32_t added = 0;     // bit k: the k-th result is added to what is in its memory
+  Share* share = nullptr; // null: one thread computes the row
 };
 
 // Rows for one call of a kernel: the next row of each operand lies `pitch` bytes further. After the row with the index

@@ -23,7 +23,6 @@ struct Extent {
   ELEMENTWISE_INLINE operator int64_t() const {
     return size;
   }
-  ELEMENTWISE_INLINE void wait() const {} // write_row has
 };
 
 ELEMENTWISE_INLINE int threads() {
@@ -111,6 +110,14 @@ ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t /*added*/, int64_
 ELEMENTWISE_INLINE void once(int64_t /*size*/, const auto& f) {
   if (rank() == 0) f();
   sync();
+}
+
+// Reads an element of a row that is kept. A result may then be written over it.
+template <class C>
+ELEMENTWISE_INLINE C read_kept(int64_t /*size*/, int64_t place, const auto& read) {
+  const C x = read(place);
+  sync();
+  return x;
 }
 
 // Joins the elements from `begin` to `end`: element j goes to lane j - begin modulo kLanes, and then lanes are joined

@@ -15,7 +15,8 @@
 //     }
 //   };
 //
-// The functor runs once for each row. It receives the arguments of the schema in their order:
+// The functor runs for each row, and several times for a row of more than 100,000 elements, which the threads share. So
+// it has no other effect than its results, and is not noexcept. It receives the arguments of the schema in their order:
 //
 //   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
 //                    of shape [n] has a value for each column and is the same for all rows.
@@ -540,10 +541,8 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
   ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
     check_computed_place(place, source.size);
-    if (x.place < 0) source.size.wait();
-    const B read = this->load(x, place);
-    ELEMENTWISE_ON_DEVICE(if (x.place < 0) sync();) // a result may be written over a row that was kept
-    return read;
+    const auto read = [&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j); };
+    return x.place < 0 ? read_kept<B>(source.size, place, read) : read(place);
   }
   ELEMENTWISE_INLINE auto range_of(const auto& f) {
     return noted(max_of<math::primal_t<B>>(source.size, f));

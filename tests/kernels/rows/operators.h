@@ -32,6 +32,7 @@ using Operators = elementwise::List<
     Operator<"fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor weight, float eps)", FusedAddRmsNorm, updating>,
     Operator<"max_with_place(Tensor x, int dim=-1, bool keepdim=False)", MaxWithPlace, functional | differentiable>,
     Operator<"scaled_variance(Tensor x, Tensor scale)", ScaledVariance, functional | differentiable>,
+    Operator<"relative_to(Tensor x, Tensor place)", RelativeTo, functional>,
     Operator<"two_kept(Tensor x)", TwoKept, functional | differentiable>
 >;
 // clang-format on
