@@ -420,9 +420,9 @@ struct Picked {
 struct RelativeTo {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t place) const {
-    const auto powers = row.keep([](C x) { return elementwise::exp(x); }, x);
-    const C one = row.at(powers, place);
-    return row.each([=](C power) { return power / one; }, powers);
+    const auto kept = row.keep([](C x) { return 1 + x * x; }, x);
+    const C one = row.at(kept, place);
+    return row.each([=](C x) { return x / one; }, kept);
   }
 };
 
