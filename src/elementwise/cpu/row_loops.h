@@ -45,8 +45,10 @@ struct Part {
 ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t size) {
   return share.reductions == share.phase ? Part{share.begin, share.end} : Part{size, size};
 }
-ELEMENTWISE_OF_SHARE inline void* memory_of_blocks(const cpu::OneRow& row, int reduction, int64_t bytes) {
-  return row.scratch(row.run, -1 - reduction, bytes);
+// The memory is enough for numbers of any type, because the next row may have another reduction here.
+ELEMENTWISE_OF_SHARE inline void* memory_of_blocks(const cpu::OneRow& row, int reduction) {
+  const int64_t blocks = (row.size + cpu::kRowBlock - 1) / cpu::kRowBlock;
+  return row.scratch(row.run, -1 - reduction, blocks * sizeof(Dual<double>));
 }
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
   throw cpu::Share::EndOfPhase();
@@ -66,13 +68,13 @@ struct Extent {
       return part_of_share(*shared->share, size);
     return {0, size};
   }
-  // Begins a reduction, whose blocks need this many bytes.
-  ELEMENTWISE_INLINE Part reduction(int64_t bytes) const {
+  // Begins a reduction.
+  ELEMENTWISE_INLINE Part reduction() const {
     Part part{0, size};
     if (shared) [[unlikely]] {
       cpu::Share& share = *shared->share;
       part = part_of_share(share, size);
-      part.blocks = memory_of_blocks(*shared, share.reductions++, bytes);
+      part.blocks = memory_of_blocks(*shared, share.reductions++);
     }
     return part;
   }
@@ -87,7 +89,7 @@ ELEMENTWISE_INLINE void once(const Extent& n, const auto& f) {
 // the element, and may then write a result over it.
 template <class C>
 ELEMENTWISE_INLINE C read_kept(const Extent& n, int64_t place, const auto& read) {
-  const Part part = n.reduction(sizeof(C));
+  const Part part = n.reduction();
   C* const one = static_cast<C*>(part.blocks);
   if (!one) return read(place);
   if (part.is_known()) return *one;
@@ -306,10 +308,10 @@ template <class C>
 ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = cpu::kRowBlock;
   constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
-  const int64_t count = (n + kBlock - 1) / kBlock;
-  const Part part = n.reduction(count * sizeof(C));
+  static_assert(sizeof(C) <= sizeof(Dual<double>));
+  const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
-  if (part.is_known()) return joined_blocks(blocks, count, identity, join);
+  if (part.is_known()) return joined_blocks(blocks, (n + kBlock - 1) / kBlock, identity, join);
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
     const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
