@@ -261,7 +261,8 @@ block(int64_t begin, int64_t end, C identity, const Join& join, const F& f, std:
   } else { // the compiler would need minutes if it copied f for each of eight vectors
     while (j + kLanes <= end)
       for (Vector<C>& vector : vectors) join_vector(vector);
-    for (int i = 0; j + n <= end; i++) join_vector(vectors[i]);
+    int i = 0;
+    while (j + n <= end) join_vector(vectors[i++]);
   }
   if (j < end) {
     Numbers<C, kLanes> all;
