@@ -416,13 +416,14 @@ struct Picked {
   }
 };
 
-// Reads an element of the row that is kept, and writes the result over that row.
+// Reads an element of the row that is kept, and searches that row, before the result is written over it.
 struct RelativeTo {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t place) const {
-    const auto kept = row.keep([](C x) { return 1 + x * x; }, x);
+    const auto kept = row.keep([](C x) { return 2 * x; }, x);
     const C one = row.at(kept, place);
-    return row.each([=](C x) { return x / one; }, kept);
+    const int64_t least = row.argmin(kept);
+    return row.each([=](C x, int64_t column) { return column == least ? C(0) : x - one; }, kept, row.columns());
   }
 };
 

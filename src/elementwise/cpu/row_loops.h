@@ -28,8 +28,8 @@ namespace passes {
 // bytes.
 using RowBool = int32_t;
 
-// What a thread computes of a row: the elements from `begin` to `end`. For a reduction of a row that several threads
-// share, there is also memory for what each block gives. If that is known, there is nothing to compute.
+// A thread computes the elements of a row from `begin` to `end`. If several threads share the row, a reduction has
+// memory for the result of each block. Once these results are known, there are no elements to compute.
 struct Part {
   int64_t begin, end;
   void* blocks = nullptr;
@@ -37,6 +37,10 @@ struct Part {
     return blocks && begin == end;
   }
 };
+
+ELEMENTWISE_INLINE int64_t count_of_blocks(int64_t elements) {
+  return (elements + cpu::kRowBlock - 1) / cpu::kRowBlock;
+}
 
 // These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
 // no memory that a functor reads: after another function, the compiler would load all numbers again and, for example,
@@ -47,8 +51,7 @@ ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t 
 }
 // The memory is enough for numbers of any type, because the next row may have another reduction here.
 ELEMENTWISE_OF_SHARE inline void* memory_of_blocks(const cpu::OneRow& row, int reduction) {
-  const int64_t blocks = (row.size + cpu::kRowBlock - 1) / cpu::kRowBlock;
-  return row.scratch(row.run, -1 - reduction, blocks * sizeof(Dual<double>));
+  return row.scratch(row.run, -1 - reduction, count_of_blocks(row.size) * sizeof(Dual<double>));
 }
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
   throw cpu::Share::EndOfPhase();
@@ -62,7 +65,7 @@ struct Extent {
   ELEMENTWISE_INLINE operator int64_t() const {
     return size;
   }
-  // What this thread writes of a row that is kept, or is a result.
+  // Returns the elements that this thread writes, of a row that is kept or of a result.
   ELEMENTWISE_INLINE Part part() const {
     if (shared) [[unlikely]]
       return part_of_share(*shared->share, size);
@@ -95,13 +98,6 @@ ELEMENTWISE_INLINE C read_kept(const Extent& n, int64_t place, const auto& read)
   if (part.is_known()) return *one;
   if (place >= part.begin && place < part.end) *one = read(place);
   end_phase();
-}
-
-// The first j for which is(j) is true, or 0.
-ELEMENTWISE_INLINE int64_t first_of(int64_t n, const auto& is) {
-  for (int64_t j = 0; j < n; j++)
-    if (is(j)) return j;
-  return 0;
 }
 
 // A vector has this many bytes; those of element-wise loops may be shorter (vectors.h). With AVX-512,
@@ -312,7 +308,7 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   static_assert(sizeof(C) <= sizeof(Dual<double>));
   const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
-  if (part.is_known()) return joined_blocks(blocks, (n + kBlock - 1) / kBlock, identity, join);
+  if (part.is_known()) return joined_blocks(blocks, count_of_blocks(n), identity, join);
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
     const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
@@ -324,6 +320,26 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   }
   if (blocks) end_phase();
   return tree.total(identity, join);
+}
+
+// The first j for which is(j) is true, or 0. Threads that share the row search their own elements, once: the row may be
+// one that is kept, and then a result is written over it.
+ELEMENTWISE_INLINE int64_t first_of(const Extent& n, const auto& is) {
+  const Part part = n.reduction();
+  int64_t* const blocks = static_cast<int64_t*>(part.blocks);
+  int64_t first = part.begin;
+  if (part.is_known()) {
+    const auto least = [](int64_t a, int64_t b) ELEMENTWISE_LAMBDA { return b < a ? b : a; };
+    first = joined_blocks(blocks, count_of_blocks(n), int64_t{n}, least);
+  } else {
+    while (first < part.end && !is(first)) first++;
+    if (blocks) {
+      const int64_t found = first < part.end ? first : int64_t{n};
+      std::fill(blocks + count_of_blocks(part.begin), blocks + count_of_blocks(part.end), found);
+      end_phase();
+    }
+  }
+  return first < n ? first : 0;
 }
 
 // to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).

@@ -40,10 +40,10 @@ struct Rows {
 
 constexpr int64_t kRowBlock = 1024; // elements of a row that are added up first (row_loops.h)
 
-// What one of several threads does that compute a long row together. Every thread runs the functor once for each of its
-// reductions, and once more. In phase k, what the first k reductions give is known. A thread computes the elements from
-// `begin` to `end` for the next one, and of rows that the functor writes before it. Then the functor stops; in the last
-// phase it runs to its end.
+// Several threads compute a long row together, and this is the share of one. Every thread runs the functor once for
+// each of its reductions, and once more. In phase k, the results of the first k reductions are known. The thread
+// computes the elements from `begin` to `end` for the next reduction, and for the rows that the functor writes before
+// it. Then the functor stops. In the last phase it runs to its end.
 struct Share {
   int64_t begin, end; // whole blocks
   int phase;
