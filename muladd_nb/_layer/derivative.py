@@ -16,14 +16,25 @@ from .formula import check_is, checked_formula, pull, push
 from .operator import named
 from .recording import (
     Rule,
-    apart,
     checked_arguments,
     has_tangent,
     no_gradient,
-    put_together,
     refuse_gradients,
     register,
 )
+
+_SAVED = object()  # stands for a tensor that autograd keeps
+
+
+def _apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
+    """Return the tensors of what a node saves, which autograd keeps, and the rest, in which they are marked."""
+    return [x for x in saved if isinstance(x, Tensor)], [_SAVED if isinstance(x, Tensor) else x for x in saved]
+
+
+def _put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what ``_apart`` was given."""
+    each = iter(tensors)
+    return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
 
 
 class _Kept(NamedTuple):
@@ -38,7 +49,7 @@ class _Kept(NamedTuple):
 
     def put_together(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what ``save`` returned, and the arguments that the formula reads."""
-        both = put_together(tensors, self.others)
+        both = _put_together(tensors, self.others)
         end = len(both) - self.read
         return both[:end], both[end:]
 
@@ -137,7 +148,7 @@ def derivative(
         floats = [_may_require_grad(y) and i not in constants for i, y in enumerate(results)]
         of_tangents = [(y.shape, y.dtype) if is_float else None for y, is_float in zip(results, floats, strict=True)]
         kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
-        tensors, others = apart(kept)
+        tensors, others = _apart(kept)
         return tensors, _Kept(others, needs, of_gradients, of_tangents, len(reads))
 
     def by_formula(function: Any, *given: Any) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from operator import eq, itemgetter
+from operator import eq
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +28,7 @@ from .aten_node import order_of
 from .fast_path import caller
 from .formula import checked_formula, pull, push
 from .operator import Form
-from .recording import TENSOR, Rule, checked_arguments
+from .recording import TENSOR, Cache, Rule, checked_arguments, picker
 
 _DENSE = (torch.strided, torch.jagged)
 
@@ -105,24 +105,6 @@ Kept = tuple[_Plan, Sequence[Any], Mapping[str, Layout], tuple[Sequence[bool], S
 _NOTHING: Mapping[Any, Any] = {}
 
 
-def _picker(places: Sequence[int]) -> Callable[[Any], Any]:
-    """Return a function that returns the values at these indices of a tuple."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
-
-
-class _Cache(dict[Any, Any]):
-    """The values of a function, each computed once. functools.cache would make Dynamo warn."""
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self.make = make
-
-    def __missing__(self, key: Any) -> Any:
-        made = self[key] = self.make(*key)
-        return made
-
-
 class Derivative:
     """The derivative of a functional form: what its calls save, and which functions compute gradients and tangents.
 
@@ -184,7 +166,7 @@ class Derivative:
             inputs, saved = order_of(form.op, form.promises.aten, reads)
             self.order = inputs + [x for x in self.arguments if x not in inputs]
             self.saved_order = saved + [x for x in self.tensors if x not in saved]
-        self.plans = _Cache(self.plan)
+        self.plans = Cache(self.plan)
 
     def rule(self, in_forward_mode: Callable[..., Tensor | None] | None, node: str | None, instead: str | None) -> Rule:
         """Return the rule with which recording.py records the operator."""
@@ -237,9 +219,9 @@ class Derivative:
             in_one_pass=self.schedule(by_kernel, together if len(together) > 1 else []),
             all_in_one_pass=self.schedule(by_kernel, can_be if together else []),
             hands_on=1 < len(together) < len(can_be),
-            to_tensors=_picker([self.arguments.index(x) for x in tensors]),
-            to_numbers=_picker([self.arguments.index(x) for x in numbers]),
-            to_arguments=_picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
+            to_tensors=picker([self.arguments.index(x) for x in tensors]),
+            to_numbers=picker([self.arguments.index(x) for x in numbers]),
+            to_arguments=picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
         )
 
     def schedule(self, by: Sequence[str], together: Sequence[str]) -> _Schedule:
@@ -256,8 +238,8 @@ class Derivative:
             others,
             needs,
             fast_paths if len(fast_paths) == len(calls) else None,
-            to_together=_picker(places),
-            to_gradients=_picker([0, *(order.index(x) if x in order else 0 for x in self.order)]),
+            to_together=picker(places),
+            to_gradients=picker([0, *(order.index(x) if x in order else 0 for x in self.order)]),
         )
 
     def fast_path(self, x: str) -> Callable[..., Any] | None:

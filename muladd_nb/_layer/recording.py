@@ -118,7 +118,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     reordered: Callable[[Any], tuple[Any, ...]] = tuple
     restored: Callable[[Any], tuple[Any, ...]] = tuple
     if list(rule.order) != sorted(rule.order):
-        reordered, restored = itemgetter(*rule.order), itemgetter(*map(rule.order.index, range(len(rule.order))))
+        reordered, restored = picker(rule.order), picker([*map(rule.order.index, range(len(rule.order)))])
     all_needed = reordered([str(argument.type) in TENSOR for argument in private.arguments(op)[: len(names)]])
     save, vjp, jvp, vjp_by_fast_path = rule.save, rule.vjp, rule.jvp, rule.vjp_by_fast_path
     save_for_jvp, materialize, constants = rule.save_for_jvp or save, rule.materialize, rule.constants
@@ -134,7 +134,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
         if constants:
             ctx.mark_non_differentiable(*(results[place] for place in constants))
         tensors, ctx.others = save(ctx.needs_input_grad[1:], inputs, results)
-        if materialize:
+        if materialize and several:
             ctx.results = [(y.shape, y.dtype, y.device) for y in results[:count]]
         ctx.saves = bool(tensors)
         if tensors:
@@ -150,9 +150,11 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
         # Reading saved tensors a second time is an error, even if there are none.
         saved = ctx.saved_tensors if ctx.saves else ()
         if materialize:
-            if all(grad is None for grad in grads):
+            there = [grad for grad in grads if grad is not None]
+            if not there:
                 return (None,) * (1 + len(names))
-            grads = _with_zeros(grads, ctx.results)
+            if several:
+                grads = _with_zeros(grads, there, ctx.results)
         gradients = None
         if vjp_by_fast_path and not torch.compiler.is_dynamo_compiling():  # Dynamo cannot trace functions in C
             gradients = vjp_by_fast_path(saved, ctx.others, grads)
@@ -169,12 +171,13 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
             return tangent.clone() if tangent is not None and any(tangent is x for x in tangents) else tangent
 
         if materialize:
-            tangents = _with_zeros(tangents, ctx.tensors)
+            tangents = _with_zeros(tangents, [x for x in tangents if x is not None], ctx.tensors)
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
         with private.record_tangents(on=True), autocast.AsInForward():
-            made = jvp([*map(private.primal, ctx.saved_tensors)], ctx.others_of_jvp, *tangents)
+            saved = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
+            made = jvp(saved, ctx.others_of_jvp, *tangents)
             return tuple(map(own, made)) if isinstance(made, tuple) else own(made)
 
     key = private.COMPILED_AUTOGRAD.refusal(name(op)) or private.compiled_autograd_key
@@ -199,27 +202,30 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
     return private.skip_in_dynamo(apply)
 
 
-_SAVED = object()  # stands for a tensor that autograd keeps
+def picker(places: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function in C that takes a tuple, and returns the values at these indices."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
-def apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
-    """Return the tensors of what a node saves, which autograd keeps, and the rest, in which they are marked."""
-    return [x for x in saved if isinstance(x, Tensor)], [_SAVED if isinstance(x, Tensor) else x for x in saved]
+class Cache(dict[Any, Any]):
+    """The values of a function, each computed once. functools.cache would make Dynamo warn."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
+
+    def __missing__(self, key: Any) -> Any:
+        made = self[key] = self.make(*key)
+        return made
 
 
-def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what ``apart`` was given."""
-    each = iter(tensors)
-    return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
-
-
-def _with_zeros(given: tuple[Any, ...], likes: Sequence[Any]) -> tuple[Any, ...]:
-    """Return gradients or tangents, of which some are None, with zeros in their place.
+def _with_zeros(given: tuple[Any, ...], there: Sequence[Tensor], likes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return gradients or tangents, with zeros in place of those that are None. ``there`` has the others.
 
     ``likes`` has the shape, dtype and device of each, or False for what is not a tensor. The zeros are of the class of
     the others: under a transform, or for DTensors, no other class would do.
     """
-    there = [x for x in given if x is not None]
     if len(there) == len(given):
         return given
     some = next((x for x in there if type(x) is not Tensor), there[0])

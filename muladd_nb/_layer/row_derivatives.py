@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from . import derivative, recording
+from . import torch_private as private
 from ._library import implement, refusing
 from .fast_path import direct_caller
 from .operator import Form
-from .recording import Rule, apart, put_together
+from .recording import TENSOR, Cache, Rule, picker
 from .rows import are_of_row, as_tuple, dims_of_rows
 
 
@@ -33,17 +34,23 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator) if by in rules else _of_forward(form)
-    count = len(form.kinds)
     is_forward = by in ("", "recorded")
     read = _read_results(operator) if is_forward else ()
+    count = len(form.kinds)
+    # Autograd keeps the tensors, and the node the other arguments.
+    are_tensors = [str(argument.type) in TENSOR for argument in private.arguments(form.op)[:count]]
+    tensors_at = [place for place, is_tensor in enumerate(are_tensors) if is_tensor] + [count + i for i in read]
+    others_at = [place for place, is_tensor in enumerate(are_tensors) if not is_tensor]
+    to_tensors, to_others = picker(tensors_at), picker(others_at)
+    put_together = picker([(tensors_at + others_at).index(place) for place in sorted(tensors_at + others_at)])
 
-    def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        tensors, others = apart((*inputs, *(results[i] for i in read)))
-        return tensors, (needs, others)
+    def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
+        given = (*inputs, *results)
+        return to_tensors(given), (needs, to_others(given))
 
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return vjp(needs, put_together(tensors, others), *grads)
+        return vjp(needs, put_together((*tensors, *others)), grads)
 
     vjp_by_fast_path = None
     if is_forward:
@@ -51,11 +58,11 @@ def register(form: Form) -> None:
 
         def vjp_by_fast_path(tensors: Sequence[Tensor], kept: Any, grads: Sequence[Tensor]) -> Any:
             needs, others = kept
-            made = vjp(needs, put_together(tensors, others), *grads, call=in_c)
+            made = vjp(needs, put_together((*tensors, *others)), grads, in_c)
             return None if made is None else (None, *made)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(put_together(tensors, kept[1])[:count], *tangents)
+        return jvp(put_together((*tensors, *kept[1]))[:count], *tangents)
 
     rule = Rule(
         save,
@@ -140,13 +147,22 @@ _Rules = tuple[Callable[..., Any], Callable[..., Any]]
 
 def _of_forward(form: Form) -> _Rules:
     family, of_c = _Family(form.family[()]), form.of_c
+    count, read = family.count, len(_read_results(family.operator))
+    to_kernel = picker([*range(count), *(count + read + i for i in of_c), *range(count, count + read)])
 
-    def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor, call: Any = family.compute_gradients) -> Any:
-        args, read = saved[: family.count], saved[family.count :]
-        if torch.is_grad_enabled():
-            read = [y.detach() for y in read]  # the derivatives of a gradient are by the arguments
-        made = call(*args, *(grads[i] for i in of_c), *read, family.wanted(needs))
-        return None if made is None else family.of_arguments(args, as_tuple(made))
+    def wanted(*needs: bool) -> tuple[int, Callable[[Any], Any]]:
+        """Return which gradients are asked for, and a function of None and all gradients that returns these."""
+        order = [1 + family.places.index(place) if need else 0 for place, need in enumerate(needs)]
+        return family.wanted(needs), picker(order)
+
+    all_wanted = Cache(wanted)
+
+    def vjp(needs: Any, saved: Any, grads: Any, compute: Callable[..., Any] = family.compute_gradients) -> Any:
+        if torch.is_grad_enabled():  # the derivatives of a gradient are by the arguments
+            saved = *saved[:count], *(y.detach() for y in saved[count:])
+        bits, to_arguments = all_wanted[needs]
+        made = compute(*to_kernel((*saved, *grads)), bits)
+        return None if made is None else to_arguments((None, *as_tuple(made)))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
         made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
@@ -163,7 +179,7 @@ def _of_gradients(operator: Form) -> _Rules:
     def wanted(args: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
         return [x if args[-1] >> i & 1 else None for i, x in enumerate(of_each)]
 
-    def vjp(needs: Any, args: Sequence[Any], *cotangents: Tensor) -> Any:
+    def vjp(needs: Any, args: Sequence[Any], cotangents: Sequence[Tensor]) -> Any:
         grads, by = args[n:end], wanted(args, cotangents)
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, by, [None] * len(grads)))
         return *by_arguments, *family.tangent(args[:n], by), *(None for _ in args[end:])
@@ -181,7 +197,7 @@ def _of_tangent(operator: Form) -> _Rules:
     family, read = _Family(operator), _read_results(operator)
     n, forward = family.count, operator.family.get(("recorded",), operator).op
 
-    def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
+    def vjp(needs: Any, args: Sequence[Any], grads: Sequence[Tensor]) -> Any:
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
         results = as_tuple(forward(*args[:n])) if read else ()
         made = family.compute_gradients(*args[:n], *grads, *(results[i] for i in read), family.wanted([True] * n))
