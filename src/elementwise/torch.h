@@ -13,8 +13,10 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -55,8 +57,17 @@ struct Backend {
   }
 
  private:
+  // If an exception left the body, torch would raise an error that does not say what happened.
   static constexpr auto parallel_for = [](int64_t end, int64_t grain, const auto& body) {
-    torch::stable::parallel_for(0, end, grain, body);
+    std::atomic<bool> lacks_memory = false;
+    torch::stable::parallel_for(0, end, grain, [&](int64_t first, int64_t last) {
+      try {
+        body(first, last);
+      } catch (const std::bad_alloc&) {
+        lacks_memory = true;
+      }
+    });
+    if (lacks_memory) throw std::bad_alloc();
   };
 };
 

@@ -108,6 +108,11 @@ CASES = {
         lambda x, s: x.square().sum(1) * s,
         lambda n: [(4, n, 3), (4, 3)],
     ),
+    "cosine_similarity": (
+        ops.cosine_similarity,
+        lambda x, y: F.cosine_similarity(x, y, -1),
+        lambda n: [(4, n), (4, n)],
+    ),
     "maximum": (lambda x: ops.max_with_place(x)[0], lambda x: x.amax(-1), lambda n: [(4, n)]),
 }
 EVERY = pytest.mark.parametrize("name", CASES)

@@ -427,6 +427,15 @@ struct RelativeTo {
   }
 };
 
+// As torch.nn.functional.cosine_similarity. The compiler chooses which reduction of the expression it computes first.
+struct CosineSimilarity {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, Elements<C> y) const {
+    return row.sum([](C x, C y) { return x * y; }, x, y) /
+           elementwise::sqrt(row.sum([](C x) { return x * x; }, x) * row.sum([](C y) { return y * y; }, y));
+  }
+};
+
 // Takes integers. The negative of the smallest one does not fit its type.
 struct Least {
   using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;

@@ -372,6 +372,11 @@ CASES = [
         lambda tensor, either: (tensor(), label(tensor)),
         relative,
     ),
+    case(
+        "cosine_similarity",
+        lambda tensor, either: (tensor(), tensor()),
+        lambda x, y: (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt(),
+    ),
     case("least", lambda tensor, either: (tensor(),), lambda x: (x.amin(-1), x.argmin(-1))),
 ]
 OPERATORS: list[Case] = [x for x in CASES if x]

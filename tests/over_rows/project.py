@@ -47,6 +47,7 @@ SCHEMAS = [
     "scaled_norm(Tensor x, Tensor scale) -> Tensor",
     "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
     "relative_to(Tensor x, Tensor place) -> Tensor",
+    "cosine_similarity(Tensor x, Tensor y) -> Tensor",
     "least(Tensor x) -> (Tensor, Tensor)",
 ]
 

@@ -49,10 +49,6 @@ ELEMENTWISE_INLINE int64_t count_of_blocks(int64_t elements) {
 ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t size) {
   return share.reductions == share.phase ? Part{share.begin, share.end} : Part{size, size};
 }
-// The memory is enough for numbers of any type, because the next row may have another reduction here.
-ELEMENTWISE_OF_SHARE inline void* memory_of_blocks(const cpu::OneRow& row, int reduction) {
-  return row.scratch(row.run, -1 - reduction, count_of_blocks(row.size) * sizeof(Dual<double>));
-}
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
   throw cpu::Share::EndOfPhase();
 }
@@ -77,7 +73,7 @@ struct Extent {
     if (shared) [[unlikely]] {
       cpu::Share& share = *shared->share;
       part = part_of_share(share, size);
-      part.blocks = memory_of_blocks(*shared, share.reductions++);
+      part.blocks = share.blocks[share.reductions++];
     }
     return part;
   }
@@ -305,7 +301,7 @@ template <class C>
 ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const auto& f) {
   constexpr int64_t kBlock = cpu::kRowBlock;
   constexpr std::make_integer_sequence<int, 128 / kRowVector> parts; // the vectors that hold the lanes
-  static_assert(sizeof(C) <= sizeof(Dual<double>));
+  static_assert(sizeof(C) <= cpu::kBytesOfBlock);
   const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
   if (part.is_known()) return joined_blocks(blocks, count_of_blocks(n), identity, join);

@@ -132,11 +132,10 @@ class RowsRun {
     RowsRun& self = *static_cast<RowsRun*>(run);
     std::unique_lock lock(self.mutex_, std::defer_lock);
     if (self.parallel_for_) lock.lock();
-    auto& memory = k < 0 ? self.blocks_ : self.scratch_;
-    const size_t at = k < 0 ? -1 - k : k;
-    if (memory.size() <= at) memory.resize(at + 1);
-    if (!memory[at]) memory[at] = allocated(bytes);
-    return memory[at].get();
+    auto& memory = self.scratch_;
+    if (memory.size() <= static_cast<size_t>(k)) memory.resize(k + 1);
+    if (!memory[k]) memory[k] = allocated(bytes);
+    return memory[k].get();
   }
 
   // Calls f(begin, end) for all elements of a row, or each thread calls it for its own.
@@ -151,11 +150,15 @@ class RowsRun {
 
   void run(void* const* data, int64_t count) {
     if (!parallel_for_) return computer_.rows(rows(data, count));
+    std::vector<std::unique_ptr<std::byte[]>> memory;
+    std::vector<void*> blocks;
     std::atomic<bool> goes_on = true;
     for (int phase = 0; goes_on; phase++) {
       goes_on = false;
+      memory.push_back(allocated((task_.size + kRowBlock - 1) / kRowBlock * kBytesOfBlock));
+      blocks.push_back(memory.back().get());
       split(task_.size, [&](int64_t begin, int64_t end) {
-        Share share{begin, end, phase};
+        Share share{begin, end, phase, blocks.data()};
         SeveralRows one = rows(data, 1);
         one.first.share = &share;
         try {
@@ -280,11 +283,11 @@ class RowsRun {
   const int64_t end_;
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   Place places_[kMaxOperands];
-  uint32_t added_ = 0;               // the results that the kernel adds to `sums`
-  int64_t most_;                     // rows at once
-  int64_t pitch_[kMaxOperands] = {}; // from a row of an operand to its next one, for the kernel
-  std::vector<std::unique_ptr<std::byte[]>> scratch_, blocks_; // OneRow::scratch returns their memory
-  std::mutex mutex_;                                           // of both, if several threads share a row
+  uint32_t added_ = 0;                                // the results that the kernel adds to `sums`
+  int64_t most_;                                      // rows at once
+  int64_t pitch_[kMaxOperands] = {};                  // from a row of an operand to its next one, for the kernel
+  std::vector<std::unique_ptr<std::byte[]>> scratch_; // OneRow::scratch returns this memory
+  std::mutex mutex_;                                  // of it, if several threads share a row
 };
 
 // Returns false, and writes nothing, if a place that the functor reads is outside of its row. Threads share out the

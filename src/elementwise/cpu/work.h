@@ -38,7 +38,8 @@ struct Rows {
   int64_t pitch[kMaxOperands]; // from one row to the next, in elements
 };
 
-constexpr int64_t kRowBlock = 1024; // elements of a row that are added up first (row_loops.h)
+constexpr int64_t kRowBlock = 1024;                   // elements of a row that are added up first (row_loops.h)
+constexpr int64_t kBytesOfBlock = 2 * sizeof(double); // enough for the result of a block, a dual number or any other
 
 // Several threads compute a long row together, and this is the share of one. Every thread runs the functor once for
 // each of its reductions, and once more. In phase k, the results of the first k reductions are known. The thread
@@ -47,6 +48,7 @@ constexpr int64_t kRowBlock = 1024; // elements of a row that are added up first
 struct Share {
   int64_t begin, end; // whole blocks
   int phase;
+  void* const* blocks;  // for each reduction until this phase, the memory for the results of its blocks
   int reductions = 0;   // that this run of the functor has begun
   struct EndOfPhase {}; // what stops the functor
 };
@@ -56,7 +58,7 @@ struct OneRow {
   int64_t size, index;
   void* const* data;
   const Number* numbers;
-  // Returns memory for the k-th row that the functor keeps, or for the blocks of reduction -1 - k.
+  // Returns memory for the k-th row that the functor keeps.
   void* (*scratch)(void* run, int k, int64_t bytes);
   void* run;
   uint32_t added = 0;     // bit k: the k-th result is added to what is in its memory

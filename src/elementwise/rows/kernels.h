@@ -19,12 +19,16 @@ struct ForwardLoop {
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const passes::Source source{row, row.index, row.data + kInputs, nullptr, row.numbers};
-    passes::Values<C, Returned> values(source, row);
-    values.finish(RowFunctor::template call<C>(values));
-    if constexpr (kNoted)
+    if constexpr (kNoted == 0) {
+      passes::Values<C, Returned> values(source, row);
+      values.finish(RowFunctor::template call<C>(values));
+    } else {
+      passes::Recorded<C, Returned> recorded(source, row);
+      recorded.finish(RowFunctor::template call<Dual<C>>(recorded));
       once(source.size, [&] {
-        for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = values.reduced[k];
+        for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = recorded.values.reduced[k];
       });
+    }
   }
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
     passes::Checked<C, Returned> checked({row, row.index, row.data + kInputs, nullptr, row.numbers});

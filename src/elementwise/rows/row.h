@@ -39,6 +39,9 @@
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
 //                             but if the place was computed from elements, by row.argmax, it ends the process.
 //
+// A function of elements calls no reduction, no row.each and no row.keep. It may call row.at for a tensor that is not
+// kept, if the operator has no derivative. Otherwise the process ends, with a sentence that says this.
+//
 // row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
 // element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
 // elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
@@ -284,9 +287,11 @@ class Row {
   }
 
   ELEMENTWISE_INLINE C sum(const auto& f, auto... x) {
+    const Loop loop(*this);
     return self().sum_terms(terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C max(const auto& f, auto... x) {
+    const Loop loop(*this);
     return self().max_terms(terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
@@ -296,12 +301,14 @@ class Row {
     static_assert(
         !Self::derives && !kIsDual<C>,
         "row.product and row.reduce have no derivative: leave `differentiable` out of the entry");
+    const Loop loop(*this);
     return self().join_terms(identity, join, terms(f, x...));
   }
   ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
     return reduce(C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f, x...);
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
+    const Loop loop(*this);
     return self().range_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
@@ -323,16 +330,20 @@ class Row {
     }
   }
   ELEMENTWISE_INLINE int64_t argmax(const auto& f, auto... x) {
+    const Loop loop(*this);
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
+    const Loop loop(*this);
     return self().argmax_of([&](int64_t j)
                                 ELEMENTWISE_LAMBDA { return reversed(math::primal(C(f(self().load(x, j)...)))); });
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
+    if (Self::derives || x.place < 0) check_no_loop();
     return self().element(x, place);
   }
   ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
+    const Loop loop(*this);
     using R = decltype(f(self().load(x, 0)...));
     using To = std::conditional_t<Self::template makes<R>, R, C>;
     self().template write<To>(
@@ -358,6 +369,7 @@ class Row {
 #undef ELEMENTWISE_OF_ONE
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
+    const Loop loop(*this);
     C* const to = self().buffer();
     write_row(to, self().source.size, terms(f, x...));
     return Elements<C>{to, -1};
@@ -391,6 +403,24 @@ class Row {
   }
 
  private:
+  // While a loop computes a function of elements, there is no other loop. Where threads share a row, it would end the
+  // phase of the first one, and a result may be written over a row that is kept.
+  struct Loop {
+    Row& row;
+    ELEMENTWISE_INLINE explicit Loop(Row& row) : row(row) {
+      row.check_no_loop();
+      row.has_loop_ = true;
+    }
+    ELEMENTWISE_INLINE ~Loop() {
+      row.has_loop_ = false;
+    }
+  };
+  ELEMENTWISE_INLINE void check_no_loop() const {
+    if (has_loop_)
+      stop("a function of elements called a reduction or row.at: call it before, and use its result in the function");
+  }
+  bool has_loop_ = false;
+
   ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
   }
@@ -570,7 +600,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
       if constexpr (!parameters::is_of_row<P>)
         return;
       else if constexpr (!kIsDual<B>)
-        once(source.size, [&] { *static_cast<T*>(results[place]) = value; });
+        once(source.size, [&] { *static_cast<math::primal_t<T>*>(results[place]) = math::primal(value); });
       else if constexpr (std::is_same_v<T, B>)
         once(source.size, [&] {
           *static_cast<decltype(T::value)*>(results[Places<R...>::among_c(place)]) = value.derivative;
@@ -584,6 +614,58 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE T noted(T x) {
     if (noted_count < rows::kReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));
     return x;
+  }
+};
+
+// ---- The row of a forward pass that is recorded. A gradient finds the first reductions in the order in which they
+// were noted, but the order of the operands of row.sum(x) / row.sum(y) is the compiler's choice: GCC computes y first
+// if the numbers are dual, and x if they are floats. So the numbers here are dual as well. Nothing reads their
+// derivatives, so the compiler leaves these out.
+template <class B, class Returned>
+struct Recorded;
+template <class B, class... R>
+struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
+  using C = Dual<B>;
+  template <class T>
+  static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
+  static constexpr bool derives = false;
+
+  Values<B, List<R...>> values;
+  const Source& source = values.source;
+
+  ELEMENTWISE_INLINE Recorded(const Source& source, const cpu::OneRow& row) : values(source, row) {}
+  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
+    return {values.lifted(place, data, j), B(0)};
+  }
+  ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
+    return Elements<C>{values.keep(value_of(this->terms(f, x...)), Columns{}).data, -1};
+  }
+  ELEMENTWISE_INLINE C sum_terms(const auto& f, auto...) {
+    return {values.sum_terms(value_of(f)), B(0)};
+  }
+  ELEMENTWISE_INLINE C max_terms(const auto& f, auto...) {
+    return {values.max_terms(value_of(f)), B(0)};
+  }
+  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
+    return {values.element({x.data, x.place}, place), B(0)};
+  }
+  ELEMENTWISE_INLINE B range_of(const auto& f) {
+    return values.range_of(f);
+  }
+  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
+    return values.argmax_of(f);
+  }
+  template <class To>
+  ELEMENTWISE_INLINE void write(const auto& f, auto...) {
+    values.template write<math::primal_t<To>>(value_of(f));
+  }
+  ELEMENTWISE_INLINE void finish(const auto& returned) {
+    values.finish(returned);
+  }
+
+ private:
+  ELEMENTWISE_INLINE static auto value_of(const auto& f) {
+    return [f](auto j) ELEMENTWISE_LAMBDA { return math::primal(f(j)); };
   }
 };
 

@@ -1,0 +1,71 @@
+// A functor over rows that calls a reduction in a function of elements ends the process with a sentence, instead of
+// returning wrong numbers.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "elementwise/elementwise.h"
+#include "elementwise/rows/kernels.h"
+
+namespace {
+
+using namespace elementwise;
+
+// The result is written over the row that is kept.
+struct ReadsKept {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
+    const auto kept = row.keep([](C x) { return 2 * x; }, x);
+    return row.each([&](C x) { return x - row.at(kept, 0); }, kept);
+  }
+};
+struct Sums {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
+    return row.each([&](C y) { return y / row.sum(x); }, x);
+  }
+};
+struct Right {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
+    const C sum = row.sum(x);
+    return row.each([&](C y) { return y / sum + row.at(x, 0); }, x);
+  }
+};
+
+// Returns what a process writes to stderr that computes one row, if it aborts.
+template <class Functor>
+std::string sentence() {
+  int ends[2];
+  if (pipe(ends)) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    float x[3] = {1, 2, 3}, y[3], kept[3];
+    void* data[] = {y, x};
+    const auto scratch = [](void* run, int, int64_t) { return run; };
+    const cpu::OneRow row{3, 0, data, nullptr, scratch, kept};
+    passes::RowLoop<Functor, float, Kind::tensor>::compute(row);
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text(200, '\0');
+  text.resize(std::max<ssize_t>(0, read(ends[0], text.data(), text.size())));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? text : "";
+}
+
+} // namespace
+
+int main() {
+  const std::string expected =
+      "a function of elements called a reduction or row.at: call it before, and use its result in the function\n";
+  const std::string kept = sentence<ReadsKept>(), sums = sentence<Sums>(), right = sentence<Right>();
+  std::printf("row.at: %srow.sum: %sneither: %s\n", kept.c_str(), sums.c_str(), right.c_str());
+  return kept == expected && sums == expected && right.empty() ? 0 : 1;
+}
