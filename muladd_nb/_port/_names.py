@@ -53,9 +53,7 @@ class Names(Findings):
     def __post_init__(self) -> None:
         visible = self.project.visible[self.source]
         self.mine = self.project.mine[self.source]
-        # In a namespace `mine` that has a namespace `torch`, that name means mine::torch.
-        is_hidden = any("torch" in path[1:-1] for path in self.project.declared[self.source])
-        self.torch = b"::torch::" if is_hidden else b"torch::"
+        self.torch = b"::torch::" if self.source in self.project.hides_torch else b"torch::"
         self.opened = {path for file in visible for path in file.usings}
         self.usings, self.std = {path for path in self.opened if path[0] in ROOTS}, ("std",) in self.opened
         self.has_python = any(name == "Python.h" for file in visible for _, name in file.includes)

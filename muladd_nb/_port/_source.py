@@ -118,29 +118,31 @@ class Project:
         for source in sources:
             for kind, name, node in source.names:
                 self.named[kind, name].append((source, node))
+        files = [(source, f"/{source.path.as_posix()}") for source in sources]
+        names = {name for source in sources for _, name in source.includes}
+        self.included = {name: [x for x, at in files if at.endswith("/" + name.lstrip("./"))] for name in names}
         self.visible = {source: self._visible(source) for source in sources}
         # For each file, those that it includes, and those that are included before it or after it.
         visible = self.visible.values()
         self.around = {source: {x for files in visible if source in files for x in files} for source in sources}
         self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
         for path, name in ((x.around(node), name) for x in sources for node, name in x.includes if x.around(node)):
-            for inner in (inner for file in self._included(name) for inner in self.visible[file]):
+            for inner in (inner for file in self.included[name] for inner in self.visible[file]):
                 self.inside[inner].add(path)
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
         # For each file, what it and the files around it declare, and what of that is in torch's namespaces.
         self.declared = {file: set[Path]().union(*(declared[x] for x in self.around[file])) for file in sources}
         self.mine = {file: {x for x in names if x[0] in ROOTS and len(x) > 1} for file, names in self.declared.items()}
+        # In a namespace `mine` that has a namespace `torch`, that name means mine::torch.
+        self.hides_torch = {file for file in sources if any("torch" in name[1:-1] for name in self.declared[file])}
 
     def _visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
         found = [source]
         for file in found:  # it grows
             for _, name in file.includes:
-                found += [x for x in self._included(name) if x not in found]
+                found += [x for x in self.included[name] if x not in found]
         return found
-
-    def _included(self, name: str) -> list[Source]:
-        return [x for x in self.sources if f"/{x.path.as_posix()}".endswith("/" + name.lstrip("./"))]
 
 
 def part(node: Node, field: str) -> Node:
