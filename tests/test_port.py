@@ -242,6 +242,17 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
         ('m.impl(TORCH_SELECTIVE_NAME("a"), TORCH_FN(f));', 'm.impl("a", TORCH_BOX(&f));'),
         ("C10_EXPORT at::Tensor h(int a = 3);", "C10_EXPORT torch::stable::Tensor h(int a = 3);"),
         ("f(x.data_ptr<int>());", "f(x.mutable_data_ptr<int>());"),
+        (
+            "long n = x.contiguous().item<long>();",
+            "long n = [](const torch::stable::Tensor& self_) { int64_t item_; TORCH_ERROR_CODE_CHECK("
+            "aoti_torch_item_int64(self_.get(), &item_)); return item_; }(torch::stable::contiguous(x));",
+        ),
+        ("auto p = y.template data_ptr<int>();", "auto p = y.template mutable_data_ptr<int>();"),
+        (
+            "if (y.item().toBool()) {}",
+            "if ([](const torch::stable::Tensor& self_) { bool item_; TORCH_ERROR_CODE_CHECK("
+            "aoti_torch_item_bool(self_.get(), &item_)); return item_; }(y)) {}",
+        ),
         ("std::min(4, at::get_num_threads());", "std::min(4, static_cast<int>(torch::stable::get_num_threads()));"),
     ],
 )

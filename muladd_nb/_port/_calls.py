@@ -106,11 +106,11 @@ class Calls(Operators):
             self.read_library(node, kind, name, inner)
             self.done.add(part(node, "arguments").id)
             return
-        tensor = part(part(this, "function"), "argument")
-        is_type = self.text(part(part(this, "function"), "field")) == "type" and self.type_of(tensor) in ("", "Tensor")
-        if is_type and (row := ROWS.get(("type", name))):  # x.type().is_cuda()
+        called = part(this, "function")
+        tensor, before = part(called, "argument"), f"{self.text(part(called, 'field'))}()"
+        if self.type_of(tensor) in ("", "Tensor") and (row := ROWS.get((before, name))):  # x.type().is_cuda()
             this = tensor
-            self.apply(row[0], node, f"type().{name}()", fill(row[0].to, inner, (), this), at=field)
+            self.apply(row[0], node, f"{before}.{name}()", fill(row[0].to, inner, (), this), at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
         elif of == "" and name == "data_ptr" and word.template:  # the extension has a method of this name
@@ -136,10 +136,11 @@ class Calls(Operators):
         """Deal with a method of a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
-        takes_options = "options" in map(self.type_of, inner)
+        count = None if "options" in map(self.type_of, inner) else len(inner)
         plain = this.type == "identifier" and not self.variable(self.text(this)).constant
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
-        row = table.find(kind, name, None if takes_options else len(inner), len(template), self.target)
+        names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
+        row = next(filter(None, (table.find(kind, x, count, len(template), self.target) for x in names)), None)
         if row and row.how == "mechanical":
             to = row.to
             if name in ("data_ptr", "data") and template:  # a const pointer, or what initialises one
@@ -147,6 +148,8 @@ class Calls(Operators):
                 is_const = text != self.text(template[0])
                 if is_const or CONST_POINTER.search(self.source.data[: node.start_byte][-200:]):
                     to = f"$self.const_data_ptr<{text if is_const else '$T1'}>()"
+            if field.type == "dependent_name":  # x.template data_ptr<T>()
+                to = re.sub(r"(\$self\.)(\w+<)", r"\1template \2", to)
             if field.prev_sibling is not None and field.prev_sibling.type == "->":
                 to = to.replace("$self.", "$self->") if "$self." in to else to.replace("$self", "*$self")
             self.apply(row, node, what, fill(to, inner, template, this), at=field)

@@ -103,9 +103,9 @@ class Names(Findings):
         if node.type == "qualified_identifier" and (name := part(node, "name")) is not EMPTY:
             scope = node.child_by_field_name("scope")
             return [*(self.words(scope) if scope else ()), *self.words(name)]
-        arguments, inner = part(node, "arguments"), node
+        arguments, inner = EMPTY, node
         while inner.type in TEMPLATES:
-            inner = inner.child_by_field_name("name") or inner.named_children[0]
+            arguments, inner = part(inner, "arguments"), inner.child_by_field_name("name") or inner.named_children[0]
         text = self.text(inner)
         if inner.type == "field_identifier" and re.fullmatch(r"\w+", value := self.project.macros.get(text, "")):
             text = value  # a method whose name is a macro

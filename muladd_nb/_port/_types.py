@@ -17,7 +17,7 @@ LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expres
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
 TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
 TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
-WRITTEN = {"get_current_cuda_stream": "stream", "torch::stable::Tensor self_": "Tensor"}  # lambdas of --write
+WRITTEN = {"_cuda_stream": "stream", "_item_": "other", "Tensor self_": "Tensor"}  # lambdas of --write
 
 
 class Types(Names):
