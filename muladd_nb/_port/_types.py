@@ -51,15 +51,21 @@ class Types(Names):
         """Return what a call returns."""
         if function.type == "lambda_expression":
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
-        if function.type == "field_expression":
-            name, of = self.words(part(function, "field"))[-1].text, self.type_of(part(function, "argument"))
-            if of in ("", "other") and (declarations := self.project.named["method", name]):
+        is_method = function.type == "field_expression"
+        words = self.words(part(function, "field") if is_method else function)
+        name, template = words[-1].text, words[-1].template
+        declarations = self.project.named["method" if is_method else "function", name]
+        if len(template) == 1 and not declarations and TORCHS.match(cast := self.type_of_type(template[0])):
+            return self.type_of_type(function) if name in WORDS["template"] else cast
+        if is_method:
+            of = self.type_of(part(function, "argument"))
+            if of in ("", "other") and declarations:
                 return self.agreed(declarations)
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
             return self.part_of(of, name, of if of in ("Tensor", "options", "") else "other")
-        words, inner = self.words(function), [self.type_of(x) for x in arguments]
-        full, name = self.resolve(words, called=True) or ("",), words[-1].text
+        inner = [self.type_of(x) for x in arguments]
+        full = self.resolve(words, called=True) or ("",)
         if full[0] == "std":
             if name in ("move", "forward") and inner:
                 return inner[0]
@@ -72,7 +78,6 @@ class Types(Names):
             return WORDS["function"].get(name, returned if is_tensor else "")
         if self.variable(name) is not UNKNOWN:
             return ""
-        declarations = self.project.named["function", name]
         return self.agreed(declarations) if declarations else "Tensor" if "Tensor" in inner and name in RARE else ""
 
     def part_of(self, of: str, name: str, default: str) -> str:
