@@ -395,8 +395,9 @@ def test_a_name_that_the_c_library_has_too_stays_and_gets_its_header_at_once(tmp
     assert (tmp_path / "a.cpp").read_text() == after
 
 
-def test_an_error_may_be_at_the_end_of_a_check(tmp_path, capsys):
-    code = 'void f(at::Tensor x) {\n  TORCH_CHECK(x.all().item<bool>(),\n    "text");\n}\n'
+@pytest.mark.parametrize("code", ['TORCH_CHECK(x.all().sort(),\n"text");', "return {x.all(),\nx};"])
+def test_an_error_may_be_at_the_end_of_a_check_or_of_a_list(code, tmp_path, capsys):
+    code = f"std::vector<at::Tensor> f(at::Tensor x) {{\n{code}\n}}\n"
     _, report = found(tmp_path, capsys, a_DOT_cpp=code)
     assert 3 in {finding["end_line"] for finding in report["findings"]}
 
