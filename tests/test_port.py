@@ -123,6 +123,7 @@ def found(tmp_path, capsys, *options, **files):
         ("void f(std::any x) { std::any_cast<at::Tensor>(x) + 1; }", "x + y", "none"),
         ("void f() { auto x = std::vector<at::Tensor>(3); x[0] + 1; }", "x + y", "none"),
         ("void f(auto x) { x->value.as<c10::cuda::CUDAStream>().synchronize(); }", "stream.synchronize()", "decision"),
+        ("void f(cudaStream_t s) { s.synchronize(); }", "stream.synchronize()", "decision"),
         ("void f() { auto s = c10::cuda::CUDAStream::unpack3(1, 2, 3); }", "c10::cuda::CUDAStream::unpack3", "none"),
         ("#define DATA data_ptr\nvoid f(at::Tensor x) { x.DATA<int>(); }", "x.data_ptr()", "mechanical"),
         ("#define TORCH_CHECK AT_CHECK\nvoid f() { TORCH_CHECK(true); }", "TORCH_CHECK", "mechanical"),
