@@ -23,7 +23,7 @@ class Calls(Operators):
     """Deals with calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
-        function, arguments, before = part(node, "function"), part(node, "arguments"), len(self.findings)
+        function, arguments = part(node, "function"), part(node, "arguments")
         name, inner = self.text(function), [x for x in arguments.named_children if x.type != "comment"]
         is_macro = function.type == "identifier" and self.is_macro(name)
         is_check = CHECK.search(name) is not None
@@ -39,9 +39,12 @@ class Calls(Operators):
             self.read_macro(function, inner, node)
         else:
             self.read_function(node, function, inner)
-        self.walk(arguments)
-        if is_check and (found := [x for x in self.findings[before:] if x.how != "mechanical"]):
-            found[-1].end_line = self.source.line(node.end_byte - 1)  # an error may be where the call ends
+        (self.on_initializer_list if is_check else self.walk)(arguments)
+
+    def on_initializer_list(self, node: Node) -> None:
+        """Read a list, or the arguments of a check: an error may be where it ends."""
+        if bad := self.walk(*node.children):
+            bad.end_line = max(bad.end_line, self.source.line(node.end_byte - 1))
 
     # Functions
 

@@ -143,11 +143,6 @@ class Reader(Calls):
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
 
-    def on_initializer_list(self, node: Node) -> None:
-        """Read a list, at whose end an error may be."""
-        if bad := self.walk(*node.children):
-            bad.end_line = max(bad.end_line, self.source.line(node.end_byte - 1))
-
     def on_field_declaration_list(self, node: Node) -> None:
         """Read the fields of a class before its methods, which use them."""
         self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))

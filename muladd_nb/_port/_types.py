@@ -67,11 +67,9 @@ class Types(Names):
         inner = [self.type_of(x) for x in arguments]
         full = self.resolve(words, called=True) or ("",)
         if full[0] == "std":
-            if name in ("move", "forward") and inner:
-                return inner[0]
-            if name == "get":
-                return "Tensor" if inner and TUPLE.match(inner[0]) else ""
-            return "(Tensor, ...)" if name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner else "other"
+            first, makes_tuple = next(iter(inner), ""), name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner
+            known = {"move": first, "forward": first, "get": "Tensor" if TUPLE.match(first) else ""}
+            return known.get(name, "(Tensor, ...)" if makes_tuple else "other")
         if full[0] in ROOTS:
             is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
             returned = "other" if WORDS["Tensor"].get(name) == "other" else "Tensor"
