@@ -630,10 +630,10 @@ struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
   static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
   static constexpr bool derives = false;
 
+  Source source; // a copy: if a pointer into `values` were kept, nvcc would keep `values` in memory
   Values<B, List<R...>> values;
-  const Source& source = values.source;
 
-  ELEMENTWISE_INLINE Recorded(const Source& source, const cpu::OneRow& row) : values(source, row) {}
+  ELEMENTWISE_INLINE Recorded(const Source& source, const cpu::OneRow& row) : source(source), values(source, row) {}
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
     return {values.lifted(place, data, j), B(0)};
   }
