@@ -34,41 +34,36 @@ def register(form: Form) -> None:
     by = form.by[0] if form.by else ""
     rules = {"gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
     vjp, jvp = rules[by](operator) if by in rules else _of_forward(form)
+    count = len(form.kinds)
     is_forward = by in ("", "recorded")
     read = _read_results(operator) if is_forward else ()
-    count = len(form.kinds)
     # Autograd keeps the tensors, and the node the other arguments.
     are_tensors = [str(argument.type) in TENSOR for argument in private.arguments(form.op)[:count]]
     tensors_at = [place for place, is_tensor in enumerate(are_tensors) if is_tensor] + [count + i for i in read]
     others_at = [place for place, is_tensor in enumerate(are_tensors) if not is_tensor]
+    kept_at = tensors_at + others_at
     to_tensors, to_others = picker(tensors_at), picker(others_at)
-    put_together = picker([(tensors_at + others_at).index(place) for place in sorted(tensors_at + others_at)])
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
         given = (*inputs, *results)
         return to_tensors(given), (needs, to_others(given))
 
+    def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> list[Any]:
+        given = (*tensors, *others)
+        return [given[kept_at.index(place)] for place in sorted(kept_at)]
+
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return vjp(needs, put_together((*tensors, *others)), grads)
-
-    vjp_by_fast_path = None
-    if is_forward:
-        in_c = direct_caller(operator.family["gradients",], lambda *_: None)
-
-        def vjp_by_fast_path(tensors: Sequence[Tensor], kept: Any, grads: Sequence[Tensor]) -> Any:
-            needs, others = kept
-            made = vjp(needs, put_together((*tensors, *others)), grads, in_c)
-            return None if made is None else (None, *made)
+        return vjp(needs, put_together(tensors, others), *grads)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(put_together((*tensors, *kept[1]))[:count], *tangents)
+        return jvp(put_together(tensors, kept[1])[:count], *tangents)
 
     rule = Rule(
         save,
         of_saved_vjp,
         of_saved_jvp,
-        vjp_by_fast_path=vjp_by_fast_path,
+        vjp_by_fast_path=_by_fast_path(form, kept_at) if is_forward else None,
         without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
         constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
         recorded=None if by else operator.family.get(("recorded",)),
@@ -76,6 +71,34 @@ def register(form: Form) -> None:
         materialize=True,
     )
     recording.register(form.op, rule, form)
+
+
+def _by_fast_path(form: Form, kept_at: Sequence[int]) -> Callable[..., Any]:
+    """Return the function that computes the gradients of a small call, or returns None.
+
+    ``kept_at`` says where what a node keeps stands among the arguments and the results. Each step counts in a small
+    call, so the function puts the arguments together in C.
+    """
+    family = _Family(form.family[()])
+    compute = direct_caller(family.operator.family["gradients",], lambda *_: None)
+    count, kept = family.count, len(kept_at)
+    args, read = ([kept_at.index(x) for x in sorted(kept_at) if (x < count) is is_arg] for is_arg in (True, False))
+    to_kernel = picker([*args, *(kept + i for i in form.of_c), *read])
+
+    def wanted(*needs: bool) -> tuple[int, Callable[[Any], Any]]:
+        """Return which gradients are asked for, and a function that picks them from None and all gradients."""
+        order = [1 + family.places.index(place) if need else 0 for place, need in enumerate(needs)]
+        return family.wanted(needs), picker([0, *order])
+
+    all_wanted = Cache(wanted)
+
+    def vjp_by_fast_path(tensors: Sequence[Tensor], kept: Any, grads: Sequence[Tensor]) -> Any:
+        needs, others = kept
+        bits, to_gradients = all_wanted[needs]
+        made = compute(*to_kernel((*tensors, *others, *grads)), bits)
+        return None if made is None else to_gradients((None, *as_tuple(made)))
+
+    return vjp_by_fast_path
 
 
 def _read_results(operator: Form) -> list[int]:
@@ -147,22 +170,13 @@ _Rules = tuple[Callable[..., Any], Callable[..., Any]]
 
 def _of_forward(form: Form) -> _Rules:
     family, of_c = _Family(form.family[()]), form.of_c
-    count, read = family.count, len(_read_results(family.operator))
-    to_kernel = picker([*range(count), *(count + read + i for i in of_c), *range(count, count + read)])
 
-    def wanted(*needs: bool) -> tuple[int, Callable[[Any], Any]]:
-        """Return which gradients are asked for, and a function of None and all gradients that returns these."""
-        order = [1 + family.places.index(place) if need else 0 for place, need in enumerate(needs)]
-        return family.wanted(needs), picker(order)
-
-    all_wanted = Cache(wanted)
-
-    def vjp(needs: Any, saved: Any, grads: Any, compute: Callable[..., Any] = family.compute_gradients) -> Any:
-        if torch.is_grad_enabled():  # the derivatives of a gradient are by the arguments
-            saved = *saved[:count], *(y.detach() for y in saved[count:])
-        bits, to_arguments = all_wanted[needs]
-        made = compute(*to_kernel((*saved, *grads)), bits)
-        return None if made is None else to_arguments((None, *as_tuple(made)))
+    def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
+        args, read = saved[: family.count], saved[family.count :]
+        if torch.is_grad_enabled():
+            read = [y.detach() for y in read]  # the derivatives of a gradient are by the arguments
+        made = family.compute_gradients(*args, *(grads[i] for i in of_c), *read, family.wanted(needs))
+        return family.of_arguments(args, as_tuple(made))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:
         made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
@@ -179,7 +193,7 @@ def _of_gradients(operator: Form) -> _Rules:
     def wanted(args: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
         return [x if args[-1] >> i & 1 else None for i, x in enumerate(of_each)]
 
-    def vjp(needs: Any, args: Sequence[Any], cotangents: Sequence[Tensor]) -> Any:
+    def vjp(needs: Any, args: Sequence[Any], *cotangents: Tensor) -> Any:
         grads, by = args[n:end], wanted(args, cotangents)
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, by, [None] * len(grads)))
         return *by_arguments, *family.tangent(args[:n], by), *(None for _ in args[end:])
@@ -197,7 +211,7 @@ def _of_tangent(operator: Form) -> _Rules:
     family, read = _Family(operator), _read_results(operator)
     n, forward = family.count, operator.family.get(("recorded",), operator).op
 
-    def vjp(needs: Any, args: Sequence[Any], grads: Sequence[Tensor]) -> Any:
+    def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
         by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
         results = as_tuple(forward(*args[:n])) if read else ()
         made = family.compute_gradients(*args[:n], *grads, *(results[i] for i in read), family.wanted([True] * n))
