@@ -57,7 +57,7 @@ struct Backend {
   }
 
  private:
-  // If an exception left the body, torch would raise an error that does not say what happened.
+  // If std::bad_alloc left the body, torch would raise an error that does not speak of memory.
   static constexpr auto parallel_for = [](int64_t end, int64_t grain, const auto& body) {
     std::atomic<bool> lacks_memory = false;
     torch::stable::parallel_for(0, end, grain, [&](int64_t first, int64_t last) {

@@ -38,10 +38,6 @@ struct Part {
   }
 };
 
-ELEMENTWISE_INLINE int64_t count_of_blocks(int64_t elements) {
-  return (elements + cpu::kRowBlock - 1) / cpu::kRowBlock;
-}
-
 // These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
 // no memory that a functor reads: after another function, the compiler would load all numbers again and, for example,
 // take a second square root.
@@ -304,7 +300,7 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   static_assert(sizeof(C) <= cpu::kBytesOfBlock);
   const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
-  if (part.is_known()) return joined_blocks(blocks, count_of_blocks(n), identity, join);
+  if (part.is_known()) return joined_blocks(blocks, cpu::count_of_blocks(n), identity, join);
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
     const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
@@ -326,12 +322,12 @@ ELEMENTWISE_INLINE int64_t first_of(const Extent& n, const auto& is) {
   int64_t first = part.begin;
   if (part.is_known()) {
     const auto least = [](int64_t a, int64_t b) ELEMENTWISE_LAMBDA { return b < a ? b : a; };
-    first = joined_blocks(blocks, count_of_blocks(n), int64_t{n}, least);
+    first = joined_blocks(blocks, cpu::count_of_blocks(n), int64_t{n}, least);
   } else {
     while (first < part.end && !is(first)) first++;
     if (blocks) {
       const int64_t found = first < part.end ? first : int64_t{n};
-      std::fill(blocks + count_of_blocks(part.begin), blocks + count_of_blocks(part.end), found);
+      std::fill(blocks + cpu::count_of_blocks(part.begin), blocks + cpu::count_of_blocks(part.end), found);
       end_phase();
     }
   }

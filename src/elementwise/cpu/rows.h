@@ -142,7 +142,7 @@ class RowsRun {
   void split(int64_t elements, const auto& f) const {
     constexpr int64_t kGrain = 32; // blocks
     if (!parallel_for_) return f(0, elements);
-    (*parallel_for_)((elements + kRowBlock - 1) / kRowBlock, kGrain, [&](int64_t first, int64_t last) {
+    (*parallel_for_)(count_of_blocks(elements), kGrain, [&](int64_t first, int64_t last) {
       const DefaultFloatEnvironment environment;
       f(first * kRowBlock, std::min(elements, last * kRowBlock));
     });
@@ -155,7 +155,7 @@ class RowsRun {
     std::atomic<bool> goes_on = true;
     for (int phase = 0; goes_on; phase++) {
       goes_on = false;
-      memory.push_back(allocated((task_.size + kRowBlock - 1) / kRowBlock * kBytesOfBlock));
+      memory.push_back(allocated(count_of_blocks(task_.size) * kBytesOfBlock));
       blocks.push_back(memory.back().get());
       split(task_.size, [&](int64_t begin, int64_t end) {
         Share share{begin, end, phase, blocks.data()};

@@ -40,6 +40,9 @@ struct Rows {
 
 constexpr int64_t kRowBlock = 1024;                   // elements of a row that are added up first (row_loops.h)
 constexpr int64_t kBytesOfBlock = 2 * sizeof(double); // enough for the result of a block, a dual number or any other
+[[gnu::always_inline]] constexpr int64_t count_of_blocks(int64_t elements) {
+  return (elements + kRowBlock - 1) / kRowBlock;
+}
 
 // Several threads compute a long row together, and this is the share of one. Every thread runs the functor once for
 // each of its reductions, and once more. In phase k, the results of the first k reductions are known. The thread
