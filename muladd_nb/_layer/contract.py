@@ -31,12 +31,12 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
     _check_dtype(form.name, form.dtypes, first, a)
     for other, x in form.given(args).items():
         if other != first:
-            _check_beside(form.name, first, a, other, x, form.own.get(other))
+            _check_beside(form.name, first, a, other, x, form.own.get(other), bool(form.of_row))
             if not form.broadcasts:
                 _check_same_shape(form.name, first, a, other, x)
     shape = _broadcast(form, args) if form.broadcasts else a.shape
     for place, ((target, x), own) in enumerate(zip(targets.items(), form.of_results, strict=False)):
-        _check_beside(form.name, first, a, target, x, own)
+        _check_beside(form.name, first, a, target, x, own, bool(form.of_row))
         _check_shape_of_target(form, args, shape, place, target, x)
         check_not_self_overlapping(form.name, target, x)
     return shape
@@ -113,11 +113,14 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
         )
 
 
-def _check_beside(op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: torch.dtype | None) -> None:
+def _check_beside(
+    op: str, first: str, a: Tensor, x_name: str, x: Tensor, own: torch.dtype | None, over_rows: bool = False
+) -> None:
     _check_device(op, first, a, x_name, x)
     if own is not None and x.dtype != own:
         raise RuntimeError(f"{op}: {x_name} must be {dtype_name(own)}, got {dtype_name(x.dtype)}")
-    if own is None and a.dtype != x.dtype:
+    may_differ = over_rows and a.dtype in (torch.float16, torch.bfloat16) and x.dtype == torch.float32
+    if own is None and a.dtype != x.dtype and not may_differ:
         cure = f"nothing is promoted, use {x_name}.to({first}.dtype)"
         got = f"{dtype_name(a.dtype)} and {dtype_name(x.dtype)}"
         raise RuntimeError(f"{op}: {first} and {x_name} must have the same dtype, got {got}; {_cure(x_name, cure)}")

@@ -221,7 +221,9 @@ class Form:
 
     def result_dtypes(self, args: tuple[Any, ...]) -> list[torch.dtype]:
         """Return the dtype of each result of a call."""
-        return [dtype or args[self.inputs[self.first]].dtype for dtype in self.of_results]
+        first, given = args[self.inputs[self.first]], self.given(args)
+        of_c = [given.get(x, first).dtype for x in self.gradients_of] or [first.dtype] * len(self.of_results)
+        return [own or dtype for own, dtype in zip(self.of_results, of_c, strict=True)]
 
     @cached_property
     def of_c(self) -> list[int]:

@@ -166,10 +166,13 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
         x.name, ".to(", a.name, ".device)");
 }
 
-// Checks a pair: first the device, then the dtype. `own` is the dtype that x must have, or kOfC if it must have a's.
-inline void check_device_and_dtype(const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC) {
+// Checks a pair: first the device, then the dtype. `own` is the dtype that x must have, or kOfC if it must have a's. A
+// row of 16 bits is computed in float, so tensors beside it may be float32 too, as the weights of a norm often are.
+inline void check_device_and_dtype(
+    const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC, bool is_over_rows = false) {
   check_same_device(op, a, x);
-  if (own == kOfC && x.dtype != a.dtype)
+  const bool is_computed_in_float = a.dtype == kOrdinal<float16> || a.dtype == kOrdinal<bfloat16>;
+  if (own == kOfC && x.dtype != a.dtype && !(is_over_rows && is_computed_in_float && x.dtype == kOrdinal<float>))
     fail_unlike(
         op, x, pair_must(a, x) + "have the same dtype, got " + dtype_name(a.dtype) + " and " + dtype_name(x.dtype),
         "nothing is promoted, use ", x.name, ".to(", a.name, ".dtype)");
@@ -286,7 +289,7 @@ class Inputs {
     check_dtype(op, of.dtypes, a);
     for (size_t k = 0; k < inputs.size(); k++) {
       if (k == of.first) continue;
-      check_device_and_dtype(op, a, inputs[k], of.inputs[k]);
+      check_device_and_dtype(op, a, inputs[k], of.inputs[k], of.is_over_rows);
       if (!of.broadcasts) check_same_shape(op, a, inputs[k]);
       are_broadcast = are_broadcast || !same_shape(a, inputs[k]);
     }

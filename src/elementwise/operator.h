@@ -417,7 +417,7 @@ struct Description {
   const int32_t *results, *inputs; // the dtype of each, or kOfC
   size_t count;                    // the number of inputs
   size_t first;                    // the index of the first input that is a C and not optional
-  bool broadcasts;
+  bool broadcasts, is_over_rows;
   const int* like;        // of gradients: for each, the argument whose shape it has; else null
   const Choices* choices; // one for each argument
   // For an operator over rows: whether each operand has one value for each row.
@@ -438,7 +438,7 @@ struct DescriptionOf<List<All...>, Op, List<Kernel...>> {
     size_t index = place();
     return std::array{Description{
         Op::in_errors, Ordinals<typename Kernel::Dtypes>::each, index++, Kernel::OfResults::own, Kernel::OfInputs::own,
-        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::like, Op::choices.data(),
+        size_t{Kernel::kInputs}, Kernel::first(), Op::broadcasts, Op::is_over_rows, Op::like, Op::choices.data(),
         Kernel::OfResults::of_row, Kernel::OfInputs::of_row}...};
   }();
 };

@@ -4,6 +4,7 @@ The operators are those of ``tests/over_rows``. Importing this compiles a projec
 which it is installed.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -61,10 +62,11 @@ def tensor(shape, dtype, layout, special, whole):
     layout=st.sampled_from(["contiguous", "transposed", "sliced"]),
     special=st.sampled_from([*SPECIAL]),
     whole=st.booleans(),
+    mixed=st.booleans(),
     label=st.sampled_from([*[None] * 20, -1, -101, "n", 2**40]),
     seed=st.integers(0, 2**32),
 )
-def right_over_rows(name, n, dtype, layout, special, whole, label, seed):
+def right_over_rows(name, n, dtype, layout, special, whole, mixed, label, seed):
     torch.manual_seed(seed)
     if label is not None:
         refused(n, dtype, n if label == "n" else label)
@@ -73,8 +75,10 @@ def right_over_rows(name, n, dtype, layout, special, whole, label, seed):
     if (n == 0 and name in REFUSED_BY_TORCH) or (name == "causal_softmax" and n > 300):
         COUNTS["torch refuses, or too many elements"] += 1
         return
-    args = [tensor(shape, dtype, layout, () if i else SPECIAL[special], whole) for i, shape in enumerate(shapes(n))]
-    args = [x.requires_grad_() for x in args]
+    dtypes = itertools.chain([dtype], itertools.repeat(torch.float32 if mixed and dtype.itemsize == 2 else dtype))
+    elements = itertools.chain([SPECIAL[special]], itertools.repeat(()))
+    each = zip(shapes(n), dtypes, elements, strict=False)
+    args = [tensor(shape, own, layout, among, whole).requires_grad_() for shape, own, among in each]
     wide = [x.detach().double().requires_grad_() for x in args]
     results, expected = (y if isinstance(y, tuple) else (y,) for y in (op(*args), reference(*wide)))
     cases.close(tuple(results), tuple(y.to(dtype) for y in expected), TOLERANCE[dtype])

@@ -36,19 +36,28 @@ struct Right {
   }
 };
 
+struct Keeps {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
+    return row.each([&](C y) { return row.keep([](C x) { return 2 * x; }, x), y; }, x);
+  }
+};
+
 // Computes one row in a process, and returns what it writes to stderr before it aborts, or how it ends otherwise.
-template <class Functor>
+template <class Functor, bool is_recorded = false>
 std::string sentence() {
   int ends[2];
   if (pipe(ends)) return "no pipe";
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
+    using Recorded = rows::Derived<rows::Parts<Functor, 1>, rows::Role::recorded>;
     float x[3] = {1, 2, 3}, y[3], kept[3];
-    void* data[] = {y, x};
+    double reduced[2];
+    void *data[] = {y, x}, *data_of_recorded[] = {y, &reduced[0], &reduced[1], x};
     const auto scratch = [](void* run, int, int64_t) { return run; };
-    const cpu::OneRow row{3, 0, data, nullptr, scratch, kept};
-    passes::RowLoop<Functor, float, Kind::tensor>::compute(row);
+    const cpu::OneRow row{3, 0, is_recorded ? data_of_recorded : data, nullptr, scratch, kept};
+    passes::RowLoop<std::conditional_t<is_recorded, Recorded, Functor>, float, Kind::tensor>::compute(row);
     _exit(y[1] != 2.0f / 6 + 1); // what Right computes
   }
   close(ends[1]);
@@ -65,8 +74,17 @@ std::string sentence() {
 
 int main() {
   const std::string expected =
-      "a function of elements called a reduction or row.at: call it before, and use its result in the function\n";
-  const std::string kept = sentence<ReadsKept>(), sums = sentence<Sums>(), right = sentence<Right>();
-  std::printf("row.at: %srow.sum: %sneither: %s\n", kept.c_str(), sums.c_str(), right.c_str());
-  return kept == expected && sums == expected && right == "exits" ? 0 : 1;
+      "a function of elements called a reduction, row.keep or row.at: call it before, and use its result in the "
+      "function\n";
+  bool passes = true;
+  for (const std::string& wrong :
+       {sentence<ReadsKept>(), sentence<Sums>(), sentence<Keeps>(), sentence<Keeps, true>()}) {
+    std::printf("a mistake: %s", wrong.c_str());
+    passes = passes && wrong == expected;
+  }
+  for (const std::string& right : {sentence<Right>(), sentence<Right, true>()}) {
+    std::printf("no mistake: %s\n", right.c_str());
+    passes = passes && right == "exits";
+  }
+  return passes ? 0 : 1;
 }

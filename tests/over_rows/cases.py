@@ -206,6 +206,37 @@ def test_only_the_gradient_that_is_asked_for(dtype):
         assert args[1 - place].grad is None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("layout", [lambda w: w, lambda w: torch.stack([w, w], -1)[..., 0]], ids=["adjacent", "apart"])
+def test_a_float32_weight_beside_elements_of_16_bits(dtype, layout):
+    x, w, cotangent = normal(40, 300, dtype=dtype), layout(normal(300, dtype=torch.float32)), normal(40, 300, dtype=dtype)
+    args, wide = ([y.detach().requires_grad_() for y in pair] for pair in ((x, w), (x.float(), w)))
+    result, expected = ops.rms_norm(*args), ops.rms_norm(*wide)
+    assert result.dtype == dtype
+    close(result, expected.to(dtype), 0)
+    gradients = torch.autograd.grad(result, args, cotangent, create_graph=True)
+    of_wide = torch.autograd.grad(expected, wide, cotangent.float(), create_graph=True)
+    assert [y.dtype for y in gradients] == [dtype, torch.float32]
+    close(gradients, tuple(y.to(z.dtype) for y, z in zip(of_wide, gradients, strict=True)), 0)
+    second = torch.autograd.grad(gradients[1].square().sum(), args)
+    assert [y.dtype for y in second] == [dtype, torch.float32]
+
+    compiled = torch.compile(ops.rms_norm, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x, w), result)
+    _, tangent = torch.func.jvp(lambda w: ops.rms_norm(x, w), (w,), (w,))
+    assert torch.equal(tangent, result)  # it is linear in w
+    assert torch.equal(torch.vmap(ops.rms_norm, (None, 0))(x, torch.stack([w, w])), torch.stack([result, result]))
+    residual = normal(40, 300, dtype=torch.float32)
+    total = x.float() + residual
+    ops.fused_add_rms_norm(x, residual, w, EPS)
+    assert torch.equal(residual, total)
+    for device in ("cpu", "meta"):
+        for first, other in ((torch.float32, dtype), (dtype, torch.float64)):
+            bad = [y.detach().to(device, own) for y, own in ((x, first), (w, other))]
+            with pytest.raises(RuntimeError, match="rms_norm: x and weight must have the same dtype"):
+                ops.rms_norm(*bad)
+
+
 @EVERY
 def test_batches(name):
     op, reference, args = made(name, 9)

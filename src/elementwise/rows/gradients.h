@@ -164,8 +164,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     return {passes::element<B>(source, place, data, j), B(kMost + place == number)};
   }
 
-  ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
-    const auto element = this->terms(f, x...);
+  ELEMENTWISE_INLINE auto keep_terms(const auto& element, auto... x) {
     const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
     auto& at = known.kept[at_most(kept_rows)];
     if constexpr (kBy == By::nothing) {
@@ -181,7 +180,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
       if (!is_found) write_row(at.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
     }
     kept_rows++;
-    return KeptRow<B, kTensors, decltype(element), decltype(reads_one)>{element, reads_one, at};
+    return KeptRow<B, kTensors, std::remove_cvref_t<decltype(element)>, decltype(reads_one)>{element, reads_one, at};
   }
 
   // ---- The softmax that the functor returns.

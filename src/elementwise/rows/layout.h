@@ -81,7 +81,7 @@ class Layout {
   void check_result(int k, const Operand& whole) const {
     const Operand& x = operands_[k];
     const Shape shape = shape_of(k, whole);
-    contract::check_device_and_dtype(caller_, first(), x, op_.results[k]);
+    contract::check_device_and_dtype(caller_, first(), x, op_.results[k], true);
     if (x.dim != shape.dim || !std::equal(x.sizes, x.sizes + x.dim, shape.sizes))
       contract::fail(
           caller_, x.name, " must have the shape of the result, ", contract::list(shape.sizes, shape.dim), ", got ",

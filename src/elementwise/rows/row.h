@@ -26,6 +26,9 @@
 //   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; for the first, a
 //                    function of elements receives an Optional<C>.
 //
+// All tensors of C have the same dtype. If the first one has 16 bits, the others may be float32. A result has the dtype
+// of the first, and a gradient that of its tensor.
+//
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
@@ -315,7 +318,7 @@ class Row {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
     const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - shift); };
     if constexpr (Self::derives) // so that later passes do not compute the powers again
-      return log(sum(self().keep(power, x...))) + shift;
+      return log(sum(keep(power, x...))) + shift;
     else
       return log(sum(power, x...)) + shift;
   }
@@ -325,7 +328,7 @@ class Row {
     } else {
       const Number most = range(f, x...);
       const auto power = [=](auto... element) ELEMENTWISE_LAMBDA { return exp(f(element...) - most); };
-      const auto powers = self().keep(power, x...);
+      const auto powers = keep(power, x...);
       return Softmax<Self, decltype(powers), C>{&self(), powers, 1 / sum(powers)}; // one division for the row
     }
   }
@@ -370,9 +373,7 @@ class Row {
 
   ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
     const Loop loop(*this);
-    C* const to = self().buffer();
-    write_row(to, self().source.size, terms(f, x...));
-    return Elements<C>{to, -1};
+    return self().keep_terms(terms(f, x...), x...);
   }
 
   // Element j of a tensor. If its type is C, the pass says which number that is.
@@ -417,7 +418,9 @@ class Row {
   };
   ELEMENTWISE_INLINE void check_no_loop() const {
     if (has_loop_)
-      stop("a function of elements called a reduction or row.at: call it before, and use its result in the function");
+      stop(
+          "a function of elements called a reduction, row.keep or row.at: call it before, and use its result in the "
+          "function");
   }
   bool has_loop_ = false;
 
@@ -555,10 +558,12 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   static constexpr bool keeps_in_result =
       !kIsDual<B> && sizeof...(R) == 1 &&
       ((!parameters::is_of_row<R> && std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>) && ...);
-  ELEMENTWISE_INLINE B* buffer() {
+  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto...) {
     const int k = kept_rows++;
-    if (keeps_in_result && k == 0) return static_cast<B*>(results[0]);
-    return static_cast<B*>(row->scratch(row->run, k - keeps_in_result, source.size * sizeof(B)));
+    const auto memory =
+        keeps_in_result && k == 0 ? results[0] : row->scratch(row->run, k - keeps_in_result, source.size * sizeof(B));
+    write_row(static_cast<B*>(memory), source.size, f);
+    return {memory, -1};
   }
   ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
     return noted(sum_of<B>(source.size, f));
@@ -637,8 +642,8 @@ struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
     return {values.lifted(place, data, j), B(0)};
   }
-  ELEMENTWISE_INLINE auto keep(const auto& f, auto... x) {
-    return Elements<C>{values.keep(value_of(this->terms(f, x...)), Columns{}).data, -1};
+  ELEMENTWISE_INLINE Elements<C> keep_terms(const auto& f, auto...) {
+    return {values.keep_terms(value_of(f)).data, -1};
   }
   ELEMENTWISE_INLINE C sum_terms(const auto& f, auto...) {
     return {values.sum_terms(value_of(f)), B(0)};
@@ -687,8 +692,8 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
-  ELEMENTWISE_INLINE Elements<B> keep(const auto& f, auto... x) {
-    compiles(this->terms(f, x...));
+  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto...) {
+    compiles(f);
     kept_rows++;
     return {nullptr, -1};
   }

@@ -23,10 +23,11 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
     const Operand& whole = operands_[kResults];
     for (int k = 0; k < kResults; k++) {
       const Shape shape = op_->like ? shape_of_gradient(k, layout) : layout.shape_of(k, whole);
-      Operand x = whole;
+      const int of_gradient = op_->like ? Base::operand_like(k) : -1; // the tensor that has its dtype
+      Operand x = of_gradient < 0 ? first() : operands_[of_gradient];
       x.dim = shape.dim;
       x.sizes = shape.sizes;
-      x.dtype = op_->results[k] == kOfC ? first().dtype : op_->results[k];
+      if (op_->results[k] != kOfC) x.dtype = op_->results[k];
       const size_t like = inputs.first_of_shape;
       if (!layout.is_of_row(k) && !op_->like && !row_sizes_ && like < op_->count && !op_->inputs_of_row[like])
         made_[k] = this->empty_like(like, op_->results[k]);
