@@ -388,7 +388,12 @@ struct OnRows {
     std::vector<char> memory[kMaxOperands], other[kMaxOperands];
     void *data[kMaxOperands], *other_data[kMaxOperands];
     int64_t extents[kMaxOperands];
+    const Elements* of[kMaxOperands];
+    const bool has_16_bits = dtype == kOrdinal<float16> || dtype == kOrdinal<bfloat16>;
     for (int k = 0; k < operands; k++) {
+      const bool is_float =
+          has_16_bits && dtypes[k] == dtype && !in_place && random_below(4) == 0; // as a weight may be
+      of[k] = is_float ? &kElements<float> : &elements[k];
       std::vector<int> order; // the innermost first; task.dims is the dimension that is reduced
       for (int d = 0; d < task.dims + !is_of_row(k); d++)
         order.insert(order.begin() + (random_below(2) ? 0 : random_below(static_cast<int64_t>(order.size()) + 1)), d);
@@ -417,11 +422,11 @@ struct OnRows {
       const bool is_empty = task.count == 0 || (size == 0 && !is_of_row(k));
       extents[k] = is_sum ? (stride == 0 ? 0 : last + 1) : is_empty ? 0 : last + 1;
       task.numel[k] = extents[k];
-      task.dtypes[k] = dtypes[k];
-      task.bytes[k] = elements[k].bytes;
-      memory[k].resize(extents[k] * elements[k].bytes + 64);
-      const int64_t shift = random_below(3) ? 0 : elements[k].bytes;
-      elements[k].fill_row(memory[k].data() + shift, extents[k], size, random_below(16) > 0);
+      task.dtypes[k] = is_float ? kOrdinal<float> : dtypes[k];
+      task.bytes[k] = of[k]->bytes;
+      memory[k].resize(extents[k] * of[k]->bytes + 64);
+      const int64_t shift = random_below(3) ? 0 : of[k]->bytes;
+      of[k]->fill_row(memory[k].data() + shift, extents[k], size, random_below(16) > 0);
       if (is_derived && dtypes[k] == kOrdinal<int64_t>) // a call of the operator itself has looked at the places
         for (int64_t i = 0; i < extents[k]; i++) {
           auto& place = reinterpret_cast<int64_t*>(memory[k].data() + shift)[i];
@@ -446,7 +451,7 @@ struct OnRows {
     });
     bool equal = true;
     for (int k = 0; k < results; k++)
-      equal &= elements[k].same(static_cast<char*>(data[k]), static_cast<char*>(other_data[k]), extents[k], 1);
+      equal &= of[k]->same(static_cast<char*>(data[k]), static_cast<char*>(other_data[k]), extents[k], 1);
     cases++;
     if (equal || failures++ > 20) return;
     std::fprintf(
