@@ -107,9 +107,8 @@ def test_one_oldest_torch_everywhere():
 
 
 def test_one_oldest_python_everywhere():
-    oldest = only(r"^limited_api = '(.+)'", "src/elementwise/meson.build")
     hexes = re.findall(r"^ *limited_api_hex = '0x03(..)0000'", text("src/elementwise/meson.build"), re.MULTILINE)
-    assert oldest == f"3.{int(hexes[0], 16)}"
+    oldest = f"3.{int(hexes[0], 16)}"
     tag, tag_without_gil = (f"cp3{int(minor, 16)}" for minor in hexes)
     for project in ("", "muladd_nb/_new/project/"):
         assert only(r'^requires-python = ">=(.+)"', f"{project}pyproject.toml") == oldest

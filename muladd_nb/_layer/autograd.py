@@ -17,10 +17,8 @@ from ._library import implement, refusing
 from .fast_path import caller, direct_caller
 from .formula import checked_formula
 from .forward_mode import dual_of, register_value_and_tangent
-from .operator import SECOND, TABLE, THIRD, VALUE_AND_TANGENT, Form
+from .operator import SECOND, SIXTEEN_BITS, TABLE, THIRD, VALUE_AND_TANGENT, Form
 from .partials import Derivative, Partial, Times, gradients_at
-
-_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 _INSTEAD = f"add `differentiable` to its entry in src/operators.h, or a formula to its entry in {TABLE}"
 
@@ -28,14 +26,19 @@ _INSTEAD = f"add `differentiable` to its entry in src/operators.h, or a formula 
 def register(form: Form) -> None:
     """Register the derivative of a functional form, if any of its tensors can require grad."""
     promises = form.promises
-    if form.of_row:
-        row_derivatives.register(form)
-        return
+    if form.of_row and (promises.fused or promises.aten):
+        raise ValueError(
+            f"{form.name}: autograd and compiled programs call the kernels of an operator over rows; leave fused and "
+            "aten out of its entry"
+        )
     if form.kind == "updating" and (promises.formula or promises.derivative or promises.fused):
         raise ValueError(
             f"{form.name}: an operator that updates its arguments has no derivative, and compiled programs call its "
             "kernel; leave formula, derivative and fused out of its entry"
         )
+    if form.of_row:
+        row_derivatives.register(form)
+        return
     if form.kind != "functional" or not any(_floats(form, form.own.get(x)) for x in form.inputs):
         return
     if promises.aten is not None and (form.own or form.of_results != (None,) or form.inputs != form.required):
@@ -207,7 +210,7 @@ def _times_product(
     def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
         (gradient,) = gradients
         dtype = gradient.dtype
-        wide = torch.float32 if dtype in _SIXTEEN_BITS else dtype  # higher orders are not compiled for 16-bit dtypes
+        wide = torch.float32 if dtype in SIXTEEN_BITS else dtype  # higher orders are not compiled for 16-bit dtypes
         products = [gradient.to(wide) * values[grad].to(wide) for grad in grads]
         given = [values.get(y, products[0]) for y in inputs]
         given = [y.to(wide) if isinstance(y, Tensor) and y.dtype == dtype else y for y in given]

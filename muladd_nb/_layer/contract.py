@@ -1,7 +1,8 @@
 """The checks of the operators' contract for fake and meta tensors, which have no data.
 
-``src/elementwise/contract.h`` makes the same checks for tensors with data, in the same order and with the same
-messages. Only C++ checks whether ``out`` partly overlaps an input, because that needs addresses.
+``src/elementwise/contract.h`` makes the same checks for tensors with data, with the same messages and in the same
+order; over rows it checks the reduced dimension first. Only C++ checks what needs memory: whether a tensor lies in its
+storage, and whether ``out`` overlaps an input in part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from .. import _C
 from . import rows
-from .operator import Form
+from .operator import SIXTEEN_BITS, Form
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -36,7 +37,7 @@ def check(form: Form, args: tuple[Any, ...], targets: Mapping[str, Tensor] = _NO
                 _check_same_shape(form.name, first, a, other, x)
     shape = _broadcast(form, args) if form.broadcasts else a.shape
     for place, ((target, x), own) in enumerate(zip(targets.items(), form.of_results, strict=False)):
-        _check_beside(form.name, first, a, target, x, own, bool(form.of_row))
+        _check_beside(form.name, first, a, target, x, own, bool(form.of_row) and form.kind == "updating")
         _check_shape_of_target(form, args, shape, place, target, x)
         check_not_self_overlapping(form.name, target, x)
     return shape
@@ -119,7 +120,7 @@ def _check_beside(
     _check_device(op, first, a, x_name, x)
     if own is not None and x.dtype != own:
         raise RuntimeError(f"{op}: {x_name} must be {dtype_name(own)}, got {dtype_name(x.dtype)}")
-    may_differ = over_rows and a.dtype in (torch.float16, torch.bfloat16) and x.dtype == torch.float32
+    may_differ = over_rows and a.dtype in SIXTEEN_BITS and x.dtype == torch.float32
     if own is None and a.dtype != x.dtype and not may_differ:
         cure = f"nothing is promoted, use {x_name}.to({first}.dtype)"
         got = f"{dtype_name(a.dtype)} and {dtype_name(x.dtype)}"

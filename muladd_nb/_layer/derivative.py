@@ -13,7 +13,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement, name
 from .formula import check_is, checked_formula, pull, push
-from .operator import named
+from .operator import as_tuple, named
 from .recording import (
     Rule,
     checked_arguments,
@@ -170,7 +170,7 @@ def derivative(
 
     def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
         gradients: Any = vjp and vjp(needs, saved, *grads)
-        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        gradients = as_tuple(gradients)
         if len(gradients) != len(arguments):
             raise RuntimeError(f"{name(op)}: vjp must return {len(arguments)} gradients, got {len(gradients)}")
         return gradients
@@ -196,7 +196,7 @@ def derivative(
             return of_results if len(results) > 1 else of_results[0]
         with _without_torch_func(op, "jvp"):
             returned: Any = jvp and jvp(saved, *tangents)
-        of_results = returned if isinstance(returned, tuple) else (returned,)
+        of_results = as_tuple(returned)
         if len(of_results) != len(results):
             raise RuntimeError(f"{name(op)}: jvp must return {len(results)} tangents, got {len(of_results)}")
         for place, (wanted, tangent) in enumerate(zip(kept.of_tangents, of_results, strict=True)):
@@ -281,7 +281,7 @@ def implement_without(op: Any) -> None:
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
-        results = returned if isinstance(returned, tuple) else (returned,)
+        results = as_tuple(returned)
         if any(map(_may_require_grad, results)):
             tensors = {argument: x for argument, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
             refuse_gradients(op_name, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
@@ -298,6 +298,6 @@ def _check_takes(op: Any, what: str, function: Any, parameters: Sequence[str]) -
     try:
         if function is not None:
             inspect.signature(function).bind(*parameters)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         message = f"{name(op)}: {what} must be a function that takes {', '.join(parameters)}, got {function!r}: {error}"
         raise TypeError(message) from None

@@ -68,10 +68,11 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
     for sharded in (None, *(others[:-1] if form.asks_for_index else others)):
 
         def placed(name: str, sharded: int | None = sharded) -> Placement:
-            dim = -1 if sharded is None else sharded - (len(shape) - len(shapes[name]))
-            if sharded is None or dim < 0 or (shapes[name][dim] == 1 and shape[sharded] != 1):
+            missing = len(shape) - len(shapes[name])
+            dim = -1 if sharded is None else sharded - missing
+            if dim < 0 or (shapes[name][dim] == 1 and shape[dim + missing] != 1):
                 return Replicate()
-            return Shard(dim - (of_row[name] and dim > reduced.start - (len(shape) - len(shapes[name]))))
+            return Shard(dim - (of_row[name] and dim > reduced.start - missing))
 
         inputs = {name: placed(name) for name in shapes}
         results: list[Placement | None]

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from . import torch_private as private
 from ._library import name
+from .operator import as_tuple
 
 
 def checked_formula(
@@ -29,7 +30,7 @@ def checked_formula(
 
     def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:
         returned = formula(*read)
-        results = returned if isinstance(returned, tuple) else (returned,)
+        results = as_tuple(returned)
         if len(results) != n:
             raise RuntimeError(f"{name(op)}: the formula must return {n} results, got {len(results)}")
         if has_tensor_numbers:
@@ -124,9 +125,9 @@ def check_is(op: Any, what: str, function: Any, wanted: tuple[Sequence[int], tor
     shape, dtype = wanted
     if isinstance(got, Tensor) and tuple(got.shape) == tuple(shape) and got.dtype == dtype:
         return
-    code = inspect.unwrap(function).__code__
+    code = getattr(inspect.unwrap(function), "__code__", None)
     expected = f"{name(op)}: {what} must be a tensor of shape {list(shape)} and dtype {dtype}"
-    where = f"in {code.co_filename}, line {code.co_firstlineno}"
+    where = f"; it is made in {code.co_filename}, line {code.co_firstlineno}" if code else ""
     if not isinstance(got, Tensor):
-        raise TypeError(f"{expected}, got a {type(got).__name__}; it is made {where}")
-    raise RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}; it is made {where}")
+        raise TypeError(f"{expected}, got a {type(got).__name__}{where}")
+    raise RuntimeError(f"{expected}, got one of shape {list(got.shape)} and dtype {got.dtype}{where}")

@@ -20,7 +20,7 @@ from . import lowering
 from . import torch_private as private
 from ._library import implement, library
 from .autocast import WithoutAutocast
-from .operator import Form, by_position, complete, named, tensors_in
+from .operator import Form, as_tuple, by_position, complete, named, tensors_in
 
 
 def register(form: Form) -> None:
@@ -64,7 +64,7 @@ def register(form: Form) -> None:
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
         else:
             returned = by_position(functional, functional)(*given)
-            *results, new = returned if isinstance(returned, tuple) else (returned,)
+            *results, new = as_tuple(returned)
         targets = tensors_in(given[place] for place in places)
         for target, x in zip(targets, new, strict=True):
             target.copy_(x)

@@ -65,7 +65,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             if realized.get_name() != x.get_name():  # a tensor without strides is copied
                 return None
             inductor.mark_written(program, x.get_name())  # first computes everything that reads it
-            for copy in copies:
+            for copy in copies:  # copies the tensor onto itself, which Inductor drops
                 copy.args = (copy.args[0], copy.args[0])
             for result in results:
                 places.share(result, node)
@@ -85,9 +85,9 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
 
 def _results(call: Node, place: int) -> list[Node]:
     """Return the nodes that take the new tensor at ``place``. New tensors are a list, the last or only result."""
-    several = len(private.results(call.target)) - 1
-    lists = [x for x in call.users if x.args[1] == several] if several else [call]
-    return [x for several in lists for x in several.users if x.target is getitem and x.args[1] == place]
+    last = len(private.results(call.target)) - 1
+    lists = [x for x in call.users if x.args[1] == last] if last else [call]
+    return [x for one in lists for x in one.users if x.target is getitem and x.args[1] == place]
 
 
 def _values(node: Any) -> Any:

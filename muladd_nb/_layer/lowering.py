@@ -181,7 +181,7 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
 
 
 def _constant(ops: Any, number: Any, dtype: torch.dtype) -> Any:
-    """Return a constant. Inductor would fold sums and products of constants in float64, but not of this operation."""
+    """Return a number as copysign(x, x). Inductor would fold sums and products of plain constants in float64."""
     made = ops.constant(number, dtype)
     return ops.copysign(made, made) if dtype.is_floating_point else made
 

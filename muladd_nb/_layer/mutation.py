@@ -35,7 +35,7 @@ def register(form: Form) -> None:
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         if form.tensor_numbers:
             for number, place in form.numbers.items():
-                if args[place] is not None and (args[place].requires_grad or _has_tangent(args[place])):
+                if args[place] is not None and (private.is_recorded((args[place],)) or _has_tangent(args[place])):
                     raise no_gradient(form.name, number, form.promises.instead)
         targets_of(args, kwargs)  # refuses None
         tensors = {x_name: x for x_name, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}

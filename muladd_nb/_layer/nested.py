@@ -10,7 +10,7 @@ from torch import Tensor
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement, refusing
-from .operator import Form
+from .operator import Form, as_tuple
 
 
 def register(form: Form) -> None:
@@ -39,7 +39,7 @@ def register(form: Form) -> None:
         result = op(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
         if targets:
             return targets["out"] if form.kind == "out" else None
-        results = result if isinstance(result, tuple) else (result,)
+        results = as_tuple(result)
         # A gradient is nested if its tensor is, and if it is asked for.
         wanted = form.wanted(args)
         like = [x in nested and x in wanted for x in form.gradients_of] or [True] * len(results)

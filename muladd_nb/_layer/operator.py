@@ -18,7 +18,9 @@ __all__ = ["Elementwise", "Form"]
 
 TABLE = f"{namespace}/_operators.py"
 
-# Keys of a form's family for derivatives that are not by arguments that the key names.
+SIXTEEN_BITS = (torch.float16, torch.bfloat16)  # kernels compute them in float
+
+# Keys of a form's family for derivatives whose arguments the key does not name.
 VALUE_AND_TANGENT = ("",)
 SECOND, THIRD = ("", ""), ("", "", "")  # the arguments are passed in the call
 
@@ -128,8 +130,8 @@ class Form:
         ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` several gradients in one pass,
         ``SECOND`` and ``THIRD`` those of higher orders, and ``VALUE_AND_TANGENT`` what its name says.
     by, reads, constant
-        Of a derivative: its key in ``family``, the arguments that it reads besides the gradient, and its value, if that
-        is a constant.
+        Only for a derivative. ``by`` is its key in ``family``; ``reads`` names the arguments that it reads besides the
+        gradient; ``constant`` is its value, if it is the same for all arguments.
     of_row
         For an operator over rows (see ``rows.py``): which results and which tensors have one value for each row. The
         keys of its ``family`` are ``()``, ``("recorded",)``, ``("gradients",)``, ``("tangent",)`` and
@@ -226,6 +228,11 @@ class Form:
         return [own or dtype for own, dtype in zip(self.of_results, of_c, strict=True)]
 
     @cached_property
+    def call(self) -> Callable[..., Any]:
+        """A function that calls the overload with all arguments by position."""
+        return by_position(self.op, self.op)
+
+    @cached_property
     def of_c(self) -> list[int]:
         """The indices of the results of type C."""
         return [i for i, dtype in enumerate(self.of_results) if dtype is None]
@@ -291,6 +298,11 @@ def tensors_in(args: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among arguments, and those in lists."""
     each = [y for x in args for y in (x if isinstance(x, (list, tuple)) else [x])]
     return [x for x in each if isinstance(x, Tensor)]
+
+
+def as_tuple(returned: Any) -> tuple[Any, ...]:
+    """Return the results of a call as a tuple. An operator with one result returns it alone."""
+    return returned if isinstance(returned, tuple) else (returned,)
 
 
 def by_position(call: Callable[..., Any], op: Any, leading: int = 0) -> Callable[..., Any]:

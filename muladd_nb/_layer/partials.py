@@ -74,9 +74,9 @@ class _Schedule(NamedTuple):
     others: Sequence[str]
     needs: Sequence[int]  # the last argument of the kernel for one pass; empty if there is no such pass
     fast_paths: Sequence[Callable[..., Any]] | None  # the pass first; None if one of the kernels has no fast path
-    # These take a tuple and return another one:
-    to_together: Callable[[Any], Any]  # of the results of the pass
-    to_gradients: Callable[[Any], Any]  # of None, the gradients of the pass, and the others; one for each argument
+    # Each picks from a tuple:
+    to_together: Callable[[Any], Any]  # from all results of the pass
+    to_gradients: Callable[[Any], Any]  # from None, the gradients of the pass and the others; one for each argument
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +92,10 @@ class _Plan:
     in_one_pass: _Schedule  # those that are not a constant times the gradient of the result, if there are several
     all_in_one_pass: _Schedule  # for sums on the CPU, and for few elements
     hands_on: bool  # whether in_one_pass leaves out a gradient that is passed on
-    # These take a tuple and return another one:
-    to_tensors: Callable[[Any], Any]  # of all arguments
-    to_numbers: Callable[[Any], Any]  # of all arguments
-    to_arguments: Callable[[Any], Any]  # of the gradients of the results, the saved tensors and the numbers
+    # Each picks from a tuple:
+    to_tensors: Callable[[Any], Any]  # from all arguments
+    to_numbers: Callable[[Any], Any]  # from all arguments
+    to_arguments: Callable[[Any], Any]  # from the gradients of the results, the saved tensors and the numbers
 
 
 # A node stores this tuple. It has the plan, the numbers that the plan names, and the layouts by the names of their
@@ -143,7 +143,6 @@ class Derivative:
         self.n = len(private.results(form.op))
         self.tensors = [x.name for x in private.arguments(form.op) if str(x.type) in TENSOR]
         self.has_optional = form.inputs != form.required
-        self.of_kernel = [*form.kinds]
         lacks_some = not form.inputs.keys() <= partials.keys()
         formula, self.fused = form.promises.formula, form.promises.fused
         self.is_compiled = formula is not None and self.fused is not None  # whether programs may contain the formula
@@ -221,7 +220,7 @@ class Derivative:
             hands_on=1 < len(together) < len(can_be),
             to_tensors=picker([self.arguments.index(x) for x in tensors]),
             to_numbers=picker([self.arguments.index(x) for x in numbers]),
-            to_arguments=picker([given.index(x) if x in given else 0 for x in self.of_kernel]),
+            to_arguments=picker([given.index(x) if x in given else 0 for x in self.arguments]),
         )
 
     def schedule(self, by: Sequence[str], together: Sequence[str]) -> _Schedule:
@@ -308,7 +307,7 @@ class Derivative:
         if some is not None:
             plan, numbers, layouts, _ = kept
             values = _values(plan, tensors, numbers)
-            given = [values.get(x, some) for x in self.of_kernel]
+            given = [values.get(x, some) for x in self.arguments]
             sums = self.broadcasts and self.has_sums(plan.by_kernel, given, layouts, some)
             schedule = _choose_schedule(plan, some, sums)
             if schedule.together:

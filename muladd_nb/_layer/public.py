@@ -26,7 +26,7 @@ from .. import _C
 from . import contract
 from .fast_path import FastPath, fast_paths
 from .kernel import Kernel
-from .operator import Form, by_position
+from .operator import Form
 from .recording import refuse_gradients, refuse_gradients_of_numbers
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
@@ -124,9 +124,7 @@ def _made(
     without_out = (None,) if "out" in presets and has_out else ()
     count = len(names) - len(without_out)
     plain = tuple(
-        (by_position(x.op, x.op), tuple(x.numbers.values()), tuple(x.required.values()))
-        for x in returning
-        if without_out or not has_out
+        (x.call, tuple(x.numbers.values()), tuple(x.required.values())) for x in returning if without_out or not has_out
     )
     in_c = _C.fast_path(
         [(x, x in presets, presets.get(x), x not in positional) for x in names],
@@ -164,7 +162,7 @@ def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[
     parameters = inspect.signature(declared).parameters
     if [*parameters] != [x.name for x in kernel.arguments]:
         raise ValueError(f"{kernel.name}: its arguments are {[x.name for x in kernel.arguments]}, got {[*parameters]}")
-    call = by_position(kernel.op, kernel.op)
+    call = kernel.call
 
     def checked(*args: Any) -> Any:
         if any(args[place] is None for place in kernel.required.values()):
@@ -190,8 +188,8 @@ class _Caller:
     def __init__(self, name: str, by_kind: dict[str, Form], changing: dict[str, Form], is_one_of_several: bool) -> None:
         self.name = name
         self.by_kind = by_kind
-        self.calls = {kind: by_position(form.op, form.op) for kind, form in by_kind.items()}
-        self.changing = {kind: by_position(form.op, form.op) for kind, form in changing.items()}
+        self.calls = {kind: form.call for kind, form in by_kind.items()}
+        self.changing = {kind: form.call for kind, form in changing.items()}
         self.form = by_kind.get("functional") or by_kind.get("updating") or by_kind["writing"]
         self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
         # Read now, because before Python 3.12 Dynamo cannot trace the first read of a cached_property.

@@ -15,9 +15,9 @@ from . import derivative, recording
 from . import torch_private as private
 from ._library import implement, refusing
 from .fast_path import direct_caller
-from .operator import Form
+from .operator import Form, as_tuple
 from .recording import TENSOR, Cache, Rule, picker
-from .rows import are_of_row, as_tuple, dims_of_rows
+from .rows import are_of_row, dims_of_rows
 
 
 def register(form: Form) -> None:
@@ -28,6 +28,10 @@ def register(form: Form) -> None:
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")
         return
     operator = form.family[()]
+    by_hand = form.promises.derivative
+    if by_hand is not None:
+        derivative.derivative(form.op, **dict[str, Any](by_hand), node=form.promises.node)
+        return
     if ("gradients",) not in form.family or ("tangent",) not in form.family or not operator.promises.differentiable:
         derivative.none(form.op)
         return
@@ -76,8 +80,8 @@ def register(form: Form) -> None:
 def _by_fast_path(form: Form, kept_at: Sequence[int]) -> Callable[..., Any]:
     """Return the function that computes the gradients of a small call, or returns None.
 
-    ``kept_at`` says where what a node keeps stands among the arguments and the results. Each step counts in a small
-    call, so the function puts the arguments together in C.
+    ``kept_at`` has, for each value that a node keeps, its index among the arguments and the results. Each step counts
+    in a small call, so the function puts the arguments together in C.
     """
     family = _Family(form.family[()])
     compute = direct_caller(family.operator.family["gradients",], lambda *_: None)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-
 from .operator import Form, complete
 
 
@@ -115,7 +113,3 @@ def are_like_tensors(form: Form) -> list[bool]:
     """Return, for each result, whether it has the strides of the first tensor of its shape. Others are contiguous."""
     assert form.of_row
     return [not (form.gradients_of or form.sizes) and not is_of_row for is_of_row in form.of_row[0]]
-
-
-def as_tuple(result: Any) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)

@@ -1,4 +1,7 @@
-"""Batching rules: they move the batch dimension to the front, and expand inputs without one, which copies nothing."""
+"""Batching rules: they move the batch dimension to the front.
+
+Inputs without one get a dimension of size 1, or are expanded. Neither copies.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from torch import Tensor
 from . import contract, rows
 from . import torch_private as private
 from ._library import implement
-from .operator import VALUE_AND_TANGENT, Form, by_position, complete
+from .operator import VALUE_AND_TANGENT, Form, as_tuple, by_position, complete
 
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
-    call = by_position(form.op, form.op)
+    call = form.call
     operator = form.family.get((), form)
 
     if form.of_row:
@@ -34,7 +37,7 @@ def register(form: Form) -> None:
         for place in places:
             if in_dims[place] is None:
                 x = args[place]
-                # One copy for the whole batch, so that the kernel of its gradient sums over the batch.
+                # With a dimension of size 1, the kernel of the gradient sums over the batch.
                 once = form.broadcasts and form.kind == "functional" and not form.gradients_of
                 moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
@@ -85,7 +88,7 @@ def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
         result = call(*moved)
         if result is None:
             return None, None
-        results = rows.as_tuple(result)
+        results = as_tuple(result)
         if form.gradients_of:
             results, out_dims = _gradients(info, form, in_dims, args, results)
         else:

@@ -101,8 +101,10 @@ def remove(names: Sequence[str], folder: Path) -> list[str]:
     try:
         for name in dict.fromkeys(names):
             gone |= _remove.remove(files, name, package)
-    except (KeyError, SyntaxError) as error:
-        raise ValueError(f"{error.args[0]}: cannot be read, so nothing is removed") from None
+    except SyntaxError as error:
+        raise ValueError(f"{error.filename}, line {error.lineno}: {error.msg}; nothing is removed") from None
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]} is missing, so nothing is removed") from None
     changed: dict[str, str | None] = {name: text for name, text in files.items() if before[name] != text}
     changed |= dict.fromkeys(name for name in gone if os.path.lexists(folder / name))
     replace(folder, changed, formatted=True)

@@ -19,7 +19,7 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     """
     python = f"python/{package}"
     operator, stem = name.removesuffix("_out"), name.strip("_")
-    declared, kernels = in_table(files, package), _items(files[f"{python}/_operators.py"], "KERNELS")
+    declared, kernels = in_table(files, package), _items(files, f"{python}/_operators.py", "KERNELS")
     own = {operator, name, f"{operator}_out"} if operator in declared or name in declared else {name}
     gone: set[str] = set()
     if own & {*declared}:
@@ -86,7 +86,7 @@ def _remove_entry(files: Files, own: set[str]) -> None:
 
 def _remove_functions(files: Files, path: str, own: set[str]) -> None:
     lines = files[path].splitlines(keepends=True)
-    for node in reversed(ast.parse(files[path]).body):
+    for node in reversed(ast.parse(files[path], path).body):
         if isinstance(node, ast.FunctionDef) and node.name in own:
             begin = min([node.lineno, *(x.lineno for x in node.decorator_list)]) - 1
             while begin and lines[begin - 1].startswith("#"):
@@ -100,7 +100,7 @@ def _remove_functions(files: Files, path: str, own: set[str]) -> None:
 def _remove_imports(files: Files, path: str, names: set[str]) -> None:
     """Remove imports that ``add`` wrote and nothing uses any more."""
     text = files[path]
-    used = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
+    used = {x.id for x in ast.walk(ast.parse(text, path)) if isinstance(x, ast.Name)}
     for name in names - used:
         text = re.sub(rf"^import {name}\n", "", text, count=1, flags=re.MULTILINE)
         text = re.sub(rf"^from collections.abc import {name}\n\n", "", text, count=1, flags=re.MULTILINE)
@@ -123,8 +123,8 @@ def _called(declaration: ast.expr) -> str:
     return re.split(r"[.(]", _value(declaration))[0]
 
 
-def _container(text: str, name: str) -> ast.List | ast.Dict | None:
-    for node in ast.parse(text).body:
+def _container(files: Files, path: str, name: str) -> ast.List | ast.Dict | None:
+    for node in ast.parse(files[path], path).body:
         targets: Sequence[ast.expr] = getattr(node, "targets", [getattr(node, "target", None)])
         value = getattr(node, "value", None)
         if isinstance(value, (ast.List, ast.Dict)) and any(isinstance(x, ast.Name) and x.id == name for x in targets):
@@ -132,14 +132,14 @@ def _container(text: str, name: str) -> ast.List | ast.Dict | None:
     return None
 
 
-def _items(text: str, name: str) -> list[ast.expr]:
-    found = _container(text, name)
+def _items(files: Files, path: str, name: str) -> list[ast.expr]:
+    found = _container(files, path, name)
     return found.elts if isinstance(found, ast.List) else []
 
 
 def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]) -> None:
     """Remove the items of a list, or the entries of a dict by their keys, for which ``is_own`` returns true."""
-    found = _container(files[path], name)
+    found = _container(files, path, name)
     if found is None:
         raise ValueError(f"{path} is not as it was written: there is no {name}")
     pairs = list(zip(found.keys, found.values, strict=True)) if isinstance(found, ast.Dict) else []

@@ -171,8 +171,7 @@ inline void check_same_device(const Caller& op, const Operand& a, const Operand&
 inline void check_device_and_dtype(
     const Caller& op, const Operand& a, const Operand& x, int32_t own = kOfC, bool is_over_rows = false) {
   check_same_device(op, a, x);
-  const bool is_computed_in_float = a.dtype == kOrdinal<float16> || a.dtype == kOrdinal<bfloat16>;
-  if (own == kOfC && x.dtype != a.dtype && !(is_over_rows && is_computed_in_float && x.dtype == kOrdinal<float>))
+  if (own == kOfC && x.dtype != a.dtype && !(is_over_rows && has_16_bits(a.dtype) && x.dtype == kOrdinal<float>))
     fail_unlike(
         op, x, pair_must(a, x) + "have the same dtype, got " + dtype_name(a.dtype) + " and " + dtype_name(x.dtype),
         "nothing is promoted, use ", x.name, ".to(", a.name, ".dtype)");

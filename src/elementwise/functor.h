@@ -191,6 +191,11 @@ constexpr int32_t kOrdinal =
     : std::is_same_v<T, uint64_t> ? 29 : -1;
 // clang-format on
 
+// Whether a dtype is a float16 or a bfloat16, which kernels compute in float.
+constexpr bool has_16_bits(int32_t dtype) {
+  return dtype == kOrdinal<float16> || dtype == kOrdinal<bfloat16>;
+}
+
 // The dtypes of a functor: those it names, or else the floating-point ones.
 template <class F>
 struct DtypesOf {

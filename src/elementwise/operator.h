@@ -99,7 +99,8 @@ union Number {
   FAULT(place, "a tensor cannot be keyword-only, and only an optional one may have a default, None")                   \
   FAULT(count, "too many arguments")                                                                                   \
   FAULT(required, "there must be a tensor among the arguments that is not optional")                                   \
-  FAULT(optional, "there may be at most three optional tensors")
+  FAULT(optional, "there may be at most three optional tensors")                                                       \
+  FAULT(sizes, "there may be one int[], and no `int dim` beside it")
 #define ELEMENTWISE_FAULT(name, sentence) name,
 enum class Fault { ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT) none };
 #undef ELEMENTWISE_FAULT
@@ -109,7 +110,7 @@ constexpr const char* kSentences[] = {ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT)};
 
 struct Signature {
   std::string_view declaration, name, overload;
-  int count = 0, tensors = 0, optional = 0, written = 0, reals = 0;
+  int count = 0, tensors = 0, optional = 0, written = 0, reals = 0, sizes = 0;
   Argument arguments[kMaxArguments] = {};
   Fault fault = Fault::none;
 
@@ -129,7 +130,7 @@ struct Signature {
     }
     if (!reads_arguments) return Fault::none;
     std::string_view rest = text.substr(open + 1, text.size() - open - 2);
-    bool is_keyword = false;
+    bool is_keyword = false, has_dim = false;
     while (!rest.empty()) {
       const std::string_view argument = rest.substr(0, find(rest, ','));
       rest = rest.substr(std::min(rest.size(), argument.size() + 2)); // past ", "
@@ -157,8 +158,11 @@ struct Signature {
       optional += read.kind == Kind::optional;
       written += is_written;
       reals += read.kind == Kind::real;
+      sizes += read.kind == Kind::sizes;
+      has_dim |= read.name == "dim";
     }
     if (tensors == optional) return Fault::required;
+    if (sizes > 1 || (sizes && has_dim)) return Fault::sizes;
     return optional > kMaxOptional ? Fault::optional : Fault::none;
   }
 
@@ -337,7 +341,7 @@ struct Choices {
 };
 template <class P>
 constexpr Choices choices_of() {
-  if constexpr (parameters::is_one_of<P>) return {P::kValues, parameters::kChoices<P>};
+  if constexpr (parameters::is_one_of<P>) return {P::kValues, std::size(P::kValues)};
   return {};
 }
 // + 1, because C++ has no empty arrays.

@@ -54,12 +54,6 @@ constexpr bool is_one_of = false;
 template <auto... values>
 constexpr bool is_one_of<OneOf<values...>> = true;
 
-// The number of values of a OneOf, each of which has a kernel; 1 for any other type.
-template <class P>
-constexpr size_t kChoices = 1;
-template <auto... values>
-constexpr size_t kChoices<OneOf<values...>> = sizeof...(values);
-
 // The type of a parameter, with C in place of AnyC.
 template <class P, class C>
 struct WithOf {

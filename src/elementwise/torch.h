@@ -149,7 +149,7 @@ class Call {
       for (int k = 0; k < kResults; k++)
         if (wanted & ~summed & uint32_t{1} << k)
           Backend::on_fresh_output(operands_[k].data, computed.numel() * operands_[k].element_bytes);
-      const int by = kResults + static_cast<int>(inputs.first_of_shape % op_->count); // or the first input
+      const int by = kResults + static_cast<int>(inputs.first_of_shape % op_->count); // or else the first input
       if (wanted) run(wanted & summed ? summed : 0, wanted & summed ? by : first_wanted);
     } else {
       for (int k = 0; k < kResults; k++)

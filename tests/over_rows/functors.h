@@ -402,7 +402,8 @@ struct ScaledVariance {
 // The scale has a dtype of its own, so there is no derivative by it.
 struct ScaledNorm {
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, float scale) const {
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, float scale, elementwise::OneOf<1, 2> order) const {
+    if (order == 1) return row.sum([](C x) { return elementwise::abs(x); }, x) * C(scale);
     return elementwise::sqrt(row.sum([](C x) { return x * x; }, x)) * C(scale);
   }
 };

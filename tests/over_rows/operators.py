@@ -356,8 +356,8 @@ CASES = [
     ),
     case(
         "scaled_norm",
-        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1], dtype=torch.float32)),
-        lambda x, scale: (x.square().sum(-1).sqrt() * scale).to(x.dtype),
+        lambda tensor, either: (tensor(), tensor(shape=tensor.shape[:-1], dtype=torch.float32), either(1, 2)),
+        lambda x, scale, order: (x.norm(order, -1) * scale).to(x.dtype),
     ),
     case(
         "picked",

@@ -44,7 +44,7 @@ SCHEMAS = [
     "weighted_sum(Tensor x, Tensor weight, int dim=-1) -> Tensor",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
-    "scaled_norm(Tensor x, Tensor scale) -> Tensor",
+    "scaled_norm(Tensor x, Tensor scale, int order) -> Tensor",
     "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
     "relative_to(Tensor x, Tensor place) -> Tensor",
     "cosine_similarity(Tensor x, Tensor y) -> Tensor",
@@ -62,6 +62,13 @@ def write_project(parent, *names):
     entries = project / "src/operators.h"  # a scale of float beside a result of C, and row.at of a row that is kept
     without = re.compile(r"((RmsNormInt8Quant|RelativeTo), .*) \| differentiable")
     entries.write_text(without.sub(r"\1", entries.read_text()))
+    table = project / "python/row_ops/_operators.py"
+    entry = '"relative_to(Tensor x, Tensor place)": Elementwise('
+    if entry in table.read_text():
+        shutil.copy(HERE / "relative.py", table.parent)
+        text = table.read_text().replace(entry, entry + "derivative=DERIVATIVE")
+        imported = "from ._layer import Elementwise, register\n"
+        table.write_text(text.replace(imported, imported + "from .relative import DERIVATIVE\n"))
     for path in (
         project / "python/row_ops/ops.py",
         project / "README.md",

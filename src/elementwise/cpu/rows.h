@@ -105,12 +105,12 @@ class RowsRun {
     x.step = x.elements <= 1 ? 1 : task_.step[k]; // without elements, there is no memory to read
     x.next = task_.dims ? task_.stride[task_.dims - 1][k] * task_.bytes[k] : 0;
     x.is_mask = !is_result && !is_of_row(k) && task_.dtypes[k] == kOrdinal<bool>; // the kernel reads it as RowBool
-    x.is_converted = is_float16(k) || task_.dtypes[k] == kOrdinal<bfloat16> || x.is_mask;
+    x.is_converted = has_16_bits(task_.dtypes[k]) || x.is_mask;
     x.width = x.is_converted ? 4 : task_.bytes[k];
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
     x.is_direct = is_unwanted(k) ||
                   (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
-    if (is_summed && !is_of_row(k) && x.step == 1 && !is_unwanted(k)) { // the kernel adds to the sums
+    if (is_summed && !is_of_row(k) && x.step == 1) { // the kernel adds to the sums
       x.is_direct = true;
       added_ |= uint32_t{1} << k;
       pitch_[k] = x.next / task_.bytes[k] * x.width;
@@ -287,7 +287,7 @@ class RowsRun {
   int64_t most_;                                      // rows at once
   int64_t pitch_[kMaxOperands] = {};                  // from a row of an operand to its next one, for the kernel
   std::vector<std::unique_ptr<std::byte[]>> scratch_; // OneRow::scratch returns this memory
-  std::mutex mutex_;                                  // of it, if several threads share a row
+  std::mutex mutex_;                                  // guards scratch_ if several threads share a row
 };
 
 // Returns false, and writes nothing, if a place that the functor reads is outside of its row. Threads share out the
@@ -349,9 +349,8 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
         mover.add[is_double](
             memory[(part + width) * task.results + k].get(), task.numel[k], memory[part * task.results + k].get());
     const void* const total = memory[k].get();
-    const bool is_float16 = task.dtypes[k] == kOrdinal<float16>;
-    if (is_float16 || task.dtypes[k] == kOrdinal<bfloat16>)
-      mover.narrow[is_float16](static_cast<const float*>(total), task.numel[k], task.data[k]);
+    if (has_16_bits(task.dtypes[k]))
+      mover.narrow[task.dtypes[k] == kOrdinal<float16>](static_cast<const float*>(total), task.numel[k], task.data[k]);
     else
       std::memcpy(task.data[k], total, bytes_of(k));
   }

@@ -25,7 +25,11 @@ namespace elementwise::cpu {
 class Sums {
  public:
   Sums(const Task& task, uint32_t summed)
-      : task_(task), computer_(isa().computer(task.index)(task.dtype)), summed_(summed), plan_(task.plan) {
+      : task_(task),
+        computer_(isa().computer(task.index)(task.dtype)),
+        summer_(isa().summer(task.dtype)),
+        summed_(summed),
+        plan_(task.plan) {
     for (; plan_.dims < 2; plan_.dims++) {
       plan_.size[plan_.dims] = 1;
       std::fill_n(plan_.stride[plan_.dims], plan_.operands, 0);
@@ -38,7 +42,6 @@ class Sums {
         pitch_[k][d] = plan_.stride[d][k] ? count : 0;
         if (plan_.stride[d][k]) count *= extent_[d];
       }
-      summer_[k] = &isa().summer(task.dtype);
       begin_[k] = sums_of_part_;
       sums_of_part_ += count_[k] = count;
     }
@@ -157,7 +160,7 @@ class Sums {
       if (!adds(k)) continue;
       int64_t offset = 0;
       for (int d = 0; d < plan_.dims; d++) offset += at[d] * pitch_[k][d];
-      summer_[k]->add(computed[k].elements, columns, rows, sums(k, part) + offset, pitch_[k][0] == 0, pitch_[k][1]);
+      summer_.add(computed[k].elements, columns, rows, sums(k, part) + offset, pitch_[k][0] == 0, pitch_[k][1]);
     }
   }
 
@@ -190,19 +193,19 @@ class Sums {
         from += at[d] * pitch_[k][d];
         to += at[d] * plan_.stride[d][k];
       }
-      summer_[k]->round(
+      summer_.round(
           total + from, n[0], plan_.stride[0][k], static_cast<std::byte*>(task_.data[k]) + to * computer_.bytes[k]);
     } while (advance(at, 1, n));
   }
 
   const Task& task_;
   const Computer computer_;
+  const Summer& summer_;
   const uint32_t summed_;                                        // bit k: result k is summed
   Plan plan_;                                                    // with at least two dimensions
   int64_t extent_[kMaxDims], parts_along_[kMaxDims], parts_ = 1; // elements of a part, and parts, along each dimension
   int64_t pitch_[kMaxInputs][kMaxDims]; // distance between neighbouring sums of a part, for each result and dimension
   int64_t count_[kMaxInputs], begin_[kMaxInputs], sums_of_part_ = 0; // a part's sums of each result, and of all
-  const Summer* summer_[kMaxInputs];
   double* memory_ = nullptr;
 };
 

@@ -391,8 +391,8 @@ class RowsLaunch {
     }
   }
 
-  // Runs the functor on a row that has a length and no elements, to learn which rows it keeps. Numbers of that row are
-  // not 0, in case that the functor divides by one.
+  // Runs the functor for a row that has a length, but no memory for elements, to learn which rows the functor keeps.
+  // Each number of that row is not 0, because the functor may divide by it.
   void ask() {
     alignas(8) std::array<std::byte, 8> number;
     number.fill(std::byte{1});
@@ -408,7 +408,7 @@ class RowsLaunch {
   void place(bool all) {
     device_.of_team = device_.kept_rows * device_.of_kept;
     for (int k = 0; k < kOperands; k++) {
-      const bool is_16_bits = device_.dtypes[k] == kOrdinal<float16> || device_.dtypes[k] == kOrdinal<bfloat16>;
+      const bool is_16_bits = has_16_bits(device_.dtypes[k]);
       const bool is_adjacent = elements(k) == 1 || device_.step[k] == 1;
       const bool is_direct =
           is_adjacent && !is_16_bits && !(device_.along >> k & 1) && (k >= kResults || task_.is_apart);

@@ -49,11 +49,6 @@ struct Named {
   }
   Named(std::string_view name, const std::vector<torch::stable::Tensor>& xs) : name(name), tensors(xs), is_list(true) {}
 
-  // The k-th tensor, for checks that an author writes.
-  const torch::stable::Tensor& tensor(size_t k) const {
-    return tensors[k];
-  }
-
   std::string_view name;
   std::span<const torch::stable::Tensor> tensors;
   bool is_list = false;

@@ -58,7 +58,8 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
   static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
   static constexpr int kInputs = RowFunctor::kInputs;
 
-  // Some of the tensors that have a derivative: their places among these, and among all tensors of the functor.
+  // A choice of tensors that have a derivative: `tensor[i]` is the place of the i-th among those with a derivative, and
+  // `place[i]` its place among all tensors of the functor.
   struct Chosen {
     int count = 0, tensor[Parts::kTensors] = {}, place[Parts::kTensors] = {};
   };

@@ -12,7 +12,7 @@
 namespace elementwise::rows {
 
 struct Shape {
-  int64_t dim, sizes[kMaxDims + 1];
+  int64_t dim, sizes[kMaxDims];
 };
 
 class Layout {
@@ -66,10 +66,9 @@ class Layout {
     Shape shape{whole.dim, {}};
     std::copy_n(whole.sizes, whole.dim, shape.sizes);
     if (is_of_row(k)) {
-      const Number* const keeps = number("keepdim", Kind::boolean);
       int64_t* const at = shape.sizes + whole.dim - from_end_;
       std::fill_n(at, count_, 1);
-      if (!keeps || !keeps->integer) {
+      if (!keeps_dim()) {
         std::copy(at + count_, shape.sizes + whole.dim, at);
         shape.dim -= count_;
       }
@@ -81,7 +80,7 @@ class Layout {
   void check_result(int k, const Operand& whole) const {
     const Operand& x = operands_[k];
     const Shape shape = shape_of(k, whole);
-    contract::check_device_and_dtype(caller_, first(), x, op_.results[k], true);
+    contract::check_device_and_dtype(caller_, first(), x, op_.results[k], caller_.signature.written != 0);
     if (x.dim != shape.dim || !std::equal(x.sizes, x.sizes + x.dim, shape.sizes))
       contract::fail(
           caller_, x.name, " must have the shape of the result, ", contract::list(shape.sizes, shape.dim), ", got ",
@@ -147,6 +146,10 @@ class Layout {
   const Number* number(std::string_view name, Kind kind) const {
     return contract::number(signature_, numbers_, name, kind);
   }
+  bool keeps_dim() const {
+    const Number* const keeps = number("keepdim", Kind::boolean);
+    return keeps && keeps->integer;
+  }
 
   // Finds the reduced dimension, or the first of several, counted from the end because broadcasting aligns shapes
   // there. Tensors with one value for each row get these dimensions, with size 1.
@@ -165,12 +168,11 @@ class Layout {
     if (dim < -dims || dim >= dims)
       contract::fail(caller_, "dim must be from ", -dims, " to ", dims - 1, ", got ", dim);
     from_end_ = dim < 0 ? -dim : dims - dim;
-    const Number* const keeps = number("keepdim", Kind::boolean);
     for (int k = results_; k < count_of_operands_; k++) {
       const std::string_view name = arguments_[k - results_]->name; // family.h gives these names
       const bool is_like_result =
           name.starts_with("grad__") || name.starts_with("grad_tangent__") || name.starts_with("reduced__");
-      if (is_of_row(k) && !(is_like_result && keeps && keeps->integer)) operands_[k] = unsqueezed(k);
+      if (is_of_row(k) && !(is_like_result && keeps_dim())) operands_[k] = unsqueezed(k);
     }
   }
 

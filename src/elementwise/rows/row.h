@@ -15,8 +15,9 @@
 //     }
 //   };
 //
-// The functor runs for each row, and several times for a row of more than 100,000 elements, which the threads share. So
-// it has no other effect than its results, and is not noexcept. It receives the arguments of the schema in their order:
+// The functor runs for each row. If there are fewer than eight rows, of 131,072 elements or more, the threads share
+// each of them, and the functor runs several times. So it has no other effect than its results, and is not noexcept. It
+// receives the arguments of the schema in their order:
 //
 //   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
 //                    of shape [n] has a value for each column and is the same for all rows.
@@ -419,7 +420,8 @@ class Row {
   ELEMENTWISE_INLINE void check_no_loop() const {
     if (has_loop_)
       stop(
-          "a function of elements called a reduction, row.keep or row.at: call it before, and use its result in the "
+          "a function of elements called a reduction, row.each, row.keep or row.at: call it before, and use its result "
+          "in the "
           "function");
   }
   bool has_loop_ = false;
@@ -485,6 +487,8 @@ struct RowFunctor {
       return tensor<With<P, C>, C>(row, place);
     else if constexpr (kind == Kind::real)
       return With<P, C>(static_cast<number_t<math::primal_t<C>, P>>(row.source.numbers[place].real));
+    else if constexpr (kind >= Kind::chosen)
+      return P(static_cast<typename P::Value>(P::kValues[static_cast<int>(kind) - static_cast<int>(Kind::chosen)]));
     else
       return static_cast<P>(row.source.numbers[place].integer);
   }

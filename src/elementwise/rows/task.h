@@ -7,7 +7,7 @@
 
 namespace elementwise::rows {
 
-constexpr int kMostParts = 32; // that the rows of a call are divided into for sums
+constexpr int kMostParts = 32; // the rows of a call are divided into at most this many parts, for sums
 
 struct Task {
   size_t index; // of the kernel in the list of all operators' kernels

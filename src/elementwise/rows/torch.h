@@ -34,10 +34,8 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       else
         made_[k] = this->empty_contiguous(x);
       operands_[k] = made_[k].operand("out");
-      operands_[k].data = made_[k].mutable_data();
       Backend::on_fresh_output(operands_[k].data, operands_[k].numel() * operands_[k].element_bytes);
     }
-    for (int k = kResults; k < operands(); k++) operands_[k].data = const_cast<void*>(tensors_[k].data());
     Backend::launch_rows(caller_, layout.task(whole, true), whole.device_index);
     for (int k = 0; k < kResults; k++) stack[k] = made_[k].release();
   }

@@ -389,10 +389,9 @@ struct OnRows {
     void *data[kMaxOperands], *other_data[kMaxOperands];
     int64_t extents[kMaxOperands];
     const Elements* of[kMaxOperands];
-    const bool has_16_bits = dtype == kOrdinal<float16> || dtype == kOrdinal<bfloat16>;
     for (int k = 0; k < operands; k++) {
       const bool is_float =
-          has_16_bits && dtypes[k] == dtype && !in_place && random_below(4) == 0; // as a weight may be
+          has_16_bits(dtype) && dtypes[k] == dtype && !in_place && random_below(4) == 0; // as a weight may be
       of[k] = is_float ? &kElements<float> : &elements[k];
       std::vector<int> order; // the innermost first; task.dims is the dimension that is reduced
       for (int d = 0; d < task.dims + !is_of_row(k); d++)
