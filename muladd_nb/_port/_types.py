@@ -114,7 +114,7 @@ class Types(Names):
         for source, node in [x for x in declarations if x[0] is self.source] or declarations:
             of = self.in_file(source).type_of_type(part(node, "type"))
             found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
-        plain = all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
+        plain = found and all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
 
     def in_file(self, source: Source) -> Types:
