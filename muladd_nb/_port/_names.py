@@ -53,6 +53,7 @@ class Names(Findings):
     def __post_init__(self) -> None:
         visible = self.project.visible[self.source]
         self.mine = self.project.mine[self.source]
+        self.uses_torch = any(file.uses_torch for file in visible)
         self.torch = b"::torch::" if self.source in self.project.hides_torch else b"torch::"
         self.opened = {path for file in visible for path in file.usings}
         self.usings, self.std = {path for path in self.opened if path[0] in ROOTS}, ("std",) in self.opened

@@ -12,12 +12,10 @@ import re
 from ._calls import Calls
 from ._findings import OPTIONAL, Finding
 from ._names import Variable
-from ._source import EMPTY, ROOTS, Node, innermost, named, part
+from ._source import EMPTY, HEADER, ROOTS, Node, innermost, named, part
 from ._table import NAMES, ROWS
 from ._types import TUPLE
 
-HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
-USES_TORCH = re.compile(rf"\b({'|'.join(ROOTS)})::|\bTORCH_".encode())
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
 GUARD = re.compile(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
@@ -237,7 +235,7 @@ class Reader(Calls):
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
         files = self.project.around[self.source]
-        had_torch = any(USES_TORCH.search(x.data) or any(HEADER.match(name) for _, name in x.includes) for x in files)
+        had_torch = any(file.uses_torch for file in files)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))
         code = [f"#include {x}" if self.headers[x] else f"#if __has_include({x})\n#include {x}\n#endif" for x in some]
         block = "\n".join(code).replace("\n", newline).encode()

@@ -15,6 +15,8 @@ from . import _mask
 Node = tree_sitter.Node
 Path = tuple[str, ...]  # of a name like a::b
 ROOTS = ("at", "c10", "c10d", "torch", "caffe2")  # torch's namespaces
+HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11|THC?|THCUNN)/|Python\.h$|numpy/")
+_USES_TORCH = re.compile(rf"\b(?:{'|'.join(ROOTS)})::|\b(?:AT|C10|TORCH)_|\b(?:Tensor|data_ptr)\b".encode())
 _LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 _HASH = re.compile(rb"\s*##\s*|#(?![ \t]*(?:define|el|endif|error|if|include|line|pragma|undef|warning))[ \t]*")
 _DECLARES = tree_sitter.Query(
@@ -43,6 +45,7 @@ class Source:
         self.guards = found["guard"]  # #ifndef X, followed by #define X
         self.unparsed = sorted({self.line(node.start_byte) for node in found["error"]})
         self.includes = [(node.parent or EMPTY, self.text(node).strip('<>"')) for node in found["include"]]
+        self.uses_torch = bool(_USES_TORCH.search(data)) or any(HEADER.match(name) for _, name in self.includes)
         self.macros = {self.text(part(node, "name")): self.text(part(node, "value")).strip() for node in found["macro"]}
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
         self.usings = {path for path, is_namespace in using if is_namespace}

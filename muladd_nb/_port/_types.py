@@ -37,7 +37,8 @@ class Types(Names):
                 is_tensor = "Tensor" in sides and self.text(part(node, "operator")) not in ("<<", "&&", "||")
                 return "Tensor" if is_tensor else "other"
             case "field_expression":
-                return self.agreed(self.project.named["field", self.text(part(node, "field"))])
+                fields = self.project.named["field", self.text(part(node, "field"))]
+                return self.agreed(fields) if fields or self.uses_torch else "other"
             case "call_expression":
                 return self.type_of_call(part(node, "function"), part(node, "arguments").named_children)
             case "initializer_list":
