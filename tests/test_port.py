@@ -95,6 +95,7 @@ def found(tmp_path, capsys, *options, **files):
         ("using namespace at;\nvoid f() { DimVector x; }", "at::DimVector", "decision"),
         ("typedef at::Tensor T;\nvoid f(T x) { x.cumsum(0); }", "x.cumsum()", "none"),
         ("void f(S s, at::Tensor& y) { for (auto& i : s.m()) i.second.cumsum(0); }", "x.cumsum()", "none"),
+        ("namespace c10d { using B = Backend;\nstruct P : public B {}; }", "B", "follows"),
         ("using A = std::optional<A>;\nvoid f(A x, at::Tensor y) { y.cumsum(0); }", "x.cumsum()", "none"),
         ("struct API F : torch::nn::Module {};\nF f();", "F", "follows"),
         ("TORCH_MODULE(A);\nA f();", "A", "follows"),
