@@ -96,6 +96,8 @@ def found(tmp_path, capsys, *options, **files):
         ("typedef at::Tensor T;\nvoid f(T x) { x.cumsum(0); }", "x.cumsum()", "none"),
         ("void f(S s, at::Tensor& y) { for (auto& i : s.m()) i.second.cumsum(0); }", "x.cumsum()", "none"),
         ("namespace c10d { using B = Backend;\nstruct P : public B {}; }", "B", "follows"),
+        ('void f(std::map<int, at::Tensor> m) { auto x = m.at("y"); x.cumsum(0); }', "x.cumsum()", "none"),
+        ("void f(std::queue<at::Tensor> q) { q.front().cumsum(0); }", "x.cumsum()", "none"),
         ("using A = std::optional<A>;\nvoid f(A x, at::Tensor y) { y.cumsum(0); }", "x.cumsum()", "none"),
         ("struct API F : torch::nn::Module {};\nF f();", "F", "follows"),
         ("TORCH_MODULE(A);\nA f();", "A", "follows"),

@@ -64,7 +64,8 @@ class Types(Names):
                 return self.agreed(declarations)
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
-            return self.part_of(of, name, of if of in ("Tensor", "options", "") else "other")
+            known = of if of in ("Tensor", "options", "") else "other"
+            return self.part_of(of, name, "" if of == "(Tensor, ...)" else known)  # of a map or a queue of tensors
         inner = [self.type_of(x) for x in arguments]
         full = self.resolve(words, called=True) or ("",)
         if full[0] == "std":
