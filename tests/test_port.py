@@ -98,6 +98,13 @@ def found(tmp_path, capsys, *options, **files):
         ("namespace c10d { using B = Backend;\nstruct P : public B {}; }", "B", "follows"),
         ('void f(std::map<int, at::Tensor> m) { auto x = m.at("y"); x.cumsum(0); }', "x.cumsum()", "none"),
         ("void f(std::queue<at::Tensor> q) { q.front().cumsum(0); }", "x.cumsum()", "none"),
+        (
+            "struct A { int a; };\nstd::pair<at::Tensor, int> g();\nvoid f() { auto&& [a, b] = g(); a.cumsum(0); }",
+            "x.cumsum()",
+            "none",
+        ),
+        ("void f(std::vector<at::Tensor> v) { auto i = std::next(v.begin()); i->cumsum(0); }", "x.cumsum()", "none"),
+        ('void f() {\nTORCH_CHECK_EQ(1, 1) << "x" << 2; }', "TORCH_CHECK_EQ", "decision"),
         ("using A = std::optional<A>;\nvoid f(A x, at::Tensor y) { y.cumsum(0); }", "x.cumsum()", "none"),
         ("struct API F : torch::nn::Module {};\nF f();", "F", "follows"),
         ("TORCH_MODULE(A);\nA f();", "A", "follows"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
@@ -233,7 +234,10 @@ class Names(Findings):
         text, is_call, rows = self.text(name), call is not EMPTY, ROWS.get(("macro", self.text(name)), [])
         whole = call if is_call else name
         row = table.find("macro", text, len(inner), 0, self.target) if is_call else next(iter(rows), None)
-        if text in NAMES or text == "TORCH_EXTENSION_NAME":
+        *_, streamed = (call, *itertools.takewhile(lambda up: up.type == "binary_expression", above(call)))
+        if row and row.how == "mechanical" and streamed != call:  # TORCH_CHECK_EQ(x, y) << "text"
+            self.tell(streamed, text, ("macro", "<<"))
+        elif text in NAMES or text == "TORCH_EXTENSION_NAME":
             self.need(text, name)
         elif row is None:
             self.tell(whole, text, ("macro", "*"))

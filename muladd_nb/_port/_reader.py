@@ -195,10 +195,11 @@ class Reader(Calls):
         """Record the variables of one declarator; return the unsolved line that they depend on, if any."""
         (name, function), value, scope = innermost(declarator), part(declarator, "value"), self.scopes[-1]
         left = part(declarator, "declarator") if declarator.type == "init_declarator" else declarator
-        is_binding = left.type == "structured_binding_declarator"
+        inner = left.named_children[-1] if left.type == "reference_declarator" else left
+        is_binding = inner.type == "structured_binding_declarator"
         of, is_local, is_function = declared or self.type_of(value), node.type == "declaration", function is not EMPTY
         words, alone = {self.text(x) for x in node.children}, len(node.children_by_field_name("declarator")) == 1
-        names = [self.text(x) for x in (left.named_children if is_binding else [name] * (name is not EMPTY))]
+        names = [self.text(x) for x in (inner.named_children if is_binding else [name] * (name is not EMPTY))]
         if is_binding:
             of = "Tensor" if of == "Tensor" or TUPLE.match(of) else ""
         elif left.type == "array_declarator" and of == "Tensor":

@@ -64,14 +64,14 @@ class Types(Names):
                 return self.agreed(declarations)
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
-            known = of if of in ("Tensor", "options", "") else "other"
-            return self.part_of(of, name, "" if of == "(Tensor, ...)" else known)  # of a map or a queue of tensors
+            unknown = "" if "Tensor" in of or not of else "other"  # what returns a part of tensors may be one
+            return self.part_of(of, name, of if of in ("Tensor", "options") else unknown)
         inner = [self.type_of(x) for x in arguments]
         full = self.resolve(words, called=True) or ("",)
         if full[0] == "std":
             first, makes_tuple = next(iter(inner), ""), name in ("make_tuple", "tie", "make_pair") and "Tensor" in inner
             known = {"move": first, "forward": first, "get": "Tensor" if TUPLE.match(first) else ""}
-            return known.get(name, "(Tensor, ...)" if makes_tuple else "other")
+            return known.get(name, "(Tensor, ...)" if makes_tuple else "other" if {*inner} <= {"other"} else "")
         if full[0] in ROOTS:
             is_tensor = full[:2] == ("torch", "stable") or name in ATEN or ("factory", name) in ROWS
             returned = "other" if WORDS["Tensor"].get(name) == "other" else "Tensor"
