@@ -2,6 +2,7 @@
 
 import re
 import sys
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from calls import OPERATORS
 from conftest import each, on_cuda
+from modes import DispatchMode
 from torch._subclasses import FakeTensorMode
 
 import muladd_nb
@@ -195,6 +197,11 @@ def test_a_tensor_c_has_no_gradient(device):
         ops.mymuladd.tensor_c(a, a, c)
     with pytest.raises(RuntimeError, match=sentence.replace("mymuladd:", "mymuladd_out:")):
         ops.mymuladd_out.tensor_c(a, a, c, a.clone())
+    for observer in (nullcontext, DispatchMode):  # past the dispatcher, and by Python's registrations
+        with torch.no_grad(), observer():
+            out = torch.ones_like(a)
+            ops.mymuladd_out.tensor_c(a, a, c, out)
+            assert torch.equal(out, ops.mymuladd.tensor_c(a, a, c))
     with pytest.raises(RuntimeError, match=sentence):
         torch.func.grad(lambda c: ops.mymuladd.tensor_c(a, a, c).sum())(c.detach())
     with pytest.raises(RuntimeError, match=sentence):

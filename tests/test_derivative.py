@@ -2,6 +2,7 @@
 
 import dataclasses
 import doctest
+import functools
 import itertools
 import random
 from contextlib import contextmanager, nullcontext
@@ -860,6 +861,7 @@ def test_functions_of_other_parameters_are_refused():
     for what, wrong in (
         ("save", lambda inputs: inputs),
         ("vjp", lambda needs, saved, grad: grad),
+        ("vjp", torch.mul),  # it has no signature
         ("jvp", lambda saved: saved),
     ):
         with in_library(), pytest.raises(TypeError, match=f"sincos: {what} must be a function that takes"):
@@ -1050,6 +1052,17 @@ def test_a_gradient_of_vjp_that_does_not_fit_is_refused(name):
     for mode in ("backward", "grad", "compiled"):
         with pytest.raises(Exception, match=f"{says}; it is made in .*test_derivative.py, line [0-9]+"):
             MODES_OF_X[mode](op, x3)
+
+
+def test_a_gradient_of_an_object_that_is_called_is_checked():
+    with in_library():
+        op = define("of_partial(Tensor x) -> Tensor", torch.sin)
+        vjp = functools.partial(lambda fill, needs, saved, grad: grad.new_full((1,), fill), 1.0)
+        layer.derivative(op, save=lambda needs, inputs, results: (), vjp=vjp, jvp=lambda saved, tangent: tangent)
+    with pytest.raises(
+        RuntimeError, match="of_partial: the gradient of x that vjp returns must be a tensor"
+    ):
+        op(x3.clone().requires_grad_()).sum().backward()
 
 
 @pytest.mark.parametrize("name", WRONG)

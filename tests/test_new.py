@@ -817,6 +817,17 @@ def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_t
     assert "no operator popcount in this project; there are none" in refused(["remove", "popcount"], capsys)
 
 
+def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(folder, capsys, monkeypatch):
+    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    functions = Path("python/zoo_ops/ops.py")
+    functions.write_text(functions.read_text() + "def broken(:\n")
+    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    line = functions.read_text().count("\n")
+    assert refused(["remove", "softclip"], capsys) == f"{functions}, line {line}: invalid syntax; nothing is removed"
+    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+
+
 @pytest.mark.parametrize(
     ("path", "text", "is_use"),
     [

@@ -14,6 +14,10 @@ namespace {
 
 using namespace elementwise;
 
+static_assert(Signature("f(Tensor x, int[] sizes)").fault == Fault::none);
+static_assert(Signature("f(Tensor x, int[] sizes, int[] others)").fault == Fault::sizes);
+static_assert(Signature("f(Tensor x, int dim, int[] sizes)").fault == Fault::sizes);
+
 // The result is written over the row that is kept.
 struct ReadsKept {
   template <class C, class Row>
