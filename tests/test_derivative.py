@@ -1059,9 +1059,7 @@ def test_a_gradient_of_an_object_that_is_called_is_checked():
         op = define("of_partial(Tensor x) -> Tensor", torch.sin)
         vjp = functools.partial(lambda fill, needs, saved, grad: grad.new_full((1,), fill), 1.0)
         layer.derivative(op, save=lambda needs, inputs, results: (), vjp=vjp, jvp=lambda saved, tangent: tangent)
-    with pytest.raises(
-        RuntimeError, match="of_partial: the gradient of x that vjp returns must be a tensor"
-    ):
+    with pytest.raises(RuntimeError, match="of_partial: the gradient of x that vjp returns must be a tensor"):
         op(x3.clone().requires_grad_()).sum().backward()
 
 

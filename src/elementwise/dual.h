@@ -35,11 +35,22 @@ template <class C>
 ELEMENTWISE_INLINE C scaled(C derivative, C factor) {
   return math::choose(derivative == 0, C(0), derivative * factor);
 }
+// a * b, but 0 if one of them is 0, even if the other is infinite or NaN.
+template <class C>
+ELEMENTWISE_INLINE C product_or_zero(C a, C b) {
+  return math::choose(a == 0 || b == 0, C(0), a * b);
+}
+template <class C>
+ELEMENTWISE_INLINE Dual<C> product_or_zero(const Dual<C>& a, const Dual<C>& b) {
+  return {
+      product_or_zero(a.value, b.value),
+      product_or_zero(a.derivative, b.value) + product_or_zero(a.value, b.derivative)};
+}
 template <class C>
 ELEMENTWISE_INLINE Dual<C> scaled(const Dual<C>& derivative, const Dual<C>& factor) {
   return {
       scaled(derivative.value, factor.value),
-      scaled(derivative.derivative, factor.value) + scaled(factor.derivative, derivative.value)};
+      scaled(derivative.derivative, factor.value) + product_or_zero(derivative.value, factor.derivative)};
 }
 
 template <class C>
@@ -137,7 +148,7 @@ ELEMENTWISE_INLINE C primal(C x) {
   return x;
 }
 template <class C>
-ELEMENTWISE_INLINE primal_t<C> primal(const Dual<C>& x) {
+ELEMENTWISE_INLINE auto primal(const Dual<C>& x) {
   return primal(x.value);
 }
 

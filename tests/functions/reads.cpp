@@ -52,7 +52,12 @@ struct Sloped {
     return {y > 0 ? x : 2 * x, {x}};
   }
 };
-// Functors that cannot be traced read everything.
+// Functors that cannot be traced read everything. Such a functor does not run on with an integer that is not known.
+FUNCTOR(Odd, int64_t n = static_cast<int64_t>(x); while (n % 2 == 0) n /= 2; return x * C(5040 % n) * y, C x, C y)
+// The kernel of the gradient reads its constants, if these differ between the types that it computes in.
+FUNCTOR(Epsilon, return x * std::numeric_limits<C>::epsilon() + y, C x, C y)
+FUNCTOR(Halves, return x * C(std::is_same_v<math::primal_t<C>, double> ? 0.25 : 0.5), C x)
+FUNCTOR(Same, return x * C(sizeof(math::primal_t<C>) >= 4 ? 0.5 : 2), C x)
 FUNCTOR(Counted, return n > 1 ? x * y : x, C x, C y, int64_t n)
 FUNCTOR(Whole, return static_cast<int64_t>(x) * y, C x, C y)
 FUNCTOR(Masked, return x * static_cast<C>(y), C x, int8_t y)
@@ -100,6 +105,11 @@ int main() {
   expect<Counted, "counted(Tensor x, Tensor y, int n)">(0, Reads::kAll);
   expect<Whole, "whole(Tensor x, Tensor y)">(1, Reads::kAll);
   expect<Masked, "masked(Tensor x, Tensor y)">(0, Reads::kAll);
+  expect<Odd, "odd(Tensor x, Tensor y)">(1, Reads::kAll);
+  expect<Epsilon, "epsilon(Tensor x, Tensor y)">(0, Reads::kAll);
+  expect<Epsilon, "epsilon(Tensor x, Tensor y)">(1, 0, 1);
+  expect<Halves, "halves(Tensor x)">(0, Reads::kAll);
+  expect<Same, "same(Tensor x)">(0, 0, 0.5);
   expect<Loop, "loop(Tensor x, Tensor y)">(0, Reads::kAll);
   return 0;
 }

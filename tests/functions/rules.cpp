@@ -130,5 +130,14 @@ int main() {
     at(FUNCTION(tanh), x, 0);
   }
   at("silu", [](auto x) { return x * elementwise::sigmoid(x); }, -800, 0);
-  at("a product", [](auto x, auto y) { return x * y; }, kInfinity, 0, 0, kInfinity); // a derivative of 0 stays 0
+  // A derivative of 0 stays 0 beside an infinite factor, and beside the derivative of a factor that is none.
+  at("a product", [](auto x, auto y) { return x * y; }, kInfinity, 0, 0, kInfinity);
+  const auto second = [](const char* name, const auto& f, double x, double y, double want) {
+    const auto dual = f(Second{{x, 1.0}, {1.0, 0.0}}, Second{{y, 0.0}, {0.0, 0.0}});
+    expect(name, x, y, dual.derivative.derivative, want, 1e-12);
+  };
+  second("a cube", [](auto x, auto y) { return elementwise::pow(x, y); }, -2, 3, -12);
+  second("a quotient", [](auto x, auto y) { return x * x / y; }, 1, 1e-160, 2e160);
+  second("a guarded quotient", [](auto x, auto y) { return y > 0 ? x * x / y : x; }, 1, 1e-160, 2e160);
+  second("a root", [](auto x, auto y) { return x * x * elementwise::rsqrt(y); }, 1, 1e-220, 2e110);
 }

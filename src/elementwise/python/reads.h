@@ -55,7 +55,13 @@ struct Path {
   }
 };
 
-// A number that is computed from arguments (bit k of `reads`: from the k-th), or a constant.
+// Thrown where a functor converts an element to an integer, which cannot record what it is computed from. The functor
+// does not go on, because it may divide by that integer, or read an array at that place.
+struct Untraceable {};
+
+// A number that is computed from arguments (bit k of `reads`: from the k-th), or a constant. P is the type that a
+// kernel computes in, which a functor may ask for.
+template <class P>
 struct Traced {
   double constant = 0; // its value, if `reads` is 0
   uint64_t reads = 0;
@@ -67,100 +73,106 @@ struct Traced {
   explicit operator bool() const {
     return reads ? Path::now()->decide(reads) : constant != 0;
   }
-  // An integer cannot record what it is computed from.
   template <class N, std::enable_if_t<std::is_integral_v<N> && !std::is_same_v<N, bool>, int> = 0>
   explicit operator N() const {
-    if (reads) Path::now()->is_known = false;
+    if (reads) throw Untraceable();
     return static_cast<N>(constant);
   }
-};
 
-// The result of an operation on x: it reads what its operands read.
-Traced made_of(const auto& value, const auto&... x) {
-  Traced made;
-  made.reads = (x.reads | ...);
-  if (!made.reads) made.constant = static_cast<double>(value(x.constant...));
-  return made;
-}
+  // The result of an operation on x: it reads what its operands read.
+  static Traced made_of(const auto& value, const auto&... x) {
+    Traced made;
+    made.reads = (x.reads | ...);
+    if (!made.reads) made.constant = static_cast<double>(value(x.constant...));
+    return made;
+  }
 
-inline Traced operator+(const Traced& x) {
-  return x;
-}
-inline Traced operator-(const Traced& x) {
-  return made_of([](double x) { return -x; }, x);
-}
+  friend Traced operator+(const Traced& x) {
+    return x;
+  }
+  friend Traced operator-(const Traced& x) {
+    return made_of([](double x) { return -x; }, x);
+  }
 
 #define ELEMENTWISE_TRACED(sign)                                   \
-  inline Traced operator sign(const Traced& a, const Traced& b) {  \
+  friend Traced operator sign(const Traced& a, const Traced& b) {  \
     return made_of([](auto x, auto y) { return x sign y; }, a, b); \
   }                                                                \
-  inline Traced& operator sign## = (Traced & a, const Traced& b) { \
+  friend Traced& operator sign## = (Traced & a, const Traced& b) { \
     return a = a sign b;                                           \
   }
-ELEMENTWISE_TRACED(+)
-ELEMENTWISE_TRACED(-)
-ELEMENTWISE_TRACED(*)
-ELEMENTWISE_TRACED(/)
+  ELEMENTWISE_TRACED(+)
+  ELEMENTWISE_TRACED(-)
+  ELEMENTWISE_TRACED(*)
+  ELEMENTWISE_TRACED(/)
 #undef ELEMENTWISE_TRACED
 
 #define ELEMENTWISE_TRACED(sign)                                         \
-  inline bool operator sign(const Traced& a, const Traced& b) {          \
+  friend bool operator sign(const Traced& a, const Traced& b) {          \
     return bool(made_of([](auto x, auto y) { return x sign y; }, a, b)); \
   }
-ELEMENTWISE_TRACED(==)
-ELEMENTWISE_TRACED(!=)
-ELEMENTWISE_TRACED(<)
-ELEMENTWISE_TRACED(<=)
-ELEMENTWISE_TRACED(>)
-ELEMENTWISE_TRACED(>=)
+  ELEMENTWISE_TRACED(==)
+  ELEMENTWISE_TRACED(!=)
+  ELEMENTWISE_TRACED(<)
+  ELEMENTWISE_TRACED(<=)
+  ELEMENTWISE_TRACED(>)
+  ELEMENTWISE_TRACED(>=)
 #undef ELEMENTWISE_TRACED
 
 #define ELEMENTWISE_TRACED(function)                                    \
-  inline bool function(const Traced& x) {                               \
+  friend bool function(const Traced& x) {                               \
     return bool(made_of([](double x) { return std::function(x); }, x)); \
   }
-ELEMENTWISE_TRACED(isnan)
-ELEMENTWISE_TRACED(isinf)
-ELEMENTWISE_TRACED(isfinite)
-ELEMENTWISE_TRACED(signbit)
+  ELEMENTWISE_TRACED(isnan)
+  ELEMENTWISE_TRACED(isinf)
+  ELEMENTWISE_TRACED(isfinite)
+  ELEMENTWISE_TRACED(signbit)
 #undef ELEMENTWISE_TRACED
 
 #define ELEMENTWISE_TRACED(function)                                      \
-  inline Traced function(const Traced& x) {                               \
+  friend Traced function(const Traced& x) {                               \
     return made_of([](double x) { return elementwise::function(x); }, x); \
   }
-ELEMENTWISE_EACH_UNARY(ELEMENTWISE_TRACED)
+  ELEMENTWISE_EACH_UNARY(ELEMENTWISE_TRACED)
 #undef ELEMENTWISE_TRACED
 
 #define ELEMENTWISE_TRACED(function)                                                      \
-  inline Traced function(const Traced& a, const Traced& b) {                              \
+  friend Traced function(const Traced& a, const Traced& b) {                              \
     return made_of([](double x, double y) { return elementwise::function(x, y); }, a, b); \
   }
-ELEMENTWISE_TRACED(copysign)
-ELEMENTWISE_TRACED(min)
-ELEMENTWISE_TRACED(max)
-ELEMENTWISE_TRACED(hypot)
-ELEMENTWISE_TRACED(atan2)
-ELEMENTWISE_TRACED(pow)
+  ELEMENTWISE_TRACED(copysign)
+  ELEMENTWISE_TRACED(min)
+  ELEMENTWISE_TRACED(max)
+  ELEMENTWISE_TRACED(hypot)
+  ELEMENTWISE_TRACED(atan2)
+  ELEMENTWISE_TRACED(pow)
 #undef ELEMENTWISE_TRACED
 
 #define ELEMENTWISE_TRACED(function)                                                                      \
-  inline Traced function(const Traced& a, const Traced& b, const Traced& c) {                             \
+  friend Traced function(const Traced& a, const Traced& b, const Traced& c) {                             \
     return made_of([](double x, double y, double z) { return elementwise::function(x, y, z); }, a, b, c); \
   }
-ELEMENTWISE_TRACED(clamp)
-ELEMENTWISE_TRACED(fma)
+  ELEMENTWISE_TRACED(clamp)
+  ELEMENTWISE_TRACED(fma)
 #undef ELEMENTWISE_TRACED
 
-// As in dual.h: a derivative that is always zero reads nothing.
-inline Traced scaled(const Traced& derivative, const Traced& factor) {
-  return !derivative.reads && derivative.constant == 0 ? Traced(0) : derivative * factor;
-}
+  // As in dual.h: a derivative that is always zero reads nothing.
+  friend Traced scaled(const Traced& derivative, const Traced& factor) {
+    return !derivative.reads && derivative.constant == 0 ? Traced(0) : derivative * factor;
+  }
+};
+
+namespace math {
+template <class P>
+struct PrimalOf<Traced<P>> {
+  using type = P;
+};
+} // namespace math
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET
 
-template <>
-struct std::numeric_limits<elementwise::Traced> : std::numeric_limits<double> {};
+template <class P>
+struct std::numeric_limits<elementwise::Traced<P>> : std::numeric_limits<P> {};
 
 namespace elementwise {
 
@@ -179,48 +191,65 @@ constexpr bool is_traced =
     std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC> || std::is_same_v<P, bool>;
 
 // The traced argument at an index; `is_by`: the derivative is by this argument.
-template <class P>
+template <class P, class C>
 auto argument(size_t place, bool is_by) {
-  Traced x;
+  C x;
   x.reads = uint64_t{1} << place;
-  const Dual<Traced> dual(x, is_by);
+  const Dual<C> dual(x, is_by);
   if constexpr (std::is_same_v<P, bool>)
     return bool(x);
   else if constexpr (std::is_same_v<P, parameters::AnyC>)
     return dual;
   else
-    return Optional<Dual<Traced>>{bool(x), dual};
+    return Optional<Dual<C>>{bool(x), dual};
 }
 
 // The union of what the derivatives of all results read.
-inline Traced derivative_of(const Dual<Traced>& result) {
+template <class C>
+C derivative_of(const Dual<C>& result) {
   return result.derivative;
 }
-template <class First, class... Rest>
-Traced derivative_of(const Results<First, Rest...>& results) {
-  Traced made;
-  if constexpr (std::is_same_v<First, Dual<Traced>>) made.reads = results.first.derivative.reads;
-  if constexpr (sizeof...(Rest) > 0) made.reads |= derivative_of(results.rest).reads;
+template <class C, class First, class... Rest>
+C derivative_of(const Results<First, Rest...>& results) {
+  C made;
+  if constexpr (std::is_same_v<First, Dual<C>>) made.reads = results.first.derivative.reads;
+  if constexpr (sizeof...(Rest) > 0) made.reads |= derivative_of<C>(results.rest).reads;
   return made;
 }
 
-template <class F, class... P, size_t... I>
+// What it reads where a kernel computes in the type P of C = Traced<P>. A functor that is noexcept is not called,
+// because Untraceable would end the process.
+template <class F, class C, class... P, size_t... I>
 Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
-  if constexpr ((is_traced<P> && ...)) {
-    Path path;
-    Path::now() = &path;
-    Reads found{0, 0};
-    using Result = decltype(F{}(argument<P>(I, I == by)...));
-    bool is_first = true, is_constant = std::is_same_v<Result, Dual<Traced>>; // not for several results
+  if (std::is_nothrow_invocable_v<F, decltype(argument<P, C>(I, false))...>) return {};
+  Path path;
+  Path::now() = &path;
+  Reads found{0, 0};
+  using Result = decltype(F{}(argument<P, C>(I, I == by)...));
+  bool is_first = true, is_constant = std::is_same_v<Result, Dual<C>>; // not for several results
+  try {
     do {
-      const Traced partial = derivative_of(F{}(argument<P>(I, I == by)...));
+      const C partial = derivative_of<C>(F{}(argument<P, C>(I, I == by)...));
       is_constant &= !partial.reads && (is_first || partial.constant == found.constant);
       found.constant = partial.constant;
       found.arguments |= partial.reads;
       is_first = false;
     } while (path.is_known && path.next());
-    if (!path.is_known) return {};
-    return is_constant ? found : Reads{found.arguments | path.compared, 0};
+  } catch (const Untraceable&) {
+    return {};
+  }
+  if (!path.is_known) return {};
+  return is_constant ? found : Reads{found.arguments | path.compared, 0};
+}
+
+// If types differ in what is read, or in a constant, it may read everything.
+template <class F, class... P, class... T>
+Reads of_each(List<P...> parameters, List<T...>, size_t by) {
+  if constexpr ((is_traced<P> && ...) && sizeof...(T) > 0) {
+    const Reads each[] = {of<F, Traced<T>>(parameters, std::index_sequence_for<P...>{}, by)...};
+    for (const Reads& one : each)
+      if (one.arguments != each[0].arguments || one.constant != each[0].constant) return {};
+    return each[0];
   } else {
     return {};
   }
@@ -232,8 +261,8 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
 template <class Op, size_t order>
 Reads reads_of(const std::array<int, order>& by) {
   if (order > 1 || by[0] < 0) return {};
-  return reads::of<typename Op::Functor>(
-      typename Op::Kernel::Parameters::Arguments{}, std::make_index_sequence<Op::signature.count>{}, by[0]);
+  using Computed = typename derivatives::ComputedOf<FloatsOf<typename Op::Kernel::Dtypes>>::type;
+  return reads::of_each<typename Op::Functor>(typename Op::Kernel::Parameters::Arguments{}, Computed{}, by[0]);
 }
 
 } // namespace elementwise
