@@ -85,7 +85,7 @@ int main() {
   for (const std::string& wrong :
        {sentence<ReadsKept>(), sentence<Sums>(), sentence<Keeps>(), sentence<Keeps, true>()}) {
     std::printf("a mistake: %s", wrong.c_str());
-    passes = passes && wrong == expected;
+    passes = passes && wrong.starts_with(expected); // QEMU adds a line
   }
   for (const std::string& right : {sentence<Right>(), sentence<Right, true>()}) {
     std::printf("no mistake: %s\n", right.c_str());
