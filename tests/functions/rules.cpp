@@ -130,7 +130,7 @@ int main() {
     at(FUNCTION(tanh), x, 0);
   }
   at("silu", [](auto x) { return x * elementwise::sigmoid(x); }, -800, 0);
-  // A derivative of 0 stays 0 beside an infinite factor, and beside the derivative of a factor that is none.
+  // A derivative of 0 stays 0 beside an infinite factor, and beside an infinite derivative of the factor.
   at("a product", [](auto x, auto y) { return x * y; }, kInfinity, 0, 0, kInfinity);
   const auto second = [](const char* name, const auto& f, double x, double y, double want) {
     const auto dual = f(Second{{x, 1.0}, {1.0, 0.0}}, Second{{y, 0.0}, {0.0, 0.0}});

@@ -79,8 +79,7 @@ std::string sentence() {
 int main() {
   const std::string expected =
       "a function of elements called a reduction, row.each, row.keep or row.at: call it before, and use its result in "
-      "the "
-      "function\n";
+      "the function\n";
   bool passes = true;
   for (const std::string& wrong :
        {sentence<ReadsKept>(), sentence<Sums>(), sentence<Keeps>(), sentence<Keeps, true>()}) {

@@ -217,8 +217,8 @@ C derivative_of(const Results<First, Rest...>& results) {
   return made;
 }
 
-// What it reads where a kernel computes in the type P of C = Traced<P>. A functor that is noexcept is not called,
-// because Untraceable would end the process.
+// Finds what it reads where a kernel computes in P, if C is Traced<P>. A functor that is noexcept is not called,
+// because an Untraceable that it lets through would end the process.
 template <class F, class C, class... P, size_t... I>
 Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
   if (std::is_nothrow_invocable_v<F, decltype(argument<P, C>(I, false))...>) return {};
