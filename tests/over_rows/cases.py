@@ -231,7 +231,7 @@ def test_a_float32_weight_beside_elements_of_16_bits(dtype, step):
     total = x.float() + residual
     ops.fused_add_rms_norm(x, residual, w, EPS)
     assert torch.equal(residual, total)
-    with pytest.raises(RuntimeError, match="rms_norm: x and out must have the same dtype"):
+    with pytest.raises(RuntimeError, match="rms_norm.out: x and out must have the same dtype"):
         ops.rms_norm(x, w, out=x.float())
     for device in ("cpu", "meta"):
         for first, other in ((torch.float32, dtype), (dtype, torch.float64)):
