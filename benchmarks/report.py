@@ -27,7 +27,6 @@ SIDES = {
     "addcmul": "`torch.addcmul` with a broadcast constant: one pass, the best of eager PyTorch",
     "compile": "`torch.compile` of the same, with dynamic shapes",
     "naive kernel": "the scalar loop on one thread that a first tutorial writes",
-    "no garbage collection": "the import while Python's garbage collection is off",
     "torch.ops": "`torch.ops.muladd_nb.mymuladd` in place of the public function",
     "streaming triad": "two loads, one addition and one store past the cache, on all threads: the limit of the machine "
     "for tensors in memory, and slow for tensors in a cache",

@@ -5,7 +5,9 @@ No file in this folder names an operator: ``muladd-nb new`` copies it unchanged,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from .load import load
@@ -23,6 +25,19 @@ __all__ = ["Elementwise", "register"]
 SUBSYSTEMS = (fake, lowering, autograd, mutation, functional, vmap, autocast, nested, negative, unsupported, packet)
 
 
+@contextmanager
+def garbage_collection_off() -> Iterator[None]:
+    """Keep Python from looking for garbage among all of torch's objects, which takes longer than the registration."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@garbage_collection_off()
 def register(table: Mapping[str, Elementwise]) -> list[Form]:
     """Register the operators of ``table`` with every subsystem, and return their forms."""
     operators = _C.operators()

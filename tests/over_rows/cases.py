@@ -335,9 +335,16 @@ def test_two_tensors_are_updated_in_place(dtype):
 @pytest.mark.parametrize("n", LENGTHS)
 def test_products_and_reductions_of_an_own_join(n):
     x = 1 + normal(3, n, dtype=torch.float32) / (n + 1)
-    product, size = ops.product_and_size(x)
-    close(product, x.double().prod(-1), 1e-5)
-    close(size, x.abs().amax(-1) if n else torch.zeros(3), 0)
+    close(ops.prod(x), x.double().prod(-1), 1e-5)
+    close(ops.inf_norm(x), x.abs().amax(-1) if n else torch.zeros(3), 0)
+
+
+@pytest.mark.parametrize("zeros", range(4))
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacfwd, torch.func.hessian])
+def test_the_derivatives_of_a_product_are_right_beside_zeros(transform, zeros):
+    x = normal(7)
+    x[[1, 4, 5][:zeros]] = 0
+    close(transform(ops.prod)(x), transform(lambda x: x.prod(-1))(x), 1e-12)
 
 
 class Writes(torch.nn.Module):

@@ -151,9 +151,8 @@ struct SoftmaxFocalLoss {
 struct SigmoidAlphaBlend {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> distances, Elements<int64_t> faces, C sigma) const {
-    // The logarithm of 1 - sigmoid(-d / sigma): a product has no derivative.
-    const auto free = [=](C d, int64_t face) { return face < 0 ? C(0) : -softplus(-d / sigma); };
-    return 1 - elementwise::exp(row.sum(free, distances, faces));
+    const auto free = [=](C d, int64_t face) { return face < 0 ? C(1) : elementwise::sigmoid(d / sigma); };
+    return 1 - row.product(free, distances, faces);
   }
 };
 
@@ -370,14 +369,19 @@ struct PolyNorm {
   }
 };
 
-// The product, and the largest magnitude by a join of our own. They are of float, and not C, so they have no
-// derivative.
-struct ProductAndSize {
+struct Prod {
   template <class C, class Row>
-  ELEMENTWISE_FUNCTION Results<float, float> operator()(Row& row, Elements<C> x) const {
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, int64_t /*dim*/) const {
+    return row.product(x);
+  }
+};
+
+// The largest magnitude, by a join of our own.
+struct InfNorm {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x) const {
     const auto larger = [](auto a, auto b) { return elementwise::max(a, b); };
-    const C size = row.reduce(C(0), larger, [](C x) { return elementwise::abs(x); }, x);
-    return {static_cast<float>(row.product(x)), {static_cast<float>(size)}};
+    return row.reduce(C(0), larger, [](C x) { return elementwise::abs(x); }, x);
   }
 };
 

@@ -331,10 +331,16 @@ CASES = [
         extremes=FINITE,
     ),
     case(
-        "product_and_size",
-        lambda tensor, either: (tensor(),),
-        lambda x: (x.prod(-1), x.abs().amax(-1) if x.shape[-1] else x.sum(-1)),
+        "prod",
+        lambda tensor, either: (tensor(), either(-1, 0)),
+        lambda x, dim: x.prod(dim),
         tolerance={torch.float32: (1e-5, 1e-5)},
+        extremes=FINITE,
+    ),
+    case(
+        "inf_norm",
+        lambda tensor, either: (tensor(),),
+        lambda x: x.abs().amax(-1) if x.shape[-1] else x.sum(-1),
         extremes=FINITE,
     ),
     case(

@@ -39,7 +39,8 @@ SCHEMAS = [
     "rms_norm_fp8_quant(Tensor x, Tensor weight, Tensor scale, float eps) -> Tensor",
     "rms_norm_int8_quant(Tensor x, Tensor weight, float eps, Tensor? residual) -> (Tensor, Tensor, Tensor)",
     "poly_norm(Tensor x, float a, float b, float c, float bias, float eps=1e-6) -> Tensor",
-    "product_and_size(Tensor x) -> (Tensor, Tensor)",
+    "prod(Tensor x, int dim=-1) -> Tensor",
+    "inf_norm(Tensor x) -> Tensor",
     "max_with_place(Tensor x, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
     "weighted_sum(Tensor x, Tensor weight, int dim=-1) -> Tensor",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
@@ -59,8 +60,8 @@ def write_project(parent, *names):
     for header in (HERE / "functors.h", HERE.parent / "float8.h"):
         shutil.copy(header, project / "src")
     shutil.copy(HERE / "operators.py", project / "tests")
-    entries = project / "src/operators.h"  # a scale of float beside a result of C, and row.at of a row that is kept
-    without = re.compile(r"((RmsNormInt8Quant|RelativeTo), .*) \| differentiable")
+    entries = project / "src/operators.h"  # a scale of float beside a result of C, row.at of a kept row, and row.reduce
+    without = re.compile(r"((RmsNormInt8Quant|RelativeTo|InfNorm), .*) \| differentiable")
     entries.write_text(without.sub(r"\1", entries.read_text()))
     table = project / "python/row_ops/_operators.py"
     entry = '"relative_to(Tensor x, Tensor place)": Elementwise('

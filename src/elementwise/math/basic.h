@@ -60,9 +60,9 @@ ELEMENTWISE_MATH C rint(C x) {
 #if defined(__CUDACC__) || defined(__SSE4_1__) || defined(__aarch64__)
   return std::rint(x);
 #else
-  constexpr C kInteger = C(math::bits_t<C>{1} << math::kMantissa<C>); // from here on, every number is an integer
-  const C of = math::magnitude(x);
-  return math::with_sign(math::choose(of < kInteger, (of + kInteger) - kInteger, of), x);
+  using math::kInteger;
+  const C of = math::magnitude(x), rounded = of + kInteger<C>; // to an integer
+  return math::with_sign(math::choose(of < kInteger<C>, rounded - kInteger<C>, of), x);
 #endif
 }
 

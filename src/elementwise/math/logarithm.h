@@ -17,13 +17,13 @@ struct Parts {
 
 // `parts` subtracts this from a number to get the exponent.
 template <class C>
-constexpr C kFrom = C(bits_t<C>{1} << kMantissa<C>) + kBias<C>;
+constexpr C kFrom = kInteger<C> + kBias<C>;
 template <class C>
 ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
   constexpr bits_t<C> kOne = bits_t<C>{kBias<C>} << kMantissa<C>;
   constexpr bits_t<C> kLeast = kFloat<C> ? 0x3f320000 : 0x3fe6a09e667f3bcd;
   constexpr bits_t<C> kFraction = (bits_t<C>{1} << kMantissa<C>)-1;
-  // These are the bits of 2^kMantissa. ORing an integer below 2^kMantissa into them adds it to the number.
+  // The bits of kInteger. ORing a smaller integer into them adds it to the number.
   constexpr bits_t<C> kWhole = bits_t<C>{kBias<C> + kMantissa<C>} << kMantissa<C>;
   const bits_t<C> shifted = bits(x) + (kOne - kLeast);
   return {
@@ -34,9 +34,8 @@ ELEMENTWISE_MATH Parts<C> parts(C x, C from = kFrom<C>) {
 // The same for any finite positive number, also a subnormal one. `inverse` is not valid.
 template <class C>
 ELEMENTWISE_MATH Parts<C> parts_of_positive(C x) {
-  constexpr C kUp = C(bits_t<C>{1} << kMantissa<C>);
   const bool subnormal = x < kLeastNormal<C>;
-  return parts(x * choose(subnormal, kUp, C(1)), choose(subnormal, kFrom<C> + kMantissa<C>, kFrom<C>));
+  return parts(x * choose(subnormal, kInteger<C>, C(1)), choose(subnormal, kFrom<C> + kMantissa<C>, kFrom<C>));
 }
 
 // The logarithm of 2^exponent (1 + high + low) to base e, 2 or 10; |low| is at most an ulp of 1 + high. (`low` is -0.0

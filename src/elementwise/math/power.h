@@ -60,8 +60,8 @@ ELEMENTWISE_MATH C power_of_magnitude(C magnitude, C y) {
 // Whether x >= 0 is an integer.
 template <class C>
 ELEMENTWISE_MATH bool is_whole(C x) {
-  constexpr C kWhole = C(bits_t<C>{1} << kMantissa<C>); // from here on, every number is an integer
-  return (x >= kWhole) | ((x + kWhole) - kWhole == x);
+  const C rounded = x + kInteger<C>; // to an integer
+  return (x >= kInteger<C>) | (rounded - kInteger<C> == x);
 }
 
 } // namespace math

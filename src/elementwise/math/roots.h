@@ -33,7 +33,7 @@ ELEMENTWISE_MATH C cbrt(C x) {
   const Words<C> square = product(y, y);
   const C left = std::fma(-square.low, y, std::fma(-square.high, y, a)); // a - y^3
   const C root = std::fma(r * r * (C(1) / 3), left, y) * choose(small, kBack, C(1));
-  return choose(magnitude(x) < C(INFINITY), with_sign(root, x), x + x);
+  return choose(magnitude(x) < kInfinity<C>, with_sign(root, x), x + x);
 }
 
 // sqrt(x^2 + y^2), without overflow on the way; infinite if x or y is, even if the other is NaN. Error: 0.51
@@ -41,7 +41,6 @@ ELEMENTWISE_MATH C cbrt(C x) {
 template <class C>
 ELEMENTWISE_MATH C hypot(C x, C y) {
   using namespace math;
-  constexpr C kInfinity = C(INFINITY);
   const C a = magnitude(x), b = magnitude(y);
   C root;
   if constexpr (kFloat<C>) {
@@ -55,7 +54,7 @@ ELEMENTWISE_MATH C hypot(C x, C y) {
     const C back = choose(large, 0x1p600, choose(small, 0x1p-600, C(1)));
     root = std::sqrt(std::fma(most * times, most * times, (least * times) * (least * times))) * back;
   }
-  return choose(a == kInfinity, a, choose(b == kInfinity, b, root));
+  return choose(a == kInfinity<C>, a, choose(b == kInfinity<C>, b, root));
 }
 
 } // namespace elementwise::inline ELEMENTWISE_TARGET

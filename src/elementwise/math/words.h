@@ -46,6 +46,8 @@ template <class C>
 constexpr bits_t<C> kSign = bits_t<C>{1} << (8 * sizeof(C) - 1);
 
 template <class C>
+constexpr C kInteger = C(bits_t<C>{1} << kMantissa<C>); // from here on, every number is an integer
+template <class C>
 constexpr C kInfinity = std::numeric_limits<C>::infinity();
 template <class C>
 constexpr C kNaN = std::numeric_limits<C>::quiet_NaN();

@@ -41,6 +41,14 @@ struct Variable {
   }
 };
 
+// The factors of a product. If B is dual, the sum of those that are 0 has their tangents.
+template <class B>
+struct Factors {
+  B nonzero; // the product of those that are not 0
+  math::primal_t<B> zeros;
+  B sum_of_zeros;
+};
+
 // The inputs of a row, and what the runs have found.
 template <class B, int tensors>
 struct Known {
@@ -53,6 +61,7 @@ struct Known {
   const int reduced_count;                     // how many of these have been kept
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
+  Factors<B> factors[kMost];                   // of a product
   int64_t place[kMost];                        // results of row.argmax
   struct Kept {
     B *value, *derivative[tensors + 1]; // the elements, and their derivatives with respect to each tensor's elements
@@ -241,6 +250,32 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const P share = 1 / known.ties[reductions]; // infinite if the maximum is NaN, and then 0 * share is NaN
     add_to_gradient(
         [&](auto j) ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(P(is_most(j)) * share))}; }, x...);
+    return reduction();
+  }
+  // The derivative by a factor is the product of the others. If two of these are 0, so is the derivative's tangent.
+  ELEMENTWISE_INLINE C product_terms(const auto& f, [[maybe_unused]] auto... x) {
+    const auto is_zero = [](const B& factor) ELEMENTWISE_LAMBDA { return math::primal(factor) == 0; };
+    const auto nonzero = [=](const B& factor)
+                             ELEMENTWISE_LAMBDA { return math::choose(is_zero(factor), B(1), factor); };
+    auto& factors = known.factors[reductions];
+    if constexpr (kBy == By::nothing) {
+      const auto each = [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; };
+      known.value[at_most(reductions)] = kept_or<B>([&] { return product_of<B>(source.size, each); });
+      factors.nonzero = product_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return nonzero(each(j)); });
+      factors.zeros = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_zero(each(j))); });
+      factors.sum_of_zeros = sum_of<B>(
+          source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return math::choose(is_zero(each(j)), each(j), B(0)); });
+    }
+    add_to_gradient(
+        [&](auto j) ELEMENTWISE_LAMBDA {
+          const C factor = f(j);
+          const B own = math::choose(is_zero(factor.value), factor.value, B(0));
+          const P other_zeros = factors.zeros - P(is_zero(factor.value));
+          const B zero = math::choose(other_zeros == 1, factors.sum_of_zeros - own, B(0));
+          const B others = factors.nonzero / nonzero(factor.value);
+          return C{B(0), scaled(factor.derivative, scaled(math::choose(other_zeros == 0, B(1), zero), others))};
+        },
+        x...);
     return reduction();
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {

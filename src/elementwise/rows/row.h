@@ -66,7 +66,7 @@
 // The order of additions depends only on the length of the row (cpu/row_loops.h), so the bits are the same for every
 // instruction set, number of threads and layout, and on CUDA. 16-bit types are computed in float.
 //
-// Not supported: derivatives of product and reduce; third derivatives; a tangent of a tangent.
+// Not supported: a derivative of reduce; third derivatives; a tangent of a tangent.
 #pragma once
 
 #include <cstdio>
@@ -225,6 +225,11 @@ ELEMENTWISE_INLINE C sum_of(const Extent& n, const auto& f) {
   return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
 }
 
+template <class C>
+ELEMENTWISE_INLINE C product_of(const Extent& n, const auto& f) {
+  return joined(n, C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
+}
+
 // The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
 template <class C>
 ELEMENTWISE_INLINE C max_of(const Extent& n, const auto& f) {
@@ -303,13 +308,13 @@ class Row {
   }
   ELEMENTWISE_INLINE C reduce(C identity, const auto& join, const auto& f, auto... x) {
     static_assert(
-        !Self::derives && !kIsDual<C>,
-        "row.product and row.reduce have no derivative: leave `differentiable` out of the entry");
+        !Self::derives && !kIsDual<C>, "row.reduce has no derivative: leave `differentiable` out of the entry");
     const Loop loop(*this);
     return self().join_terms(identity, join, terms(f, x...));
   }
   ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
-    return reduce(C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f, x...);
+    const Loop loop(*this);
+    return self().product_terms(terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
     const Loop loop(*this);
@@ -572,6 +577,9 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
     return noted(sum_of<B>(source.size, f));
   }
+  ELEMENTWISE_INLINE B product_terms(const auto& f, auto...) {
+    return noted(product_of<B>(source.size, f));
+  }
   ELEMENTWISE_INLINE B join_terms(B identity, const auto& join, const auto& f) {
     return joined(source.size, identity, join, f);
   }
@@ -652,6 +660,9 @@ struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
   ELEMENTWISE_INLINE C sum_terms(const auto& f, auto...) {
     return {values.sum_terms(value_of(f)), B(0)};
   }
+  ELEMENTWISE_INLINE C product_terms(const auto& f, auto...) {
+    return {values.product_terms(value_of(f)), B(0)};
+  }
   ELEMENTWISE_INLINE C max_terms(const auto& f, auto...) {
     return {values.max_terms(value_of(f)), B(0)};
   }
@@ -705,6 +716,10 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, 0};
   }
   ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
+    compiles(f);
+    return 0;
+  }
+  ELEMENTWISE_INLINE B product_terms(const auto& f, auto...) {
     compiles(f);
     return 0;
   }
