@@ -164,7 +164,8 @@ def _port_extension(arguments: argparse.Namespace) -> int:
     try:
         from . import _port
     except ImportError as error:
-        print(f"muladd-nb port: {error.name} is missing: pip install 'muladd_nb[port]'", file=sys.stderr)
+        why = f"{error.name} is missing: pip install 'muladd_nb[port]'" if error.name else error
+        print(f"muladd-nb port: {why}", file=sys.stderr)
         return 2
     from ._port import _report
 
@@ -179,7 +180,8 @@ def _port_extension(arguments: argparse.Namespace) -> int:
     except (ImportError, ValueError) as error:
         print(f"muladd-nb port: {error}", file=sys.stderr)
         return 2
-    print(told)
+    encoding = sys.stdout.encoding or "utf-8"
+    print(told.encode(encoding, "backslashreplace").decode(encoding))  # a source may have bytes that are not UTF-8
     return 1 if port.findings else 0
 
 

@@ -82,7 +82,9 @@ def in_table(files: Files, package: str) -> list[str]:
         assigned = [x for x in ast.parse(files[path]).body if isinstance(x, (ast.Assign, ast.AnnAssign))]
         (table,) = (x.value for x in assigned if isinstance(x.value, ast.Dict) and ast.unparse(x).startswith("TABLE"))
         return [parse_schema(f"{ast.literal_eval(key)} -> ()").name for key in table.keys if key]
-    except (SyntaxError, ValueError, RuntimeError):
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}; nothing is changed") from None
+    except (ValueError, RuntimeError):
         raise ValueError(f"{path} is not as it was written: there is no one TABLE of declarations") from None
 
 
@@ -180,7 +182,9 @@ def add_line(files: Files, call: str, does: str) -> None:
 def append(files: Files, path: str, name: str, item: str) -> None:
     """Append an item to the list, the dict or Meson's files that a file assigns to ``name``."""
     pattern = rf"^({name}\b.* = (?:files)?[\[{{(])(|\n(?:.*\n)*?)([\]}})])$"
-    _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{' ' * _indentation(path)}{item},\n{m[3]}")
+    indented = " " * _indentation(path) + item
+    expected = f"; {name} must have each entry on a line of its own"
+    _edit(files, path, pattern, lambda m: f"{m[1]}{m[2] or chr(10)}{indented},\n{m[3]}", expected)
 
 
 def _name(argument: Argument) -> str:
@@ -296,8 +300,10 @@ def _indentation(path: str) -> int:
     return 2 if path.endswith(".build") else 4
 
 
-def _edit(files: Files, path: str, pattern: str, replacement: Callable[[re.Match[str]], str]) -> None:
+def _edit(
+    files: Files, path: str, pattern: str, replacement: Callable[[re.Match[str]], str], expected: str = ""
+) -> None:
     text, count = re.subn(pattern, replacement, files[path], flags=re.MULTILINE)
     if count != 1:
-        raise ValueError(f"{path} is not as it was written: there is no one place to add an operator")
+        raise ValueError(f"{path} is not as it was written: there is no one place to add an operator{expected}")
     files[path] = text

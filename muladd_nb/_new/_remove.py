@@ -25,7 +25,7 @@ def remove(files: Files, name: str, package: str) -> set[str]:
     if own & {*declared}:
         _remove_entry(files, own)
         _drop(files, f"{python}/_operators.py", "TABLE", lambda key: _called(key) in own)
-    elif stem in map(_value, kernels):
+    elif stem in map(_value, kernels) and re.search(rf"^def {name}\(", files[f"{python}/ops.py"], re.MULTILINE):
         gone = {f"src/{stem}.h", f"src/{stem}.cpp", f"src/{stem}.cu", f"{python}/_{stem}.py"}
         _drop(files, f"{python}/_operators.py", "KERNELS", lambda item: _value(item) == stem)
         for ending in ("cpp", "cu"):
@@ -66,7 +66,7 @@ def _remove_entry(files: Files, own: set[str]) -> None:
     """Remove an operator from the list in C++, and its functor if no other operator uses it."""
     path = "src/operators.h"
     names = "|".join(map(re.escape, own))
-    entry = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)\s*,[^>]*>(,?)'
+    entry = rf'(,?)\s*Operator<\s*"(?:{names})[.(](?:[^"]|"\s*")*?"\s*,\s*(\w+)(?:<[^>]*>)?\s*,[^>]*>(,?)'
     functors = set()
     while found := re.search(entry, files[path]):
         comma = found[1] if found[3] else ""  # the last entry has no comma after it
@@ -77,7 +77,7 @@ def _remove_entry(files: Files, own: set[str]) -> None:
     for functor in functors:
         for header in [x for x in files if x.startswith("src/") and not re.search(rf"\b{functor}\b", files[path])]:
             # From the comment above it to the line that closes it.
-            struct = rf"^(?://.*\n)*struct {functor}\b.*\{{\n(?:.*\n)*?\}};.*\n\n?"
+            struct = rf"^(?://.*\n)*(?:template.*\n)?struct {functor}\b[^;{{]*\{{\n(?:.*\n)*?\}};.*\n\n?"
             over_rows = "class Row>" in files[header]
             files[header] = re.sub(struct, "", files[header], count=1, flags=re.MULTILINE)
             if over_rows and "class Row>" not in files[header]:

@@ -28,9 +28,11 @@ _USED = {
     },
     "operator": {
         "C", "FORMS", "Operator", "Operators", "T", "Tensor", "c", "dtensor", "executorch", "flops", "forms", "layer",
-        "operators", "ops", "public", "t", "torch",
+        "errno", "operators", "ops", "public", "t", "torch",
     },
-    "argument": {"C", "Tensor", "errno", "is_number", "out", "result", "torch"},
+    "argument": {
+        "C", "Elements", "Optional", "Tensor", "errno", "int64_t", "is_number", "out", "result", "torch",
+    },
 }  # fmt: skip
 # Arguments that say how an operator over rows reduces, and their types.
 _REDUCES = {"dim": "int", "normalized_shape": "int[]", "keepdim": "bool"}
@@ -173,10 +175,10 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     if "::" in parsed.name:
         raise refuse("leave the namespace out; it is the name of the package")
     if parsed.overload_name:
-        raise refuse("an overload has the public function of another operator; give it a name of its own")
+        raise refuse(f"overloads are not supported: give {parsed.name}.{parsed.overload_name} a name of its own")
     check_name("operator", parsed.name, underscores=kernel or not parsed.name.startswith("_"))  # such as `adam_`
-    if "..." in text:
-        raise refuse("there must be each argument and each result, not ...")
+    if "..." in re.sub(_QUOTED, "", text):
+        raise refuse("list every argument and every result; '...' is not supported")
     if any(result.alias_info is not None for result in parsed.returns):
         raise refuse("it returns a view, or what it writes to, which does not compile right; return new tensors, or ()")
     names = [x.name for x in parsed.arguments]
@@ -186,15 +188,17 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
             raise refuse(f"{x.name} has no default, and follows {with_default}, which has one: put it before that")
     for x in parsed.arguments:
         if names.count(x.name) > 1:
-            raise refuse(f"{x.name} is the name of something else in it, too")
+            raise refuse(f"two arguments are called {x.name}: rename one")
         if x.alias_info is not None and not x.alias_info.is_write:
             raise refuse(f"{x.name} is aliased; results are new tensors")
         if x.has_default_value() and not _fits(x.default_value, str(x.real_type)):
             raise refuse(f"the default of {x.name} must be of its type, {x.real_type}, got {x.default_value!r}")
     updates = any(x.alias_info for x in parsed.arguments)
     if parsed.name.endswith("_") and not updates:  # torch would return a DTensor argument as the result
-        raise refuse("its name ends in _, by which torch knows what updates its arguments; choose another name")
-    text = " ".join(text.split())
+        raise refuse(
+            "torch takes a name that ends in _ for an operator that updates its arguments; choose another name"
+        )
+    text = re.sub(rf"{_QUOTED}|\s+", lambda found: found[1] or " ", text.strip())  # a default keeps its spaces
     if kernel:
         return _read_kernel(parsed, text, refuse)
     arguments = list(parsed.arguments)
@@ -245,9 +249,11 @@ _CALLED = {
     "tensor": "Tensor",
     "torch.Tensor": "Tensor",
 }
+_QUOTED = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 # Common mistakes that torch's parser reports unclearly: a pattern that finds each in the schema, and the advice.
 _SLIPS = {
     r",\s*\)": "leave out the comma before the parenthesis",
+    r"=\s*(true|false)\b": "write True or False",
     r"[;:.]\s*$": "leave out what stands after the results",
     r"^[^>]*\)\s*$": "write its results, as in '-> Tensor'",
     r"^\s*def\b|\w\s*:\s*\w+\s*[,=)]": "write the type before the name, as in 'float limit'",
@@ -383,7 +389,7 @@ def _owner(what: str, name: str) -> str:
     if name in CPP_KEYWORDS:
         return "C++"
     if name in _USED[what]:
-        return "the project itself"
+        return "the generated project"
     if what in ("argument", "package") and name.isupper() and len(re.findall("[A-Z_]", name)) > 1:
         return "a macro of C++"
     if what == "package":

@@ -29,10 +29,12 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = False) -> None:
     """Write files into a project, replacing existing ones, and remove those whose text is None.
 
-    A file keeps its line ends. Raise ``ValueError``, and leave the folder as it was, if one cannot be written.
+    A file keeps its mode, and the line ends that most of its lines have; of a symbolic link, the target is replaced.
+    Raise ``ValueError``, and leave the folder as it was, if one cannot be written.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
-    there = [name for name in files if os.path.lexists(folder / name)]
+    place = {name: (folder / name).resolve() if text is not None else folder / name for name, text in files.items()}
+    there = [name for name in files if os.path.lexists(place[name])]
     kept: list[str] = []  # old files that were moved to `temporary`
     new: list[str] = []
     try:
@@ -41,17 +43,19 @@ def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = 
         if formatted:
             format_written(temporary / "new", texts, folder)
         for name in there:
-            _move(folder / name, temporary / "old" / name)
+            if files[name] is not None:
+                shutil.copymode(place[name], temporary / "new" / name)
+            _move(place[name], temporary / "old" / name)
             kept.append(name)
         for name, text in files.items():
             if text is not None:
-                _move(temporary / "new" / name, folder / name)
+                _move(temporary / "new" / name, place[name])
                 new.append(name)
     except OSError as error:
         for name in new:
-            (folder / name).unlink()
+            place[name].unlink()
         for name in kept:
-            _move(temporary / "old" / name, folder / name)
+            _move(temporary / "old" / name, place[name])
         raise ValueError(f"{folder} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

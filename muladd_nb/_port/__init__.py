@@ -26,9 +26,11 @@ class Port:
     """All that was found in an extension, and the files as they would be after the mechanical changes."""
 
     def __init__(self, paths: Sequence[Path], target: str) -> None:
-        files = list({file.resolve(): file for path in paths for file in _files(path)}.values())
+        self.left_out: list[Path] = []  # folders
+        files = list({file.resolve(): file for path in paths for file in _files(path, self.left_out)}.values())
         if not files:
-            raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}")
+            but = f", but for those in {', '.join(map(str, self.left_out))}" if self.left_out else ""
+            raise ValueError(f"no C++, CUDA or Python files in {', '.join(map(str, paths))}{but}")
         if not re.fullmatch(r"2\.\d\d", target) or target < FIRST:
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
         self.paths, self.target, self.files = list(paths), target, len(files)
@@ -83,7 +85,8 @@ class Port:
         try:
             status = git("status", "--porcelain")
             if status.returncode:
-                return "is in no git repository"
+                reason = status.stderr.partition("\n")[0].removeprefix("fatal: ")
+                return "is in no git repository" if "not a git" in reason else f"cannot be read by git ({reason})"
             if status.stdout.strip():
                 return "is in a git repository with changes that are not committed"
             unknown = git("ls-files", "--error-unmatch", "--", *map(str, inside)).returncode
@@ -92,14 +95,19 @@ class Port:
             return "is on a machine without git"
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, left_out: list[Path]) -> list[Path]:
+    """Return the sources in a folder, and append the folders that are left out as those of others."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder")
-    return [
-        file
-        for file in ([path] if path.is_file() else sorted(path.rglob("*")))
-        if file.suffix.lower() in {*SUFFIXES, ".py"}
-        and file.is_file()
-        and (file == path or not file.is_symlink())  # its target is here, too, or is not the extension's
-        and not any(part.startswith(".") or part in WORDS["skipped"] for part in file.relative_to(path).parts[:-1])
-    ]
+    found = []
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        is_others = file != path and file.is_symlink()  # its target is here, too, or is not the extension's
+        if file.suffix.lower() not in {*SUFFIXES, ".py"} or is_others or not file.is_file():
+            continue
+        folders = [*file.relative_to(path).parents][-2::-1]  # from the outside
+        skipped = next((x for x in folders if x.name.startswith(".") or x.name in WORDS["skipped"]), None)
+        if skipped is None:
+            found.append(file)
+        elif not skipped.name.startswith(".") and path / skipped not in left_out:
+            left_out.append(path / skipped)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ class Finding:
     end_line: int
     what: str
     kind: str
-    how: str  # mechanical, decision, none; or follows: it is right when another line is
+    how: str  # mechanical, decision, none; or follows: it compiles when another line does
     to: str
     since: str
     source: str
@@ -107,9 +108,10 @@ class Findings:
         """Include the standard header of a name of C or C++."""
         family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cuda* of cudaMalloc
         for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
+            # A header of CUDA that is used only under #if is included only if the machine has it.
             always = not row.to.startswith(OPTIONAL) or not {"preproc_if", "preproc_ifdef"} & self.around(node)
             if not row.to.startswith(OPTIONAL) or not always or not self.project.named["type", "cudaStream_t"]:
-                self.headers[row.to] = self.headers.get(row.to, False) or always  # else it is built without CUDA, too
+                self.headers[row.to] = self.headers.get(row.to, False) or always
 
     def around(self, node: Node) -> set[str]:
         """Return the kinds of the nodes around a node, which may be in the body of a macro; include guards are none."""
@@ -132,13 +134,15 @@ def fill(
 def rewritten(data: bytes, edits: list[Edit], torch: bytes) -> bytes:
     """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
     ordered = sorted(edits, key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1]))
+    starts = [first for first, *_ in ordered]
 
     def text(x: Piece, edit: tuple[int, int]) -> bytes:
         return x.replace(b"torch::", torch) if isinstance(x, bytes) else render(*x, edit)
 
     def render(start: int, end: int, outer: tuple[int, int] | None = None) -> bytes:
         out, at = [], start
-        for first, last, pieces in ordered:
+        inside = slice(bisect.bisect_left(starts, start), bisect.bisect_right(starts, end))
+        for first, last, pieces in ordered[inside]:
             is_inside = at <= first and last <= end and (first < end or last == first)
             if is_inside and outer != (first, last):
                 out += [data[at:first], *(text(x, (first, last)) for x in pieces)]

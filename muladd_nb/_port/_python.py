@@ -26,7 +26,7 @@ def read(paths: Iterable[Path], target: str) -> tuple[list[Finding], bool]:
         text = path.read_text("utf-8", "replace")
         try:
             nodes = list(ast.walk(ast.parse(text)))
-        except (SyntaxError, ValueError):  # Python 2, or not Python
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # Python 2, not Python, or nested too deeply
             continue
         calls = [(node, ast.unparse(node.func)) for node in nodes if isinstance(node, ast.Call)]
         every += [(path, call.lineno, name) for call, name in calls]

@@ -17,7 +17,8 @@ from ._table import NAMES, ROWS
 from ._types import TUPLE
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
-GUARD = re.compile(rb"^[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
+BOM = b"\xef\xbb\xbf"  # the mark of UTF-8 with which a file may begin
+GUARD = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
 
 class Reader(Calls):
@@ -252,8 +253,20 @@ class Reader(Calls):
             else:
                 self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
-        if block and first is None:  # after the last include without a condition, or after the include guard, or at 0
-            guard = GUARD.search(data)
-            at = max((node.end_byte for node in plain), default=guard.end() if guard else 0)
+        if block and first is None:  # after the includes before the code, or after the include guard, or at the start
+            guard, code_begins = GUARD.search(data), self.begin_of_code()
+            default = guard.end() if guard else len(BOM) * data.startswith(BOM)
+            at = max((node.end_byte for node in plain if node.start_byte < code_begins), default=default)
             at = at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
             self.edits.append((at, at, [block + newline.encode()]))
+
+    def begin_of_code(self) -> int:
+        """Return where the first line is that is neither a comment nor for the preprocessor."""
+        tops = [self.source.root, *(x for x in self.source.guards if x.parent == self.source.root)]
+        begins = [
+            x.start_byte
+            for top in tops
+            for x in top.named_children
+            if x.type != "comment" and not x.type.startswith("preproc_") and x != part(top, "name")
+        ]
+        return min(begins, default=len(self.source.data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import shlex
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ HOW = {
     "mechanical": "--write changes it",
     "decision": "a person decides",
     "none": "the stable ABI has nothing for it",
-    "follows": "it is right when another line is",
+    "follows": "it compiles when another line does",
 }
 # A guess from the names; the author decides.
 OVER_ROWS = re.compile(r"softmax|cross_entropy|(layer|rms|group|batch)_?norm|\b(int dim|keepdim|normalized_shape)\b")
@@ -31,7 +32,7 @@ def data(port: Port) -> dict[str, Any]:
         rows = bool(OVER_ROWS.search(schema))
         with contextlib.suppress(ValueError):
             _schema.read(schema, kernel=False, rows=rows)
-            taken.append(f'muladd-nb {"add" if taken else "new my_ops"}{" --rows" * rows} "{schema}"')
+            taken.append(f"muladd-nb {'add' if taken else 'new my_ops'}{' --rows' * rows} {shlex.quote(schema)}")
     return {
         "target": port.target,
         "files": port.files,
@@ -59,7 +60,10 @@ def lines(port: Port) -> list[str]:
         told.append(f"{f.path}:{where}: {f.how}: {f.what} -> {f.to}{since}{source}")
     told += [f"{path}:{','.join(dict.fromkeys(where))}: follows: {to}" for (path, to), where in follow.items()]
     for path, errors in port.unparsed.items():
-        told.append(f"{path}:{errors[0]}: could not be parsed here; names in it are still found ({len(errors)} places)")
+        places = "1 place" if len(errors) == 1 else f"{len(errors)} places, the first of them here,"
+        told.append(f"{path}:{errors[0]}: {places} could not be parsed: check by hand. Names are still reported.")
+    if port.left_out:
+        told.append(f"Left out: {', '.join(map(str, port.left_out))}. Name a folder to read it.")
     if not port.findings:
         return [*told, *[""] * bool(told), f"Nothing in {_files(port.files)} ties them to one torch or one CPython."]
     report = data(port)
@@ -71,13 +75,15 @@ def lines(port: Port) -> list[str]:
     if report["commands"]:
         told.append("Type these for the operators that are element-wise, or, with --rows, over rows:")
     elif count := len(port.schemas):
-        told.append(f"'muladd-nb new' can write none of the {count} operators; with --kernel, all but their loops.")
+        told.append(
+            f"None of the {count} operators fits a functor. 'muladd-nb new --kernel' writes all but their loops."
+        )
     return told + [f"  {command}" for command in report["commands"]]
 
 
 def written(paths: list[Path]) -> str:
     """Say what --write did."""
-    return f"{_files(len(paths)) + ' changed' if paths else 'Nothing was to change'}. This report is about the rest:"
+    return f"{_files(len(paths)) + ' changed' if paths else 'No change is mechanical'}. This report is about the rest:"
 
 
 def _files(count: int) -> str:

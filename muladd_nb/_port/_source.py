@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import pathlib
 import re
 from collections import defaultdict
@@ -37,6 +38,7 @@ class Source:
 
     def __init__(self, path: pathlib.Path, data: bytes, attributes: set[bytes]) -> None:
         self.path, self.data = path, data
+        self._ends_of_lines = [found.start() for found in re.finditer(b"\n", data)]
         code, branches = _mask.masked(data, attributes)
         self.root = tree_sitter.Parser(_LANGUAGE).parse(_mask.blanked(code, branches)).root_node
         found = defaultdict[str, list[Node]](list)
@@ -105,7 +107,7 @@ class Source:
         return tuple(self.text(node).replace(" ", "").strip(":").split("::"))
 
     def line(self, byte: int) -> int:
-        return self.data.count(b"\n", 0, byte) + 1
+        return bisect.bisect_left(self._ends_of_lines, byte) + 1
 
 
 class Project:
