@@ -1,4 +1,4 @@
-"""Modes that record each operator, or each function of torch, and then call it."""
+"""Modes that see each operator, or each function of torch, and only call it."""
 
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode

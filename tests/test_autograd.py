@@ -16,7 +16,7 @@ ops = torch.ops.muladd_nb
 
 
 def some(names):
-    """Yield all subsets."""
+    """Return which of the names each subset has, for all but the empty one."""
     return [needs for needs in itertools.product([True, False], repeat=len(names)) if any(needs)]
 
 

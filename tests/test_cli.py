@@ -215,7 +215,7 @@ def test_the_help_names_every_command():
     assert "``" not in ran.stdout
 
 
-@pytest.mark.parametrize("command", ["info", "check", "new x_ops 'f(Tensor x) -> Tensor'"])
+@pytest.mark.parametrize("command", ["info", "check", "new x_ops 'f(Tensor x) -> Tensor'", "port x.cpp"])
 def test_without_torch_it_says_what_the_import_says(command, tmp_path):
     hidden = "import importlib.util as u, sys; find = u.find_spec\n"
     hidden += "u.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)\n"
@@ -223,7 +223,7 @@ def test_without_torch_it_says_what_the_import_says(command, tmp_path):
     ran = run(sys.executable, "-c", f"{hidden}import _muladd_nb_cli; sys.exit(_muladd_nb_cli.main())", cwd=tmp_path)
     assert ran.returncode == 2
     assert re.fullmatch(
-        r"muladd-nb( new)?: muladd_nb needs torch 2\.10 or newer: run 'pip install torch'\.\n", ran.stderr
+        r"muladd-nb( new| port)?: muladd_nb needs torch 2\.10 or newer: run 'pip install torch'\.\n", ran.stderr
     )
 
 

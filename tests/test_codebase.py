@@ -321,6 +321,7 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
     options = ["-Dkernels_alone=true", "-Dcuda=disabled"]
     subprocess.run(["meson", "setup", *options, "build", ROOT], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
     (tmp_path / "list.cpp").write_text(FUNCTORS)
+    compiled = set()
     for entry in json.loads((tmp_path / "build/compile_commands.json").read_text()):
         command = shlex.split(entry["command"])
         isa = [option.partition("=")[2] for option in command if option.startswith("-DELEMENTWISE_ISA=")]
@@ -329,10 +330,12 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         command = [*command[: command.index("-MD")], f"-I{ROOT / 'src'}", "-fopt-info-vec-all", "-c", "list.cpp"]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
+        compiled |= {*isa}
         width = {"avx2": 32, "avx512": 64}[isa[0]]
         loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", run.stderr)
         assert len(loops) >= 3 * 4 * 2, loops  # operators, dtypes, and loops of each
         assert not re.findall(r"kernels\.h:.*control flow in loop", run.stderr)
+    assert compiled == {"avx2", "avx512"}
 
 
 def test_each_function_states_the_error_that_was_measured():

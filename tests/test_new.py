@@ -90,7 +90,7 @@ def test_an_operator_passes_its_tests(softclip):
     ids=["element-wise", "kernel"],
 )
 def test_a_wrong_derivative_fails_a_few_tests_that_name_it(softclip, operator, file, right, wrong, sentence):
-    """`nox -s mistakes` plants the others."""
+    """`nox -s mistakes` plants many more."""
     project, site = softclip
     path = site / "my_ops" / file
     text = path.read_text()
@@ -163,28 +163,22 @@ template elementwise::Dual<float> power(elementwise::Dual<float>, elementwise::D
     assert sentence in printed
 
 
-@pytest.mark.parametrize(
-    ("included", "call", "header"),
-    [
-        ("math/basic.h", "elementwise::tanh(x)", "math.h"),
-        ("math/basic.h", "elementwise::pow(x, x)", "math.h"),
-    ],
-)
-def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, included, call, header):
+@pytest.mark.parametrize("call", ["elementwise::tanh(x)", "elementwise::pow(x, x)"])
+def test_the_error_of_a_function_names_the_header_that_has_it(tmp_path, call):
     """The functor compiles with the header that the message names."""
     source = tmp_path / "functor.cpp"
-    include = f'#include "elementwise/{included}"\n'
+    include = '#include "elementwise/math/basic.h"\n'
     text = f"template <class C>\nC f(C x) {{\n  return {call};\n}}\ntemplate float f(float);\n"
     command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DELEMENTWISE_ISA=baseline"]
     errors = []
-    for more in ("", f'#include "{header}"\n'):
+    for more in ("", '#include "math.h"\n'):
         source.write_text(include + more + text)
         inside = [f"-I{ROOT}/src", f"-I{ROOT}/src/elementwise", f"-I{ROOT}/src/elementwise/own_kernel"]
         done = subprocess.run([*command, *inside, source], capture_output=True, text=True, check=False)
         errors.append([line for line in done.stderr.splitlines() if "error: " in line])
     (error,), none = errors
     assert not none
-    assert "for elementwise::" in error and f'{header}"' in error.replace("\\", "")
+    assert "for elementwise::" in error and 'math.h"' in error.replace("\\", "")
 
 
 @pytest.mark.parametrize(
@@ -640,7 +634,7 @@ def test_a_name_may_have_that_of_the_template_in_it(folder):
     assert "torch.ops.MY_OPS_my_ops``" in (folder / "MY_OPS_my_ops/python/MY_OPS_my_ops/__init__.py").read_text()
 
 
-@pytest.mark.parametrize("name", ["name", "_ops", "lambda", "double", "layer", "ops", "t", "torch"])
+@pytest.mark.parametrize("name", ["name", "_ops", "lambda", "double", "errno", "layer", "ops", "t", "torch"])
 def test_bad_names_of_operators_are_refused(folder, capsys, name):
     assert refused(["new", "signal_ops", f"{name}(Tensor x) -> Tensor"], capsys).endswith(f"got {name!r}")
     assert not list(folder.iterdir())
@@ -651,8 +645,10 @@ SCHEMAS = {
     "softclip": "torch says:",
     "größe(Tensor x) -> Tensor": "must be of ASCII letters",
     "f(Tensor \udcff) -> Tensor": "must be of ASCII letters",
-    "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
-    "f(Tensor x, ...) -> Tensor": "not ...",
+    "f(Tensor x, Tensor x) -> Tensor": "two arguments are called x",
+    "f(Tensor x, bool b=true) -> Tensor": "write True or False; torch says",
+    "f(Tensor int64_t, int n) -> Tensor": "one that the generated project has already",
+    "f(Tensor x, ...) -> Tensor": "'...' is not supported",
     "f(Tensor M_PI) -> Tensor": "a macro of C++ has already, got 'M_PI'",
     "f(Tensor x, Tensor grad__0) -> Tensor": "two underscores in a row, as those of derivatives do, got 'grad__0'",
     "f(Tensor x, SymInt k) -> Tensor": "k is symbolic; write int",
@@ -705,7 +701,7 @@ SCHEMAS = {
     "signal_ops::f(Tensor x) -> Tensor": "leave the namespace out",
     "f(Tensor x, *, Tensor(a!) out) -> ()": "out must be positional",
     "f_out(Tensor x) -> Tensor": "its name ends in _out",
-    "f_(Tensor x) -> Tensor": "its name ends in _, by which torch knows what updates its arguments",
+    "f_(Tensor x) -> Tensor": "to torch a name that ends in _ says that arguments are updated",
     "f(Tensor x, float is_number) -> Tensor": "got 'is_number'",
     "f(Tensor out) -> Tensor": "got 'out'",
     f"f({', '.join(f'Tensor x{i}' for i in range(9))}) -> Tensor": "there may be 8 tensors",
@@ -815,6 +811,54 @@ def test_a_functor_that_another_operator_has_is_not_removed_nor_is_what_is_not_t
     assert main(["remove", "popcount"]) == 0
     assert "struct Softclip" not in Path("src/functors.h").read_text()
     assert "no operator popcount in this project; there are none" in refused(["remove", "popcount"], capsys)
+
+
+def test_only_the_kernel_of_this_name_is_removed(folder, capsys, monkeypatch):
+    assert main(["new", "zoo_ops", "--kernel", "adam_(Tensor! x) -> ()", "keep(Tensor x) -> Tensor"]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    before = {name: path.read_bytes() for name, path in files(Path()).items()}
+    assert "there is no operator adam" in refused(["remove", "adam"], capsys)
+    assert {name: path.read_bytes() for name, path in files(Path()).items()} == before
+    assert main(["remove", "adam_"]) == 0
+
+
+def test_an_author_may_write_a_functor_in_another_style(folder, capsys, monkeypatch):
+    assert main(["new", "zoo_ops", SOFTCLIP, OTHERS[0]]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    functors, operators = Path("src/functors.h"), Path("src/operators.h")
+    functors.write_text(functors.read_text().replace("struct Softclip {", "template <int n>\nstruct Softclip\n{"))
+    operators.write_text(operators.read_text().replace("Softclip,", "Softclip<2>,"))
+    assert main(["remove", "softclip"]) == 0
+    assert not re.search("Softclip|template <int n>", functors.read_text() + operators.read_text())
+
+
+def test_a_file_keeps_its_mode_and_a_link_its_target(folder, monkeypatch):
+    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    Path("docs").mkdir()
+    Path("README.md").rename("docs/index.md")
+    Path("README.md").symlink_to("docs/index.md")
+    Path("src/functors.h").chmod(0o600)
+    assert main(["add", OTHERS[0]]) == 0
+    assert Path("README.md").is_symlink()
+    assert "popcount" in Path("docs/index.md").read_text()
+    assert Path("src/functors.h").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_not_utf8_is_named(folder, capsys, monkeypatch):
+    assert main(["new", "zoo_ops", SOFTCLIP]) == 0
+    monkeypatch.chdir(folder / "zoo_ops")
+    Path("src/functors.h").write_bytes(b"// caf\xe9\n" + Path("src/functors.h").read_bytes())
+    for command in (["add", OTHERS[0]], ["remove", "softclip"]):
+        assert refused(command, capsys).startswith("src/functors.h is not UTF-8 (byte 6): save it as UTF-8")
+
+
+def test_a_default_that_is_text_keeps_it(folder):
+    text = "f(Tensor x, str s=\"a  b ...\", str t='...') -> Tensor"
+    assert main(["new", "zoo_ops", "--kernel", text]) == 0
+    python, cpp = ((folder / "zoo_ops" / path).read_text() for path in ("python/zoo_ops/ops.py", "src/f.cpp"))
+    assert 's: str = "a  b ..."' in python
+    assert r"a  b ..." in cpp
 
 
 def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(folder, capsys, monkeypatch):

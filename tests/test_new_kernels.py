@@ -1,4 +1,4 @@
-"""The two operators over rows of the documentation's tour, one with a kernel and one with a functor, in a project."""
+"""The operators of the documentation's tour that have a kernel, and one over rows, in a project."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from ten import GATHER, KERNEL, RMS_NORM, SCATTER, edit
 
 from muladd_nb import _new
 
-pytestmark = pytest.mark.slow  # test_new.py has one of them
+pytestmark = pytest.mark.slow  # test_new.py runs row_logsumexp
 
 LEVEL = "level(Tensor x) -> Tensor"  # a kernel that returns x, and says what it was compiled for
 SAYS = """\

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -13,7 +14,6 @@ import torch
 from ten import ROOT
 
 from muladd_nb.__main__ import main
-from muladd_nb._port import Port
 from muladd_nb._port._reader import Reader
 from muladd_nb._port._table import ATEN, NAMES, ROWS
 
@@ -451,7 +451,9 @@ def test_written_it_is_left_with_nothing_mechanical_and_no_other_line_has_change
     assert port(tmp_path, a_DOT_cpp=EXTENSION) == 1
     port(tmp_path, "--write", "--force")
     after = (tmp_path / "a.cpp").read_text()
-    assert "mechanical:" not in capsys.readouterr().out.partition("is left.")[2]
+    _, _, left = capsys.readouterr().out.partition("This report is about the rest:\n")
+    assert left
+    assert "mechanical:" not in left
     for line in EXTENSION.splitlines():
         changes = r"^#include <t|namespace|Tensor [fy]|^ .*(TORCH|AT_|options|data_ptr|at::)|^TORCH|m.impl|^  }\);"
         assert (line in after.splitlines()) != bool(re.search(changes, line)), line
@@ -516,6 +518,37 @@ def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
     assert (tmp_path / "a.h").read_text() == "#include <cuda_runtime.h>\n" + header
 
 
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("\ufeff", "at::Tensor f();\n"),
+        ("\ufeff#pragma once\n", "at::Tensor f();\n"),
+        ("#include <vector>\n// of the extension\n", 'at::Tensor f();\n#include "impl.inl"\n'),
+        ("#ifndef A_H\n#define A_H\n#include <vector>\n", 'at::Tensor f();\n#include "impl.inl"\n#endif\n'),
+    ],
+    ids=["a mark of UTF-8", "and a guard", "an include at the end", "and a guard"],
+)
+def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_path):
+    port(tmp_path, "--write", "--force", a_DOT_h=before + code)
+    text = (tmp_path / "a.h").read_text()
+    lines = text.removeprefix("\ufeff").splitlines()
+    includes = [i for i, line in enumerate(lines) if line == "#include <torch/csrc/stable/tensor.h>"]
+    assert includes == [before.count("\n") - before.count("//")]
+    assert lines.index("torch::stable::Tensor f();") > includes[0]
+    assert text.rfind("\ufeff") == before.rfind("\ufeff")
+
+
+def test_folders_of_others_are_left_out_and_named(tmp_path, capsys):
+    (tmp_path / "csrc/third_party/x").mkdir(parents=True)
+    (tmp_path / "csrc/third_party/x/a.cpp").write_text("at::Tensor f();\n")
+    left_out = str(tmp_path / "csrc/third_party")
+    assert port(tmp_path) == 2
+    assert capsys.readouterr().err.endswith(f"but for those in {left_out}\n")
+    assert port(tmp_path, b_DOT_cpp="int x;\n") == 0
+    assert f"Left out: {left_out}. Name a folder to read it.\n" in capsys.readouterr().out
+    assert main(["port", left_out]) == 1
+
+
 def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
     for name in "ab":
         (tmp_path / f"{name}.cpp").write_text("at::Tensor f();\n")
@@ -534,7 +567,11 @@ def test_it_writes_all_or_nothing(tmp_path, monkeypatch, capsys):
 
 def test_a_tree_that_git_could_not_restore_is_left_alone(tmp_path, capsys):
     assert port(tmp_path, "--write", a_DOT_cpp=EXTENSION) == 2
-    assert "is in no git repository" in capsys.readouterr().err
+    assert "is in no git repository, so" in capsys.readouterr().err
+    (tmp_path / ".git").write_text("gitdir:")
+    assert port(tmp_path, "--write") == 2
+    assert "cannot be read by git (invalid gitfile format" in capsys.readouterr().err
+    (tmp_path / ".git").unlink()
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
         subprocess.run([*git, *command], check=True)
@@ -563,6 +600,16 @@ def test_a_file_is_read_once_and_what_is_not_utf8_does_not_stop_it(tmp_path, cap
     assert (report["files"], len(report["findings"])) == (3, 1)
 
 
+def test_what_is_not_utf8_or_is_nested_deeply_is_printed_or_skipped(tmp_path):
+    (tmp_path / "sum.py").write_text("x = " + "+".join(["1"] * 30_000) + "\n")
+    (tmp_path / "a.cpp").write_bytes(b'PYBIND11_MODULE(a, m) { m.def("caf\xe9", &f); }\n')
+    command = [sys.executable, "-m", "muladd_nb", "port", str(tmp_path)]
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    ran = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    assert r"caf\udce9" in ran.stdout
+
+
 @pytest.mark.parametrize(("target", "has"), [("2.10", "aoti_torch_get_current_cuda_stream"), ("2.13", "nativeHandle")])
 def test_the_target_decides_what_is_written(target, has, tmp_path, capsys):
     port(
@@ -582,9 +629,9 @@ def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys)
     assert port(tmp_path, a_DOT_cpp=EXTENSION + code) == 1
     told = capsys.readouterr().out
     assert "The lowest torch that the port could target: 2.13." in told
-    assert '  muladd-nb new my_ops "f(Tensor x, float p, Tensor? w) -> Tensor"\n' in told
-    assert '  muladd-nb add "h(Tensor x, Tensor y) -> Tensor"\n' in told
-    assert '  muladd-nb add --rows "rms_norm(Tensor x, float eps) -> Tensor"\n' in told
+    assert "  muladd-nb new my_ops 'f(Tensor x, float p, Tensor? w) -> Tensor'\n" in told
+    assert "  muladd-nb add 'h(Tensor x, Tensor y) -> Tensor'\n" in told
+    assert "  muladd-nb add --rows 'rms_norm(Tensor x, float eps) -> Tensor'\n" in told
 
 
 def test_a_binding_is_told_its_schema(tmp_path, capsys):
@@ -659,13 +706,8 @@ def test_a_replacement_has_only_names_that_the_stable_abi_has():
                 assert whole or name == "THO_PRIVATE_CASE_TYPE_USING_HINT", row
 
 
-def test_of_the_extensions_that_were_tried_no_error_was_unnamed():
+def test_the_report_named_every_compile_error_of_the_ported_extensions():
     rows = list(csv.DictReader((ROOT / "docs/ported.csv").read_text().splitlines()))
     assert len(rows) >= 8
     assert {row["unnamed"] for row in rows} == {"0"}
     assert all(int(row["compiled"]) for row in rows)
-
-
-def test_a_port_is_read_without_torch_in_the_process(tmp_path):
-    (tmp_path / "a.cpp").write_text("at::Tensor f();\n")
-    assert [finding.how for finding in Port([tmp_path], "2.10").findings] == ["mechanical"]

@@ -289,13 +289,6 @@ def test_flushing_subnormals_changes_no_value_and_no_gradient(call, aten, own, c
 
 
 @every_call
-def test_it_differentiates_again(device, call, aten, own, count):
-    inputs = leaves(count, device, torch.float64, shape=(3,))
-    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True, check_batched_grad=True)
-    assert torch.autograd.gradgradcheck(call, inputs, check_fwd_over_rev=True, check_batched_grad=True)
-
-
-@every_call
 def test_under_checkpointing_and_compiled_autograd_the_gradients_are_the_same(device, call, aten, own, count):
     inputs = leaves(count, device)
     expected = torch.autograd.grad(call(*inputs).sum(), inputs)

@@ -183,7 +183,7 @@ def test_those_pass_all_their_tests(project):
         "f(Tensor?[] x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
         "f(Tensor[]? x, Tensor y) -> Tensor": "x must be a tensor, an optional tensor or a list of tensors",
         "f(Tensor x, ScalarType t=6) -> Tensor": "the default of t must be None",
-        "f(Tensor x, Tensor x) -> Tensor": "x is the name of something else",
+        "f(Tensor x, Tensor x) -> Tensor": "two arguments are called x",
         "f(Tensor x, int lambda) -> Tensor": "is no keyword, got 'lambda'",
         "f(Tensor __x) -> Tensor": "an underscore and one, and is no keyword, like 'x', got '__x'",
         "__f(Tensor x) -> Tensor": "got '__f'",

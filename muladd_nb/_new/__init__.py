@@ -135,16 +135,14 @@ def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel:
 def _own_files(folder: Path, package: str) -> dict[str, str]:
     """Return the author's files of a project, by their names: those in which operators have entries."""
     names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
-    files = {}
-    for name in names:
-        try:
-            if (folder / name).is_file():
-                files[name] = (folder / name).read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name} is not UTF-8, at byte {error.start}: save it as UTF-8; nothing is changed"
-            ) from None
-    return files
+    return {name: _text_of(folder, name) for name in names if (folder / name).is_file()}
+
+
+def _text_of(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not UTF-8 (byte {error.start}): save it as UTF-8; nothing is changed") from None
 
 
 def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows: bool = False) -> str:

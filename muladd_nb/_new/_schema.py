@@ -195,9 +195,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
             raise refuse(f"the default of {x.name} must be of its type, {x.real_type}, got {x.default_value!r}")
     updates = any(x.alias_info for x in parsed.arguments)
     if parsed.name.endswith("_") and not updates:  # torch would return a DTensor argument as the result
-        raise refuse(
-            "torch takes a name that ends in _ for an operator that updates its arguments; choose another name"
-        )
+        raise refuse("to torch a name that ends in _ says that arguments are updated; choose another name")
     text = re.sub(rf"{_QUOTED}|\s+", lambda found: found[1] or " ", text.strip())  # a default keeps its spaces
     if kernel:
         return _read_kernel(parsed, text, refuse)

@@ -254,10 +254,11 @@ class Reader(Calls):
                 self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
         if block and first is None:  # after the includes before the code, or after the include guard, or at the start
-            guard, code_begins = GUARD.search(data), self.begin_of_code()
-            default = guard.end() if guard else len(BOM) * data.startswith(BOM)
-            at = max((node.end_byte for node in plain if node.start_byte < code_begins), default=default)
-            at = at if not at or data[at - 1 : at] == b"\n" else data.find(b"\n", at) + 1 or len(data)
+            guard, start, code_begins = GUARD.search(data), len(BOM) * data.startswith(BOM), self.begin_of_code()
+            ends = [node.end_byte for node in plain if node.start_byte < code_begins]
+            at = max(ends, default=guard.end() if guard else start)
+            if at > start and data[at - 1 : at] != b"\n":
+                at = data.find(b"\n", at) + 1 or len(data)
             self.edits.append((at, at, [block + newline.encode()]))
 
     def begin_of_code(self) -> int:

@@ -75,9 +75,7 @@ def lines(port: Port) -> list[str]:
     if report["commands"]:
         told.append("Type these for the operators that are element-wise, or, with --rows, over rows:")
     elif count := len(port.schemas):
-        told.append(
-            f"None of the {count} operators fits a functor. 'muladd-nb new --kernel' writes all but their loops."
-        )
+        told.append(f"None of the {count} operators fits a functor. 'muladd-nb new --kernel' writes all but the loops.")
     return told + [f"  {command}" for command in report["commands"]]
 
 
