@@ -1,7 +1,7 @@
 """Everything that must pass, one session each; `nox -l` lists them.
 
 .github/workflows/test.yml runs the sessions tagged "gate" on every change, each as a job. `.ci/run` runs those tagged
-"quick", in less than half an hour. A quick session that is not a gate runs a part of one, or of a session that
+"quick", in less than half an hour. A quick session without the tag "gate" runs a part of a gate, or of a session that
 another workflow runs.
 """
 

@@ -41,7 +41,7 @@ def taken():
 
 
 @each(TAKEN)
-def test_a_plain_call_is_taken(device, call, taken):
+def test_a_plain_call_goes_past_the_dispatcher(device, call, taken):
     a, b, c, out = (torch.randn(3, device=device) for _ in range(4))
     for x in a, b[1:], torch.nn.Parameter(c):
         with torch.no_grad():

@@ -65,7 +65,7 @@ def test_a_missing_torch_or_backend_is_named(last_line):
     ("SIMD", "foo", "must be one of .*baseline on this machine"),
     ("HUGEPAGES", "banana", "must be 0 or 1"),
 ])  # fmt: skip
-def test_a_setting_that_is_none_is_refused(last_line, setting, got, known):
+def test_an_invalid_setting_is_refused(last_line, setting, got, known):
     code = f"import os; os.environ['MULADD_NB_{setting}'] = {got!r}; import muladd_nb"
     assert re.fullmatch(f"ImportError: muladd_nb: MULADD_NB_{setting} {known}, got {got}", last_line(code))
 

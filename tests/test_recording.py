@@ -178,7 +178,7 @@ def test_who_sees_the_operators_sees_this_one(device, call, aten, own, count, mo
 
 
 @every_call
-def test_a_subclass_is_none_of_it(device, call, aten, own, count):
+def test_a_subclass_is_recorded_by_our_node(device, call, aten, own, count):
     result = call(*(x.detach().as_subclass(Subclass).requires_grad_() for x in leaves(count, device)))
     assert type(result) is Subclass
     ((below, _),) = result.grad_fn.next_functions  # below the node that made a subclass

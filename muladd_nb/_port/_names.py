@@ -155,7 +155,7 @@ class Names(Findings):
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full))
             if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names:
-                self.qualify(words, full)  # else floor(x) may be the C library's
+                self.qualify(words, full)  # without it, floor(x) may mean the C library's
         self.walk(*(x for word in words for x in word.template))
 
     def replace_name(
