@@ -86,6 +86,15 @@ def test_jagged(device, call):
 
 
 @each(RETURNING)
+def test_jagged_under_autocast(device, call):
+    a, b = pair(device, 3, 1, 5)
+    with torch.autocast(device, torch.bfloat16):
+        result, expected = call(a, b), call(a.values(), b.values())
+    assert result.dtype == torch.bfloat16
+    assert torch.equal(result.values(), expected)
+
+
+@each(RETURNING)
 def test_jagged_gradients(device, call):
     leaves = [x.requires_grad_() for x in pair(device, 3, 1, 5)][: len(call.names)]
     results = [torch.autograd.grad(f(*leaves).sin().sum(), leaves) for f in (call, call.expected)]
@@ -236,8 +245,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_refused(device, kind):
+def test_refused(device, kind, autocast):
+    with torch.autocast(device, torch.bfloat16, enabled=autocast):
+        _refused(device, kind)
+
+
+def _refused(device, kind):
     make, complaint = REFUSED[kind]
     device = "cpu" if kind in ONLY_ON_THE_CPU else device
     x = make(torch.randn(3, 3, device=device))

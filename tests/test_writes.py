@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -246,6 +247,65 @@ def test_functionalized_without_a_compiler():
         assert torch.equal(torch.vmap(torch.func.functionalize(once))(x.clone()), torch.vmap(once)(x.clone()))
     with pytest.raises(RuntimeError, match="what it writes to has no derivative"):
         torch.func.grad(torch.func.functionalize(lambda x: once(x * 1).sum()))(x[0])
+
+
+TRACED = {
+    "functionalize": torch.func.functionalize,
+    "compiled": lambda f: torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=False),
+    "compiled, dynamic": lambda f: torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=True),
+}
+VIEWS = {
+    "shifted": (lambda x: (x[: len(x) - 1], x[1:]), True),
+    "transposed": (lambda x: (x[:9].view(3, 3), x[:9].view(3, 3).t()), True),
+    "two names of one": (lambda x: (x[:], x.view(len(x))), True),
+    "halves": (lambda x: (x[: len(x) // 2], x[len(x) // 2 :]), False),
+    "interleaved": (lambda x: (x[::2], x[1::2]), False),
+    "columns": (lambda x: x.view(len(x) // 2, 2).unbind(1), False),
+}
+
+
+@pytest.mark.parametrize("traced", TRACED.values(), ids=TRACED)
+@pytest.mark.parametrize(("views", "is_refused"), VIEWS.values(), ids=VIEWS)
+def test_two_targets_that_share_memory_are_refused_as_in_eager_mode(traced, views, is_refused):
+    def f(x):
+        p, m = views(x)
+        KINDS["raw"]["adam2_"](p, m, torch.zeros_like(p), torch.ones_like(p), 0.5)
+
+    x = torch.arange(18.0)
+    with pytest.raises(RuntimeError, match="must share no memory with") if is_refused else nullcontext():
+        traced(f)(x)
+    expected = torch.arange(18.0)
+    with pytest.raises(RuntimeError, match="must share no memory with") if is_refused else nullcontext():
+        f(expected)
+    assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize("traced", TRACED.values(), ids=TRACED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_target_that_overlaps_itself_is_refused_as_in_eager_mode(traced, kind):
+    def f(x):
+        out = x.as_strided((x.shape[0] - 3, 4), (1, 1))
+        KINDS[kind]["mymul"](torch.ones_like(out), torch.ones_like(out), out)
+
+    with pytest.raises(RuntimeError, match="out must not overlap itself, got shape"):
+        traced(f)(torch.zeros(18))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_out_loses_no_gradient_where_writes_are_traced(kind):
+    def f(x):
+        out = torch.empty(4)
+        KINDS[kind]["mymul"](x, x, out)
+        return out
+
+    with pytest.raises(RuntimeError, match="mymul.*no gradient is recorded through out, but a requires grad"):
+        torch.func.functionalize(f)(torch.ones(4, requires_grad=True))
+
+
+def test_a_number_that_vmap_batches_is_refused_by_name():
+    x = torch.ones(4)
+    with pytest.raises(RuntimeError, match="by must be the same for all samples of vmap, got one for each"):
+        torch.vmap(lambda by: KINDS["public"]["ema_"](x.clone(), x, by))(torch.rand(3))
 
 
 class Program(torch.nn.Module):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import contract
+from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement, library
 from .operator import Form, by_position, complete, tensors_in
@@ -31,8 +31,8 @@ def register(form: Form) -> None:
 
 def casts(x: Tensor, device_type: str) -> bool:
     """Return whether autocast for a type of device casts a tensor."""
-    dense = x.layout in (torch.strided, torch.jagged)  # other layouts are refused later, with their name
-    return dense and x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
+    is_float = x.is_floating_point() and x.dtype != torch.float64
+    return is_float and x.device.type == device_type and unsupported.complaint(x) is None  # it is refused later
 
 
 def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cmp_to_key
 from typing import Any
 
 import torch
@@ -105,9 +106,11 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
         size = x.untyped_storage().nbytes() if type(x) is Tensor and x.numel() else None
     except (NotImplementedError, RuntimeError):  # a tensor of a transform has no storage
         return
+    if size is None:  # a nested tensor has no strides
+        return
     shape, strides, offset = list(x.shape), list(x.stride()), x.storage_offset()
     extent = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    if size is not None and extent * x.element_size() > size:
+    if extent * x.element_size() > size:
         raise RuntimeError(
             f"{form.name}: {argument} must lie in its storage, got shape {shape}, strides {strides} and offset "
             f"{offset} in a storage of {size} bytes"
@@ -210,11 +213,44 @@ def _is(size: Any, other: Any) -> bool:
 
 def check_not_self_overlapping(op: str, target: str, x: Tensor) -> None:
     """Raise ``RuntimeError`` if elements of a tensor that is written to share memory."""
+    if x.is_nested:  # the call on its values checks them
+        return
     shape, strides = list(x.shape), list(x.stride())
-    # The real kernel checks symbolic sizes: a comparison here would specialize the program, or fail if they depend on
-    # data.
-    if all(type(x) is int for x in shape + strides) and _C.overlaps_itself(shape, strides):
+    is_known = all(type(x) is int for x in shape + strides)
+    if _C.overlaps_itself(shape, strides) if is_known else _overlaps_itself(shape, strides):
         raise RuntimeError(f"{op}: {target} must not overlap itself, got shape {shape} and strides {strides}")
+
+
+def _overlaps_itself(shape: list[Any], strides: list[Any]) -> bool:
+    """Return whether a tensor of symbolic sizes may overlap itself. What depends on data is assumed not to."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    def before(x: tuple[Any, Any], y: tuple[Any, Any]) -> int:
+        return -1 if guard_or_false(x[0] < y[0]) else 1
+
+    reach = 0  # of the smaller strides
+    for stride, size in sorted(zip(strides, shape, strict=True), key=cmp_to_key(before)):
+        if guard_or_false(size > 1) and guard_or_false(stride <= reach):
+            return not any(is_shape([n], [0]) for n in shape)
+        reach = reach + (size - 1) * stride
+    return False
+
+
+def overlap(x: Tensor, y: Tensor) -> bool:
+    """Return whether two views of one memory have an element in common."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    begin, end = zip(*map(_bytes, (x, y)), strict=True)
+    if guard_or_false(end[0] <= begin[1]) or guard_or_false(end[1] <= begin[0]):
+        return False
+    sizes, strides = ([int(n) for n in (*of_x, *of_y)] for of_x, of_y in ((x.shape, y.shape), (x.stride(), y.stride())))
+    return _C.overlap(sizes, strides, x.dim(), x.element_size(), y.element_size(), int(begin[1] - begin[0]))
+
+
+def _bytes(x: Tensor) -> tuple[Any, Any]:
+    """Return where the first byte of a tensor lies in its storage, and the first one after the tensor."""
+    begin = x.storage_offset() * x.element_size()
+    return begin, begin + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)))
 
 
 def has_no_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:

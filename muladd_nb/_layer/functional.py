@@ -9,6 +9,7 @@ place if the result is the same (in_place.py).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import lowering
+from . import contract, lowering
 from . import torch_private as private
 from ._library import implement, library
 from .autocast import WithoutAutocast
 from .operator import Form, as_tuple, by_position, complete, named, tensors_in
+from .recording import refuse_gradients
 
 
 def register(form: Form) -> None:
@@ -46,9 +48,13 @@ def register(form: Form) -> None:
         return form.with_written(returned, tensors_in(given[place] for place in places))
 
     def recorded(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        # If a gradient is asked for, the operator that writes raises the error. Every other call is redispatched,
+        # If a gradient is asked for, the operator that updates raises the error. Every other call is redispatched,
         # because a program may functionalize tensors that have autograd's keys.
         if private.needs_recording(tuple(tensors_in((*args, *kwargs.values())))):
+            if only_writes:  # the operator that writes would only warn
+                tensors = {name: x for name, x in named(functional, args, kwargs).items() if isinstance(x, Tensor)}
+                why, instead = "no gradient is recorded through out", "call it under torch.no_grad()"
+                refuse_gradients(form.name, tensors, why, instead, may_be_dual=private.differentiating())
             return computed(*args, **kwargs)
         return functional.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
@@ -58,7 +64,7 @@ def register(form: Form) -> None:
 
     def functionalized(*args: Any, **kwargs: Any) -> Any:
         given = complete(op, args, kwargs)
-        _refuse_twice(form, named(op, args, kwargs))
+        _check_apart(form, named(op, args, kwargs))
         if form.functional is not None and torch.compiler.is_exporting():
             # Others may load an exported program. They may know the functional form, but not the operator made here.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
@@ -81,14 +87,16 @@ def register(form: Form) -> None:
     lowering.register_functional(functional, form)
 
 
-def _refuse_twice(form: Form, arguments: Mapping[str, Any]) -> None:
-    """Raise ``RuntimeError`` if a call writes twice to one tensor. The kernel gets copies, so it cannot see that."""
-    seen: dict[int, str] = {}
-    for x_name, x in arguments.items():
-        if isinstance(x, Tensor) and x_name.partition("[")[0] in form.writes:
-            other = seen.setdefault(id(x), x_name)
-            if other != x_name:
-                raise RuntimeError(f"{form.name}: {other} is written to and must share no memory with {x_name}")
+def _check_apart(form: Form, arguments: Mapping[str, Any]) -> None:
+    """Raise ``RuntimeError`` if a call writes twice to one element. The kernel gets copies, so it cannot see that."""
+    targets = {
+        name: x for name, x in arguments.items() if isinstance(x, Tensor) and name.partition("[")[0] in form.writes
+    }
+    for name, x in targets.items():
+        contract.check_not_self_overlapping(form.name, name, x)
+    for (name, x), (other, y) in itertools.combinations(targets.items(), 2):
+        if private.is_alias(x, y) and contract.overlap(x, y):
+            raise RuntimeError(f"{form.name}: {name} is written to and must share no memory with {other}")
 
 
 def _define(op: Any) -> Any:

@@ -285,5 +285,7 @@ def refuse_gradients_of_numbers(form: Form, args: Sequence[Any]) -> None:
     """
     for argument, place in form.numbers.items():
         x = args[place]
+        if isinstance(x, Tensor) and private.is_batched(x):
+            raise RuntimeError(f"{form.name}: {argument} must be the same for all samples of vmap, got one for each")
         if isinstance(x, Tensor) and (private.is_recorded((x,)) or (private.may_be_dual() and private.has_tangent(x))):
             raise no_gradient(form.name, argument, form.promises.instead)

@@ -153,6 +153,10 @@ unpack_dual = _find("torch:_unpack_dual", CALLS, otherwise=forward_ad.unpack_dua
 WRITES = Capability("a write", "may be counted twice")
 version = _getter("torch._C:TensorBase", "_version", WRITES, otherwise=lambda tensor: None)
 
+# Whether two tensors are views of one memory, also while writes are traced.
+VIEWS = Capability("a compiled write to two views of one memory", "is not refused")
+is_alias = _find("torch._C:_is_alias_of", VIEWS, otherwise=lambda x, y: x is y)
+
 # An autograd.Function of the kind that torch.func makes for one level, and the switch that lets it run there.
 # torch.func refuses the public kind here, because that kind knows no levels.
 TRANSFORMS = Capability("a derivative under torch.func", "is refused")
@@ -203,6 +207,9 @@ assert_later = _find("torch:_assert_async", COMPILED_LENGTHS)
 VMAP_OF_OUT = Capability("an out variant under vmap", "is refused")
 _interpreter = _find("torch._functorch.pyfunctorch:retrieve_current_functorch_interpreter", VMAP_OF_OUT)
 _vmap_helper = _find("torch._functorch.autograd_function:custom_function_call_vmap_helper", VMAP_OF_OUT)
+
+BATCHED_NUMBERS = Capability("a number that vmap batches", "raises an error of torch's")
+is_batched = _find("torch._C._functorch:is_batchedtensor", BATCHED_NUMBERS, otherwise=lambda x: False)
 
 if _missing:
     warnings.warn(
