@@ -173,7 +173,7 @@ def _broadcast(form: Form, args: tuple[Any, ...]) -> list[Any]:
     shapes = rows.aligned(form, args) if form.of_row else {name: x.shape for name, x in form.given(args).items()}
 
     def sentence() -> str:
-        got = listed("and", map(list, shapes.values()))
+        got = listed("and", [list(x.shape) for x in form.given(args).values()])
         return f"{form.name}: {listed('and', shapes)} must have shapes that broadcast, got {got}"
 
     result: list[Any] = [1] * max(map(len, shapes.values()))

@@ -133,9 +133,10 @@ class _Family:
         self, args: Sequence[Any], grads: Sequence[Tensor], tangents: Sequence[Any], grad_tangents: Sequence[Any]
     ) -> tuple[Tensor, ...]:
         if ("second",) not in self.family:
+            count = len(self.operator.inputs) + 2 * len(self.tensors) + 2 * len(self.operator.of_c)
             raise RuntimeError(
-                f"{self.operator.name}: a derivative of the second order is asked for, and an operator over rows with "
-                "so many tensors has none"
+                f"{self.operator.name}: a derivative of the second order is asked for, and there is none: its kernel "
+                f"would have {count} tensors, and over rows there may be at most 12"
             )
         given = [zeros_of(grad) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
         return as_tuple(self.family["second",].op(*args, *grads, *self._there(args, tangents), *given))

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "operator.h"
 #include "overlap.h"
@@ -60,6 +61,8 @@ struct Operand {
   int64_t offset = 0;        // where the first element is in the storage, in elements
   int64_t storage_bytes = 0; // the size of the storage
   void* data = nullptr;      // the address of the first element
+  int64_t added = 0;         // dimensions that the caller's tensor lacks, from added_at on (rows/layout.h)
+  int64_t added_at = 0;
 };
 
 namespace contract {
@@ -330,7 +333,12 @@ class Inputs {
 
   [[noreturn]] static void fail_to_broadcast(const Caller& op, std::span<const Operand> inputs) {
     const auto name = [&](size_t k) { return inputs[k].name; };
-    const auto shape = [&](size_t k) { return list(inputs[k].sizes, inputs[k].dim); };
+    const auto shape = [&](size_t k) { // as the caller passed it
+      const Operand& x = inputs[k];
+      std::vector<int64_t> sizes(x.sizes, x.sizes + x.dim);
+      sizes.erase(sizes.begin() + x.added_at, sizes.begin() + x.added_at + x.added);
+      return list(sizes.data(), x.dim - x.added);
+    };
     fail(
         op, listed(inputs.size(), " and ", name), " must have shapes that broadcast, got ",
         listed(inputs.size(), " and ", shape));

@@ -57,6 +57,8 @@ TABLE = [
     ("row_logsumexp", "src/row_logsumexp.h", "std::isfinite(largest) ? largest : 0", "0 * largest"),
     # An index is not checked before it is used.
     ("gather_rows", "src/gather_rows.cpp", '  elementwise::check_index(kOperator, "index", index, x.size(-2), keep);\n', ""),
+    # The fake kernel takes shapes that the kernel refuses.
+    ("scatter_rows", "python/my_ops/_scatter_rows.py", "torch._check(size == other, sentence)\n    shape", "pass\n    shape"),
     # A functor ignores that a number may be negative. It comes last, because all functors are compiled again.
     ("softclip", "src/functors.h", "elementwise::abs(x) / limit", "x / limit"),
 ]  # fmt: skip

@@ -347,6 +347,15 @@ def test_the_derivatives_of_a_product_are_right_beside_zeros(transform, zeros):
     close(transform(ops.prod)(x), transform(lambda x: x.prod(-1))(x), 1e-12)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_shapes_are_named_as_they_were_passed(device):
+    logits, label = torch.ones(3, 4, device=device), torch.ones(2, dtype=torch.int64, device=device)
+    with pytest.raises(
+        RuntimeError, match=r"logits and label must have shapes that broadcast, got \[3, 4\] and \[2\]$"
+    ):
+        ops.cross_entropy(logits, label)
+
+
 class Writes(torch.nn.Module):
     def forward(self, x, out):
         ops.logsumexp_out(x, -1, True, out)

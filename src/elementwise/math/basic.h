@@ -109,8 +109,8 @@ ELEMENTWISE_MATH C rsqrt(C x) {
 }
 
 // ---- The same functions of dual numbers: their derivatives. At kinks these are torch's: abs has 0 at 0; min and max
-// of equal arguments have one half for each; clamp at a bound has 1 (torch too, before 2.15); functions that round to
-// an integer have 0.
+// of equal arguments have one half for each; clamp at a bound has 1 (torch too, before 2.15), and 0 of NaN; functions
+// that round to an integer have 0.
 
 namespace math {
 
@@ -161,7 +161,8 @@ template <class C>
 ELEMENTWISE_MATH Dual<C> clamp(const Dual<C>& x, const Dual<C>& low, const Dual<C>& high) {
   const C y = clamp(x.value, low.value, high.value);
   const bool is_high = x > high || high < low, is_low = x < low && !is_high;
-  return {y, math::choose(is_high, high.derivative, math::choose(is_low, low.derivative, x.derivative))};
+  const C inside = math::choose(x == x, x.derivative, C(0));
+  return {y, math::choose(is_high, high.derivative, math::choose(is_low, low.derivative, inside))};
 }
 
 template <class C>

@@ -215,6 +215,8 @@ class Layout {
       strides_[k][d] = is_new ? 0 : x.strides[d - (d < at ? 0 : count_)];
     }
     x.dim += count_;
+    x.added = count_;
+    x.added_at = at;
     x.sizes = sizes_[k];
     x.strides = strides_[k];
     return x;

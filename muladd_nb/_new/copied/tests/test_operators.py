@@ -377,6 +377,28 @@ def test_bad_arguments_are_named(case, device, data):
         refuses(case, message, case.ops[0], *by_place, *[out] * case.writes, **by_keyword)
 
 
+def test_a_kernel_takes_the_shapes_that_its_fake_kernel_takes(case, device):
+    """A kernel that takes other shapes than it was written for reads past the end of a tensor."""
+    args = case.sample(case.dtypes[-1], device)
+    tensors = [(place, x) for place, x in enumerate(args) if is_tensor(x)] if case.kernel else []
+
+    def outcome(args):
+        args = [x.clone() if is_tensor(x) else x for x in args]  # a kernel may write to them
+        try:
+            result = case.call(*args, out=case.empty_out(args))
+        except RuntimeError:
+            return "an error"
+        return [(x.shape, x.dtype) for x in as_tuple(result) if is_tensor(x)]
+
+    for place, x in tensors:
+        for other in (*(torch.cat([x, x], dim) for dim in range(x.dim())), x[None]):
+            given = [*args[:place], other, *args[place + 1 :]]
+            real, fake = outcome(given), outcome(without_data(given))
+            may_differ = real == "an error" and not x.is_floating_point()  # it sees the integers
+            what = f"{case.names[place]} of shape {list(other.shape)} in place of {list(x.shape)}"
+            assert real == fake or may_differ, f"{case.name}: {what} gives {real}, and in the fake kernel {fake}"
+
+
 def test_a_tensor_on_mps_is_refused(case, device):
     """One sentence says what to do with a tensor of an Apple GPU. Without such a device, fake tensors can be on one."""
     args = case.sample(case.dtypes[0], device)
