@@ -347,9 +347,9 @@ def test_the_derivatives_of_a_product_are_right_beside_zeros(transform, zeros):
     close(transform(ops.prod)(x), transform(lambda x: x.prod(-1))(x), 1e-12)
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_shapes_are_named_as_they_were_passed(device):
-    logits, label = torch.ones(3, 4, device=device), torch.ones(2, dtype=torch.int64, device=device)
+@pytest.mark.parametrize("on", ["cpu", "meta"])
+def test_shapes_are_named_as_they_were_passed(on):
+    logits, label = torch.ones(3, 4, device=on), torch.ones(2, dtype=torch.int64, device=on)
     with pytest.raises(
         RuntimeError, match=r"logits and label must have shapes that broadcast, got \[3, 4\] and \[2\]$"
     ):
