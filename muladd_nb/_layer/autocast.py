@@ -32,7 +32,8 @@ def register(form: Form) -> None:
 def casts(x: Tensor, device_type: str) -> bool:
     """Return whether autocast for a type of device casts a tensor."""
     is_float = x.is_floating_point() and x.dtype != torch.float64
-    return is_float and x.device.type == device_type and unsupported.complaint(x) is None  # it is refused later
+    # What no kernel takes is left as it is, so that the error names it later.
+    return is_float and x.device.type == device_type and unsupported.complaint(x) is None
 
 
 def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], device_type: str) -> torch.dtype | None:

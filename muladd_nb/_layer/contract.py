@@ -106,7 +106,7 @@ def check_in_storage(form: Form, argument: str, x: Tensor) -> None:
         size = x.untyped_storage().nbytes() if type(x) is Tensor and x.numel() else None
     except (NotImplementedError, RuntimeError):  # a tensor of a transform has no storage
         return
-    if size is None:  # a nested tensor has no strides
+    if size is None:  # it has no elements, or is of a subclass, such as a nested tensor, whose sizes are symbols
         return
     shape, strides, offset = list(x.shape), list(x.stride()), x.storage_offset()
     extent = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
