@@ -298,9 +298,11 @@ class Case:
         __tracebackhide__ = True
         rtol, atol = self.tolerance.get(next((x.dtype for x in as_tuple(expected)), None), (None, None))
         self.close(actual, expected, what, rtol=rtol, atol=atol)
+
+    def check_rounding(self, actual: Any, expected: Any, what: str) -> None:
+        """Raise ``AssertionError`` if many integers differ, which a tolerance of 1 allows: they are rounded wrongly."""
         for x, y in zip(as_tuple(actual), as_tuple(expected), strict=True):
-            # A tolerance of 1 is for integers that lie between two; if many differ, they are rounded wrongly.
-            if rtol is not None and x.numel() >= 100 and not (x.is_floating_point() or x.dtype == torch.bool):
+            if x.numel() >= 100 and not (x.is_floating_point() or x.dtype == torch.bool):
                 share = (x != y).double().mean().item()
                 assert share <= 0.05, f"{self.name}: {what}. {share:.0%} of the integers differ"
 

@@ -59,7 +59,10 @@ def test_values(case, device):
             given = with_layout(layout, args)
             with new_memory_is_nan():
                 result = case.call(*given)
-            case.check(result, case.expected(*given), f"the result of {what}, {layout}")
+            expected = case.expected(*given)
+            case.check(result, expected, f"the result of {what}, {layout}")
+            if what.startswith("random") and args[case.first].dtype.itemsize > 2:  # others often lie on ties
+                case.check_rounding(result, expected, f"the result of {what}, {layout}")
 
 
 # Tolerance of values whose operands are about 1000. An integer may be off by one.
