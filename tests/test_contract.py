@@ -152,7 +152,10 @@ def test_out_that_overlaps_itself_is_refused(call, device):
 def test_no_elements_and_no_dimensions(call, device, dtype, shape):
     a, b, out = (torch.randn(shape, device=device).to(dtype) for _ in range(3))
     result = call(a, b, out=out)
-    assert torch.equal(out if result is None else result, call.result(a, b))
+    result = out if result is None else result
+    assert result.shape == shape
+    assert result.dtype == dtype
+    assert torch.equal(result, call.result(a, b))
 
 
 def test_nothing_is_written_when_refused(device):

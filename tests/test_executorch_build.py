@@ -25,7 +25,7 @@ PINNED = re.search(r'"executorch==([^"]+)"', (ROOT / "pyproject.toml").read_text
 
 
 def test_one_version_is_built_documented_and_tested():
-    for text in (ROOT / "docs").rglob("*.md"):
+    for text in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / ".ci" / "run"):
         assert set(re.findall(r"executorch==([\d.]+\d)", text.read_text())) <= {PINNED}, text
     assert muladd_nb.build_info()["executorch_version"] in (None, PINNED)
 

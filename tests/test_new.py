@@ -858,7 +858,7 @@ def test_a_default_that_is_text_keeps_it(folder):
     assert main(["new", "zoo_ops", "--kernel", text]) == 0
     python, cpp = ((folder / "zoo_ops" / path).read_text() for path in ("python/zoo_ops/ops.py", "src/f.cpp"))
     assert 's: str = "a  b ..."' in python
-    assert r"a  b ..." in cpp
+    assert "a  b ..." in cpp
 
 
 def test_a_file_that_python_cannot_read_is_named_and_nothing_is_removed(folder, capsys, monkeypatch):

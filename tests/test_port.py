@@ -526,7 +526,7 @@ def test_a_header_without_includes_gets_them_before_its_macros(tmp_path):
         ("#include <vector>\n// of the extension\n", 'at::Tensor f();\n#include "impl.inl"\n'),
         ("#ifndef A_H\n#define A_H\n#include <vector>\n", 'at::Tensor f();\n#include "impl.inl"\n#endif\n'),
     ],
-    ids=["a mark of UTF-8", "and a guard", "an include at the end", "and a guard"],
+    ids=["UTF-8 mark", "UTF-8 mark and guard", "include at the end", "include at the end and guard"],
 )
 def test_includes_are_added_before_the_code_that_needs_them(before, code, tmp_path):
     port(tmp_path, "--write", "--force", a_DOT_h=before + code)

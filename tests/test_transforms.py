@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+import writers
 from calls import FUNCTIONS, OPERATORS, RETURNING
 from conftest import each
 from modes import DispatchMode
@@ -205,6 +206,12 @@ def test_vmap_refuses_an_unbatched_out(device, call):
     with pytest.raises(RuntimeError, match=f"^{call.form.name}: out must have a batch dimension under vmap"):
         vmap(f)(a)
     assert not out.any()
+
+
+def test_a_number_that_vmap_batches_is_refused_by_name():
+    x = torch.ones(4)
+    with pytest.raises(RuntimeError, match="by must be the same for all samples of vmap, got one for each"):
+        vmap(lambda by: writers.CALLS["public"]["ema_"](x.clone(), x, by))(torch.rand(3))
 
 
 # Dynamo itself refuses linearize and a vmapped hessian. On torch 2.13 Inductor crashes in forward over forward, also

@@ -302,12 +302,6 @@ def test_out_loses_no_gradient_where_writes_are_traced(kind):
         torch.func.functionalize(f)(torch.ones(4, requires_grad=True))
 
 
-def test_a_number_that_vmap_batches_is_refused_by_name():
-    x = torch.ones(4)
-    with pytest.raises(RuntimeError, match="by must be the same for all samples of vmap, got one for each"):
-        torch.vmap(lambda by: KINDS["public"]["ema_"](x.clone(), x, by))(torch.rand(3))
-
-
 class Program(torch.nn.Module):
     def __init__(self, f):
         super().__init__()

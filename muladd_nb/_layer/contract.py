@@ -222,7 +222,7 @@ def check_not_self_overlapping(op: str, target: str, x: Tensor) -> None:
 
 
 def _overlaps_itself(shape: list[Any], strides: list[Any]) -> bool:
-    """Return whether a tensor of symbolic sizes may overlap itself. What depends on data is assumed not to."""
+    """Return whether a tensor of symbolic sizes may overlap itself; False if that depends on data."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
     def before(x: tuple[Any, Any], y: tuple[Any, Any]) -> int:

@@ -133,6 +133,7 @@ class _Family:
         self, args: Sequence[Any], grads: Sequence[Tensor], tangents: Sequence[Any], grad_tangents: Sequence[Any]
     ) -> tuple[Tensor, ...]:
         if ("second",) not in self.family:
+            # 12 is kMaxOperands of operator.h.
             count = len(self.operator.inputs) + 2 * len(self.tensors) + 2 * len(self.operator.of_c)
             raise RuntimeError(
                 f"{self.operator.name}: a derivative of the second order is asked for, and there is none: its kernel "

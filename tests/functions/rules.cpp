@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "elementwise/math.h"
 
@@ -116,8 +117,8 @@ int main() {
   }
   at(FUNCTION(min), 1, 1, 0.5, 0.5);
   at(FUNCTION(max), 1, 1, 0.5, 0.5);
-  for (const double bound : {-1.0, 1.0})
-    at("clamp", [](auto x) { return elementwise::clamp(x, decltype(x)(-1), decltype(x)(1)); }, bound, 1);
+  for (const auto& [x, derivative] : {std::pair{-1.0, 1}, {1.0, 1}, {std::nan(""), 0}})
+    at("clamp", [](auto x) { return elementwise::clamp(x, decltype(x)(-1), decltype(x)(1)); }, x, derivative);
   at(FUNCTION(sqrt), 0, kInfinity);
   at(FUNCTION(log), 0, kInfinity);
   at(FUNCTION(rsqrt), 0, -kInfinity);
