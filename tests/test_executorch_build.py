@@ -193,7 +193,7 @@ def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
     assert main(["add", "--rows", *of_rows]) == 0
     entries = tmp_path / "my_ops/src/operators.h"
     entries.write_text(entries.read_text().replace(" | differentiable", ""))  # derivatives take long to compile
-    install(tmp_path / "my_ops", tmp_path / "site", QUICKLY, "--config-settings=setup-args=-Dexecutorch=enabled")
+    install(tmp_path / "my_ops", tmp_path / "site", *QUICKLY, "--config-settings=setup-args=-Dexecutorch=enabled")
     printed = run(sys.executable, "-c", OF_A_PROJECT, cwd="/", PYTHONPATH=str(tmp_path / "site"))
     assert (
         printed.splitlines()[-1] == "['my_ops::gated.out', 'my_ops::mean.out', 'my_ops::norm.out', 'my_ops::scale.out']"

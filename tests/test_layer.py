@@ -299,7 +299,7 @@ def test_an_operator_is_a_functor_a_row_and_an_entry(tmp_path):
         text = (tree / path).read_text()
         assert before in text
         (tree / path).write_text(text.replace(before, added + before, 1))
-    options = [QUICKLY, "--config-settings=setup-args=-Dcuda=disabled", "--config-settings=setup-args=-Dwerror=true"]
+    options = [*QUICKLY, "--config-settings=setup-args=-Dcuda=disabled", "--config-settings=setup-args=-Dwerror=true"]
     run(
         sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", *options, "--target", package, tree
     )

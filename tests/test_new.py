@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import MODULE, needs
 from generated import QUICKLY, install, its_tests, run
-from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit
+from ten import BLEND, EVERY_ARGUMENT, KERNEL, POPCOUNT, REFLECT, RMS_NORM, ROOT, SOFTCLIP, edit, write_project
 
 from muladd_nb import _C, _new
 from muladd_nb.__main__ import main
@@ -25,7 +25,7 @@ from muladd_nb._new._schema import check_identifier
 PAIR = "pair(Tensor x, Tensor y, float c) -> (Tensor, Tensor)"
 AFFINE = "affine(Tensor? weight, Tensor x, Tensor? the_bias_of_it=None, float factor=2.0, Tensor? other=None) -> Tensor"
 FADE = "fade_(Tensor! x, Tensor? keep, float by=0.5) -> ()"
-RAMP = "ramp(Tensor grad, float op=2.0, *, int by0=-3, float info=0.001, bool in_dims=False) -> Tensor"
+RAMP = "ramp(Tensor grad, float op=2.0, *, int by_0=-3, float info=0.001, bool in_dims=False) -> Tensor"
 ROWS = [
     "spread(Tensor x, int[] normalized_shape, Tensor? of_the_columns, float eps=1e-5) -> Tensor",
     "mean_square(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
@@ -55,6 +55,18 @@ def softclip(tmp_path_factory):
         edit(folder / "my_ops", "row_logsumexp")
     install(folder / "my_ops", folder / "site")
     return folder / "my_ops", folder / "site"
+
+
+def test_each_mistake_to_plant_has_one_place(tmp_path):
+    """`nox -s mistakes` plants them, which takes long."""
+    sys.path.append(str(ROOT / "tests/over_rows"))
+    from mistakes import rows, table
+    from project import write_project as over_rows
+
+    operators = dict.fromkeys(operator for operator, *_ in rows.TABLE)
+    for project, mistakes in (write_project(tmp_path), table.TABLE), (over_rows(tmp_path, *operators), rows.TABLE):
+        for operator, file, right, _ in mistakes:
+            assert (project / file).read_text().count(right) == 1, f"{operator}, {file}: {right}"
 
 
 @pytest.mark.slow
@@ -366,7 +378,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     monkeypatch.chdir(project)
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     assert main(["add", "--rows", *ROWS]) == 0
-    install(project, folder / "site", QUICKLY)
+    install(project, folder / "site", *QUICKLY)
     its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # its texts are old
 
 
@@ -405,7 +417,7 @@ def test_arguments_may_have_any_name_that_is_not_refused(folder):
         arguments = [f"{('Tensor', 'float')[place % 2]} {name}" for place, name in enumerate(names)]
         schemas.append(f"of_{begin}({', '.join(arguments)}) -> Tensor")
     assert main(["new", "my_ops", "--kernel", *schemas]) == 0
-    install(folder / "my_ops", folder / "site", QUICKLY)
+    install(folder / "my_ops", folder / "site", *QUICKLY)
     run(sys.executable, "-c", PRODUCTS, cwd="/", PYTHONPATH=str(folder / "site"))
 
 

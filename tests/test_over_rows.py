@@ -24,5 +24,5 @@ def test_each_operator_that_people_ship_is_there_or_the_reason():
 @pytest.mark.slow  # compiling the project takes minutes
 def test_operators_over_rows(tmp_path):
     project = write_project(tmp_path)
-    install(project, tmp_path / "site", QUICKLY)
+    install(project, tmp_path / "site", *QUICKLY)
     its_tests(project, tmp_path / "site", "-k", "not nested")

@@ -23,7 +23,7 @@ from project import write_project
 def _installed():
     folder = Path(tempfile.mkdtemp())
     options = ["--no-build-isolation", "--no-deps", "--quiet", f"--target={folder / 'site'}"]
-    settings = ["-Csetup-args=-Dcuda=disabled", "-Csetup-args=-Doptimization=1"]
+    settings = [f"-Csetup-args=-D{option}" for option in ("cuda=disabled", "optimization=1", "native=true")]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, *settings, write_project(folder)], check=True)
     return folder / "site"
 

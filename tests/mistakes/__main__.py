@@ -35,9 +35,8 @@ class Project:
         self.sources, self.build, self.site = sources, folder / "build", folder / "site"
         pip = [sys.executable, "-m", "pip"]
         options = ["--no-build-isolation", "--no-deps", "--quiet"]
-        # -O1 compiles in three quarters of the time of -O3.
-        settings = ["-Csetup-args=-Dcuda=disabled", "-Csetup-args=-Doptimization=1", f"-Cbuild-dir={self.build}"]
-        run(*pip, "install", *options, *settings, f"--target={self.site}", self.sources)
+        settings = [f"-Csetup-args=-D{option}" for option in ("cuda=disabled", "optimization=1", "native=true")]
+        run(*pip, "install", *options, *settings, f"-Cbuild-dir={self.build}", f"--target={self.site}", self.sources)
         self.module = self.site / sources.name / "_C.abi3.so"
         self.compiled = self.module.read_bytes()
 

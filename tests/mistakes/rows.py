@@ -14,10 +14,10 @@ TABLE = [
     # The layer: partial sums are combined wrongly, the tail of a row is forgotten, and a gradient omits a reduction.
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "lanes.set(k, join(lanes[k], lanes[half + k]));", "lanes.set(k, join(lanes[k], lanes[k]));"),
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "j < end; j++, k++) all.set(k, join(all[k], f(j)));", "j + 1 < end; j++, k++) all.set(k, join(all[k], f(j)));"),
-    ("scaled_variance", "src/elementwise/cpu/row_loops.h", "for (int64_t bits = count; bits & 1; bits >>= 1) all = join(levels[level++], all);", "for (int64_t bits = count; bits & 1; bits >>= 1) all = levels[level++] + 0 * all;"),
-    ("softmax", "src/elementwise/cpu/row_loops.h", "for (; j < n; j++) set(to + j, f(j));", "for (; j + 1 < n; j++) set(to + j, f(j));"),
+    ("scaled_variance", "src/elementwise/cpu/row_loops.h", "for (int64_t bits = count++; bits & 1; bits >>= 1) all = join(levels[level++], all);", "for (int64_t bits = count++; bits & 1; bits >>= 1) all = levels[level++] + 0 * all;"),
+    ("softmax", "src/elementwise/cpu/row_loops.h", "for (; j < end; j++) set(to + j, f(j));", "for (; j + 1 < end; j++) set(to + j, f(j));"),
     ("rms_norm", "src/elementwise/cpu/rows.h", "for (int64_t part = 0; part + width < parts; part += 2 * width)", "for (int64_t part = 0; part + 2 * width < parts; part += 2 * width)"),
-    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "known.gradient[1] = by_number<Bound, Tensors>(known, 1);", "known.gradient[1] = B(0);"),
+    ("softmax_xentropy", "src/elementwise/rows/gradients.h", "known.gradient[1] = by_number<RowFunctor, Tensors>(known, 1);", "known.gradient[1] = B(0);"),
     # The layer: a softmax lacks its maximum, and its gradient the share of the sum.
     ("softmax", "src/elementwise/rows/row.h", "{ return exp(f(element...) - most); };", "{ return exp(f(element...) + 0 * (most == most)); };"),
     ("softmax", "src/elementwise/rows/gradients.h", "{ return grad(result, j) + g; }", "{ return grad(result, j) + 0 * g; }"),

@@ -240,7 +240,8 @@ Computer computer(int32_t dtype) {
 template <class Kernel>
 constexpr Choose choose() {
   [[maybe_unused]] constexpr int order = derivatives::order<typename Kernel::Functor>;
-#if defined(__AVX512F__)
+#if defined(ELEMENTWISE_NATIVE) // there is no other code
+#elif defined(__AVX512F__)
   if constexpr (order > 1) return nullptr;
 #elif defined(__AVX2__)
   if constexpr (order > 2) return nullptr;

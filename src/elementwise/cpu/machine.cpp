@@ -8,7 +8,7 @@
 namespace elementwise::cpu {
 
 const Isa& choose_isa() {
-#ifdef __x86_64__
+#ifdef ELEMENTWISE_HAS_LEVELS
   // GCC before 12 does not know the names of the levels; these features stand for the whole of each.
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -16,7 +16,7 @@ const Isa& choose_isa() {
                   __builtin_cpu_supports("avx512vl");
 #endif
   static Isa all[] = {
-#ifdef __x86_64__
+#ifdef ELEMENTWISE_HAS_LEVELS
       {"avx512", avx512::computers, avx512::movers, avx512::summers, &avx512::row_mover, v4},
       {"avx2", avx2::computers, avx2::movers, avx2::summers, &avx2::row_mover, v3},
 #endif

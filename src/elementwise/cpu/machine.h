@@ -12,7 +12,8 @@
 #include <immintrin.h>
 #endif
 
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(ELEMENTWISE_NATIVE)
+#define ELEMENTWISE_HAS_LEVELS
 #define ELEMENTWISE_EACH_ISA(prefix) prefix##avx512, prefix##avx2, prefix##baseline
 #else
 #define ELEMENTWISE_EACH_ISA(prefix) prefix##baseline
