@@ -1,4 +1,6 @@
-"""Registers with PyTorch's subsystems the operators that C++ declared. Each file has the rule for one subsystem.
+"""Registers with PyTorch's subsystems the operators that C++ declared.
+
+Each module in ``SUBSYSTEMS`` has the rule for one subsystem. The others help them.
 
 No file in this folder names an operator: ``muladd-nb new`` copies it unchanged, and ``muladd-nb update`` renews it.
 """

@@ -1,6 +1,7 @@
-"""Find the kernels that compute an operator's gradients and tangents: its family, made from its functor (C++).
+"""Find the kernels that compute an operator's gradients and tangents.
 
-partials.py runs them. Only operators that return new tensors have a derivative.
+C++ makes them from its functor (derivatives.h); together they are the operator's family. partials.py runs them. Only
+operators that return new tensors have a derivative.
 """
 
 from __future__ import annotations

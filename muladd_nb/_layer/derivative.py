@@ -17,7 +17,6 @@ from .operator import as_tuple, named
 from .recording import (
     Rule,
     checked_arguments,
-    has_tangent,
     no_gradient,
     refuse_gradients,
     register,
@@ -32,7 +31,7 @@ def _apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
 
 
 def _put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what ``_apart`` was given."""
+    """Return the saved values in their order, from the two lists of ``_apart``."""
     each = iter(tensors)
     return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
 
@@ -178,7 +177,7 @@ def derivative(
     def checked_vjp(tensors: Sequence[Tensor], kept: _Kept, *grads: Tensor) -> tuple[Tensor | None, ...]:
         saved, read = kept.put_together(tensors)
         given = (*tensors, *grads)
-        if by_formula(vjp, *given) or (formula and private.differentiating() and any(map(has_tangent, given))):
+        if by_formula(vjp, *given) or (formula and private.differentiating() and any(map(private.has_tangent, given))):
             what, function, gradients = "that the formula has", formula, pulled(kept, read, grads)
         else:
             what, function, gradients = "that vjp returns", vjp, gradients_of(kept.needs, saved, *grads)

@@ -76,7 +76,7 @@ def direct_caller(form: Form, otherwise: Callable[..., Any]) -> Callable[..., An
 
 
 def with_fast_path(kernel: Callable[..., Any], form: Form | None) -> Callable[..., Any]:
-    """Return a kernel for the key Autograd that takes the fast path of an operator, or else calls ``kernel``."""
+    """Return a kernel that takes the fast path of an operator, or else calls ``kernel``."""
     if form is None or form.kind not in ("functional", "writing", "updating"):
         return kernel
     private.skip_in_dynamo(kernel)

@@ -81,7 +81,7 @@ def pull(
 
 
 def _has_tangents(values: Iterable[Any]) -> bool:
-    return private.may_be_dual() and any(private.has_tangent(x) for x in values if isinstance(x, Tensor))
+    return private.may_be_dual() and any(map(private.has_tangent, values))
 
 
 def push(

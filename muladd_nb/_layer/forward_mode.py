@@ -13,7 +13,6 @@ from . import torch_private as private
 from ._library import implement
 from .operator import Form, by_position
 from .partials import Partial
-from .recording import has_tangent
 
 
 def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
@@ -75,7 +74,7 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
     read = {y for partial in partials.values() for y in partial.reads}
 
     def kernel(keyset: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        if not (private.is_recorded(args) or (private.may_be_dual() and any(map(has_tangent, args)))):
+        if not (private.is_recorded(args) or (private.may_be_dual() and any(map(private.has_tangent, args)))):
             value, tangent = redispatch(private.below_autograd(keyset), *args)
             return value, tangent
         inputs, tangents = args[:count], args[count:]

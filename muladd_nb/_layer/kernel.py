@@ -21,7 +21,7 @@ from torch.autograd.graph import increment_version
 from . import autocast, contract, derivative, functional, lowering, mutation, negative, packet, unsupported
 from . import torch_private as private
 from ._library import check_is_first
-from .operator import Elementwise, Form, by_position, complete
+from .operator import Elementwise, Form, complete
 from .vmap import implement_rule, without_batch
 
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
@@ -92,11 +92,6 @@ class Kernel(Form):
     def first(self) -> str:
         """The name of the first tensor that is not optional."""
         return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "Tensor[]")
-
-    @cached_property
-    def call(self) -> Callable[..., Any]:
-        """A function that calls the operator with all arguments by position."""
-        return by_position(self.op, self.op)
 
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
         """Return the tensors of a call, or those that it writes to, by their names. One of a list is called ``xs[0]``.

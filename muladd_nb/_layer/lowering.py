@@ -32,7 +32,7 @@ from . import contract, in_place
 from . import torch_private as private
 from ._library import namespace
 from .formula import checked_formula
-from .operator import TABLE, Form, complete
+from .operator import SIXTEEN_BITS, TABLE, Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _LOOPS = {torch.Tag.pointwise, torch.Tag.reduction}
@@ -148,7 +148,7 @@ def _lowered(inductor: Any, op: Any, form: Form, call_kernel: Callable[..., Any]
         given = complete(op, args, kwargs)
         read = inductor.broadcast(*form.given(args).values())
         load = {form.inputs[x]: y.make_loader() for x, y in zip(form.given(args), read, strict=True)}
-        of_number = torch.float32 if _has_16_bits(dtype) else dtype if dtype.is_floating_point else torch.float64
+        of_number = torch.float32 if dtype in SIXTEEN_BITS else dtype if dtype.is_floating_point else torch.float64
         of = dict.fromkeys(load, dtype) | own
         if form.tensor_numbers:
             load |= {place: partial(lambda load, _: load([]), args[place].make_loader()) for place in numbers}
@@ -219,13 +219,9 @@ for _python, _name in _OPERATORS.items():
     setattr(_Element, f"__r{_python}__", lambda x, y, _name=_name: getattr(x.operations, _name)(y, x))
 
 
-def _has_16_bits(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point and dtype.itemsize == 2
-
-
 def _rounded(ops: Any, x: Any, dtype: torch.dtype) -> Any:
     """Return an element rounded to a dtype. A 16-bit element is returned as float32, which loops compute with."""
-    if not _has_16_bits(dtype):
+    if dtype not in SIXTEEN_BITS:
         return ops.to_dtype(x, dtype)
     # Without use_compute_types=False, which torch 2.13 and later heed, Inductor would drop the rounding.
     return ops.to_dtype(ops.to_dtype(x, dtype, use_compute_types=False), torch.float32)
@@ -235,7 +231,7 @@ def _keeps_bits(config: Any, device: torch.device, dtypes: set[Any]) -> bool:
     return (
         device.type == "cpu"
         and platform.machine() == "x86_64"
-        and (torch.__version__ >= "2.13" or not any(map(_has_16_bits, dtypes)))
+        and (torch.__version__ >= "2.13" or dtypes.isdisjoint(SIXTEEN_BITS))
         and config.cpu_backend == "cpp"
         and config.cpp.enable_floating_point_contract_flag == "off"
     )

@@ -27,7 +27,7 @@ SECOND, THIRD = ("", ""), ("", "", "")  # the arguments are passed in the call
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise:
-    """The entry of an element-wise operator in the table.
+    """The entry in the table of an operator that has a functor.
 
     Its functions get None for an absent tensor.
 

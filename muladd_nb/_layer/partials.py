@@ -6,7 +6,8 @@ For y = f(a, b), reverse mode returns ``grad * df/da`` and ``grad * df/db``, and
 A plan says which gradients come from where. autograd.py finds the kernels:
 
 - One kernel computes several gradients in one pass, and sums those of tensors that were broadcast.
-- One kernel for each gradient computes its product. If the partial derivative is a constant, no kernel is needed.
+- One kernel for each gradient multiplies the gradient of the result by the partial derivative. If this is a constant,
+  no kernel is needed.
 - torch differentiates the formula: if there is no kernel, or if a compiled program contains the formula.
 """
 

@@ -57,7 +57,7 @@ class Rule:
 def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     """Register the kernel, which applies an ``autograd.Function`` at each level that has something to record.
 
-    Pass ``form`` for an element-wise operator: its calls then take the fast path if they can.
+    Pass ``form`` for an operator that C++ declared: its calls then take the fast path if they can.
     """
     several = len(private.results(op)) > 1
     apply = _function(op, rule, form.name if form else name(op))
@@ -77,7 +77,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
         dual = private.may_be_dual()
         if not dual and not private.is_recorded(args):
             return redispatch(private.below_autograd(keyset), *args)
-        if refuse_tangents and dual and any(map(has_tangent, args)):
+        if refuse_tangents and dual and any(map(private.has_tangent, args)):
             refuse_tangents()
         if dual and in_forward_mode and (made := in_forward_mode(keyset, args)) is not None:
             return made
@@ -91,7 +91,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
         else:
             returned = apply(below, *args)
         if dual and rule.check_tangent:
-            for place in (place for place, x in enumerate(args) if has_tangent(x)):
+            for place in (place for place, x in enumerate(args) if private.has_tangent(x)):
                 rule.check_tangent(place, args, returned if several else (returned,))
         return returned
 
@@ -195,7 +195,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
         for place, argument in refused:
             x = args[place]
             recorded = x is not None and torch.is_grad_enabled() and x.requires_grad
-            if recorded or (private.may_be_dual() and has_tangent(x)):
+            if recorded or (private.may_be_dual() and private.has_tangent(x)):
                 raise no_gradient(op_name, argument, rule.instead)
         return function.apply(results_or_compute, *reordered(args))
 
@@ -254,10 +254,6 @@ def checked_arguments(op: Any) -> list[str]:
         raise ValueError(f"{name(op)}: the results must be tensors, got {[str(r.type) for r in results]}")
     # An author's functions do not know `is_number`, which only distinguishes two overloads.
     return [x for x in private.argument_names(op) if x != "is_number"]
-
-
-def has_tangent(x: Any) -> bool:
-    return isinstance(x, Tensor) and private.has_tangent(x)
 
 
 def no_gradient(

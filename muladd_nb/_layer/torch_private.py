@@ -371,13 +371,13 @@ def primal(tensor: Tensor) -> Tensor:
     return value
 
 
-def has_tangent(tensor: Tensor) -> bool:
-    """Return whether ``tensor`` is dual at this level of forward-mode AD. Tracing records this call."""
+def has_tangent(x: Any) -> bool:
+    """Return whether ``x`` is a tensor that is dual at this level of forward-mode AD. Tracing records this call."""
     # torch has no dual jagged tensors, and unpack_dual does not accept them. An inference tensor has no tangent, and
     # outside of inference mode unpack_dual raises an error for it under a dispatch mode or torch.func.linearize.
-    if tensor.layout is torch.jagged or tensor.is_inference():
+    if not isinstance(x, Tensor) or x.layout is torch.jagged or x.is_inference():
         return False
-    return unpack_dual(tensor, level=0)[1] is not None
+    return unpack_dual(x, level=0)[1] is not None
 
 
 def dispatch_alike(tensors: Iterable[Tensor]) -> bool:

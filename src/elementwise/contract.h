@@ -191,13 +191,14 @@ inline void check_same_shape(const Caller& op, const Operand& a, const Operand& 
 // A number that is passed as a tensor must be on the CPU, so that reading it does not wait for a device. It may lie on
 // the kernel's own kind of device too: compiled programs pass `x.item()` in this way, and item() would have waited too.
 inline void check_number(const Caller& op, const Operand& c, int32_t device_type) {
+  constexpr int32_t kCpu = 0;
+  const bool is_near = c.device_type == kCpu || c.device_type == device_type;
+  if (c.dim == 0 && c.dtype == kOrdinal<double> && is_near) return;
   const std::string name = op.signature.qualified(op.form);
-  const bool is_near = device_name(c) == "cpu" || c.device_type == device_type;
-  if (c.dim != 0 || dtype_name(c.dtype) != "float64" || !is_near)
-    fail(
-        op, c.name, " must be a number, or for ", name.substr(name.find('.') + 1),
-        " a float64 tensor of shape [] on cpu, got one of ", dtype_name(c.dtype), ", shape ", list(c.sizes, c.dim),
-        ", on ", device_name(c));
+  fail(
+      op, c.name, " must be a number, or for ", name.substr(name.find('.') + 1),
+      " a float64 tensor of shape [] on cpu, got one of ", dtype_name(c.dtype), ", shape ", list(c.sizes, c.dim),
+      ", on ", device_name(c));
 }
 
 // Returns the index of a number in the list of allowed values. The caller has converted a bool to 0 or 1.
@@ -297,12 +298,15 @@ class Inputs {
     }
     if (are_broadcast) broadcast_shape(op, inputs);
     for (const Operand& x : inputs) check_in_storage(op, x);
-    if (are_broadcast) expand(inputs);
+    if (are_broadcast)
+      expand(inputs);
+    else
+      while (first_of_shape < inputs.size() && inputs[first_of_shape].added) first_of_shape++;
   }
   Inputs(const Inputs&) = delete; // the operands point into it
 
   bool are_broadcast = false;
-  size_t first_of_shape = 0; // the first input that had this shape before, or the number of inputs
+  size_t first_of_shape = 0; // the first input that was passed with this shape, or the number of inputs
 
   // Checks a tensor that is written to against the first input of type C.
   void check_out(const Caller& op, const Operand& a, const Operand& out, int32_t own) const {
@@ -351,7 +355,7 @@ class Inputs {
       const int64_t missing = dim_ - x.dim;
       std::fill_n(strides_[k], missing, 0);
       for (int64_t d = 0; d < x.dim; d++) strides_[k][missing + d] = x.sizes[d] == 1 ? 0 : x.strides[d];
-      if (missing == 0 && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
+      if (missing == 0 && !x.added && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
         first_of_shape = k; // a result is made with its strides
       } else {
         x.dim = dim_;

@@ -1,19 +1,19 @@
 // Makes the derivatives of an operator f(x, y) from its functor, as operators:
 //
-//   _f_by_x(Tensor x, Tensor y, Tensor grad)       grad * df/dx; _f_by_y likewise
-//   _f_gradients(Tensor x, Tensor y, Tensor grad, int needs__)
+//   _f_by_x(Tensor x, Tensor y, Tensor grad__0)    grad * df/dx; _f_by_y likewise
+//   _f_gradients(Tensor x, Tensor y, Tensor grad__0, int needs__)
 //                                                  both in one pass; one whose bit of `needs__` is not set is not
 //                                                  written, and has the shape [0]
-//   _f_second(Tensor x, Tensor y, Tensor grad, int by0, int by1)
-//                                                  grad times a second derivative, by the arguments by0 and by1
-//   _f_third(Tensor x, Tensor y, Tensor grad, int by0, int by1, int by2)
-//   _f_jvp(Tensor x, Tensor y, Tensor tangent0, Tensor tangent1)
+//   _f_second(Tensor x, Tensor y, Tensor grad__0, int by__0, int by__1)
+//                                                  grad times a second derivative, by two arguments
+//   _f_third(Tensor x, Tensor y, Tensor grad__0, int by__0, int by__1, int by__2)
+//   _f_jvp(Tensor x, Tensor y, Tensor tangent__0, Tensor tangent__1)
 //                                                  the value and its tangent in one pass, for forward mode
 //
 // _f_gradients returns gradients in the shapes of x and y: if one was broadcast, its gradient is summed in the same
 // pass. If f has many tensors, it computes the gradients of the first ones, as many as there may be results. If f has
-// several results of type C, each has a gradient, grad0, grad1 and so on, and their products are added. _f_jvp exists
-// only if f has one result and no optional tensor.
+// several results of type C, each has a gradient, grad__0, grad__1 and so on, and their products are added. _f_jvp
+// exists only if f has one result and no optional tensor.
 //
 // Derivatives of these operators are operators of the same list: the derivative of grad * df/dx by grad is df/dx, and
 // by y it is grad * d2f/dxdy. So they serve every mode and nested transforms, up to the third order.
@@ -221,17 +221,9 @@ constexpr int order<rows::Derived<Parts, role>> = rows::takes_tangents(role) ? 3
 constexpr size_t write(
     char* to, const Signature& of, std::string_view what, std::string_view by, int grads, int order) {
   DeclarationWriter declaration{to};
-  const auto add_each = [&](std::string_view kind, std::string_view name, int count, bool is_numbered) {
-    for (int i = 0; i < count; i++) {
-      declaration.append(", ", kind, " ", name);
-      for (int k = 0; k < of.count; k++) // so that no argument of `of` has this name
-        if (of.arguments[k].name.starts_with(name)) declaration.append("_");
-      if (is_numbered) declaration.append_number(i);
-    }
-  };
   declaration.begin(of, what, by);
-  add_each("Tensor", order < 0 ? "tangent" : "grad", grads, grads > 1);
-  add_each("int", "by", order > 1 ? order : 0, true);
+  declaration.add_each(order < 0 ? "Tensor tangent__" : "Tensor grad__", grads);
+  declaration.add_each("int by__", order > 1 ? order : 0);
   declaration.append(order == 0 ? ", int needs__)" : ")");
   return declaration.size;
 }

@@ -58,7 +58,7 @@
 #define ELEMENTWISE_FUNCTION __host__ __device__
 #elif defined(ELEMENTWISE_ISA)
 #define ELEMENTWISE_TARGET ELEMENTWISE_ISA
-#ifdef __OPTIMIZE__ // a call would keep the loop around it from being vectorised; a debugger's breakpoint needs one
+#ifdef __OPTIMIZE__ // a call would keep the loop around it from being vectorised; a debugger can only stop in a call
 #define ELEMENTWISE_FUNCTION [[gnu::always_inline]]
 #else
 #define ELEMENTWISE_FUNCTION

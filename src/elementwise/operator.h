@@ -247,8 +247,12 @@ struct DeclarationWriter {
     for (int i = 0; i < of.count; i++)
       append(i ? ", " : "", kKinds[static_cast<int>(of.arguments[i].kind)], " ", of.arguments[i].name);
   }
-  constexpr void append_number(int number) {
-    append(std::string_view("0123456789").substr(number, 1));
+  // Adds an argument. Its name ends in two underscores and a number, so that no argument of `of` has it.
+  constexpr void add(std::string_view argument, int number) {
+    append(", ", argument, std::string_view("0123456789").substr(number, 1));
+  }
+  constexpr void add_each(std::string_view argument, int count) {
+    for (int i = 0; i < count; i++) add(argument, i);
   }
 };
 

@@ -109,7 +109,7 @@ struct ReadOfRows<R (F::*)(AnyRow&, P...) const noexcept(kNoexcept)> {
 };
 
 // If the functor is not a template of only C, we assume that it has one result, and that all its arguments are C.
-// Without decltype, nvcc 13 reports the address as an error.
+// nvcc 13 refuses the address of operator() outside of decltype.
 template <class F, size_t kArguments>
 struct Of {
   static constexpr bool kAreRead = false;

@@ -1,11 +1,11 @@
-// Checks that a place that a kernel reads from one tensor lies within the tensor that it points into.
+// Checks an index that a kernel has read from one tensor, before it reads another tensor there.
 #pragma once
 
 #include <cstdint>
 
 #include "functor.h"
 
-#if defined(__CUDACC__) // of CUDA's assert.h
+#if defined(__CUDACC__) // as CUDA's assert.h declares it
 extern "C" __host__ __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);
 #endif
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #if defined(__APPLE__)
 #include <mach-o/dyld.h>
@@ -31,10 +32,16 @@ void for_each_object(const Body& body) {
     if (path && body(path)) return;
   }
 #else
-  const auto call = [](dl_phdr_info* object, size_t, void* body) -> int {
-    return (*static_cast<const Body*>(body))(object->dlpi_name);
+  // The loop holds a lock that dlopen takes too, in another order with others. So `body`, which may open a library, is
+  // called after the loop.
+  std::vector<std::string> paths;
+  const auto add = [](dl_phdr_info* object, size_t, void* to) -> int {
+    static_cast<std::vector<std::string>*>(to)->push_back(object->dlpi_name);
+    return 0;
   };
-  dl_iterate_phdr(call, const_cast<Body*>(&body));
+  dl_iterate_phdr(add, &paths);
+  for (const std::string& path : paths)
+    if (body(path.c_str())) return;
 #endif
 }
 

@@ -13,7 +13,6 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <new>
@@ -57,17 +56,8 @@ struct Backend {
   }
 
  private:
-  // If std::bad_alloc left the body, torch would raise an error that does not speak of memory.
   static constexpr auto parallel_for = [](int64_t end, int64_t grain, const auto& body) {
-    std::atomic<bool> lacks_memory = false;
-    torch::stable::parallel_for(0, end, grain, [&](int64_t first, int64_t last) {
-      try {
-        body(first, last);
-      } catch (const std::bad_alloc&) {
-        lacks_memory = true;
-      }
-    });
-    if (lacks_memory) throw std::bad_alloc();
+    in_pool(body, [&](const auto& caught) { torch::stable::parallel_for(0, end, grain, caught); });
   };
 };
 
@@ -118,6 +108,14 @@ class Call {
       return true;
     });
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
+    if constexpr (form & tensor_numbers && Backend::kDeviceType != 0) {
+      // torch chose this kernel because a tensor is on its device, which may be a number.
+      const Operand a = operand(kResults + static_cast<int>(op_->first));
+      if (a.device_type != Backend::kDeviceType)
+        contract::fail(
+            caller_, "a number that is passed as a tensor must be on cpu beside ", a.name, ", which is on ",
+            contract::device_name(a));
+    }
   }
 
   // Makes new tensors, with the strides of torch.empty_like of the first input that has their shape. A gradient has the

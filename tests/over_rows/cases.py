@@ -1,5 +1,6 @@
 """Operators over rows against torch, or against float64, in every mode and dtype."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -530,6 +531,54 @@ def test_a_large_common_mean_is_no_loss():
     expected = x.double().var(-1, correction=0)
     error = (ops.scaled_variance(x, torch.ones(2))[1] - expected).abs()
     assert (error <= torch.finfo(torch.float32).eps * expected).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 7, 1000, 5000])
+@pytest.mark.parametrize("value", [0.1, 1000.1, -7e20])
+def test_the_mean_of_equal_elements_is_one_of_them(value, n, dtype):
+    x = torch.full((2, n), value, dtype=dtype)
+    assert not ops.layer_norm(x, None, None).any()
+
+
+def test_the_mean_is_rounded_once():
+    x = normal(40, 3000, dtype=torch.float32) + 1000
+    mean = ops.layer_norm_stats(x, x.shape[-1:], *torch.ones(2, 3000), EPS)[1]
+    expected = x.double().mean(-1)
+    assert ((mean - expected).abs() <= 0.51 * torch.finfo(torch.float32).eps * expected).all()
+
+
+def test_sums_over_rows_do_not_depend_on_what_the_caller_does_to_subnormals():
+    x, scale = torch.full((64, 8), 1e-42), torch.ones(1, requires_grad=True)
+    assert torch.set_flush_denormal(True)
+    try:
+        (grad,) = torch.autograd.grad(ops.scaled(scale, torch.ones(64, 8)), scale, x)
+    finally:
+        torch.set_flush_denormal(False)
+    assert grad.view(torch.int32) == x.double().sum().float().view(torch.int32)
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_result_has_the_strides_of_its_fake_kernel(order, size):
+    """Also if the shape of the first tensor, which has one value for each row, is that of a row of one element."""
+    x = torch.ones([[3, 4, size][d] for d in order]).permute(*map(order.index, range(3)))
+    opcheck(ops.scaled.default, (torch.ones(3, 4), x), test_utils="test_faketensor")
+
+
+@pytest.mark.parametrize("n", [5, 2**17 + 1])  # threads share long rows
+def test_a_place_that_depends_on_elements(n):
+    x, count = normal(3, n), torch.tensor([1, n, 3])
+    mask = torch.arange(n) < count[:, None]
+    assert torch.equal(ops.last_of(x, mask), x.gather(-1, count[:, None] - 1)[:, 0])
+    mask[1] = False
+    with pytest.raises(RuntimeError, match=f"^last_of: a place that is read lies outside of its row, which has {n} el"):
+        ops.last_of(x, mask)
+
+
+def test_derivatives_of_the_maximum_of_no_elements():
+    x = normal(3, 0)
+    assert not torch.func.jvp(lambda x: ops.max_with_place(x)[0].exp(), (x,), (x,))[1].any()
 
 
 def test_threads_change_no_bit():

@@ -49,7 +49,7 @@ struct LayerNorm {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(
       Row& row, Elements<C> x, Optional<Elements<C>> weight, Optional<Elements<C>> bias, C eps) const {
-    const C mean = row.sum(x) / row.size();
+    const C mean = row.mean(x);
     const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
     const C factor = elementwise::rsqrt(squares / row.size() + eps);
     const auto scaled = [=](C x, Optional<C> w, Optional<C> b) {
@@ -64,7 +64,7 @@ struct LayerNormStats {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, C, C> operator()(
       Row& row, Elements<C> x, int64_t /*normalized_shape*/, Elements<C> weight, Elements<C> bias, C eps) const {
-    const C mean = row.sum(x) / row.size();
+    const C mean = row.mean(x);
     const C squares = row.sum([=](C x) { return (x - mean) * (x - mean); }, x);
     const C factor = elementwise::rsqrt(squares / row.size() + eps);
     return {row.each([=](C x, C w, C b) { return (x - mean) * factor * w + b; }, x, weight, bias), {mean, {factor}}};
@@ -178,6 +178,23 @@ struct ScaledSquares {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, C scale, int64_t /*dim*/) const {
     return row.sum([](C x) { return x * x; }, x) * scale;
+  }
+};
+
+// The last of the first elements, as many as the mask is true for.
+struct LastOf {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, Elements<bool> mask) const {
+    const C count = row.sum([](bool is_counted) { return is_counted ? C(1) : C(0); }, mask);
+    return row.at(x, static_cast<int64_t>(count) - 1);
+  }
+};
+
+// The first tensor has one value for each row.
+struct Scaled {
+  template <class C, class Row>
+  ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, C scale, Elements<C> x) const {
+    return row.each([=](C x) { return x * scale; }, x);
   }
 };
 
@@ -397,7 +414,7 @@ struct MaxWithPlace {
 struct ScaledVariance {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, C> operator()(Row& row, Elements<C> x, C scale) const {
-    const C mean = row.sum(x) / row.size();
+    const C mean = row.mean(x);
     const C variance = row.sum([=](C x) { return (x - mean) * (x - mean); }, x) / row.size();
     return {row.each([=](C x) { return (x - mean) * scale; }, x), {variance * scale}};
   }

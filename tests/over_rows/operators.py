@@ -34,6 +34,12 @@ def cross_entropy(logits, label, ignore_index, smoothing):
     return loss.reshape(label.shape)
 
 
+def not_empty(tensor):
+    mask = tensor(dtype=torch.bool)
+    mask[..., :1] = True
+    return mask
+
+
 def softmax_entropy(x):
     y = x.softmax(-1)
     return y, -torch.xlogy(y, y).sum(-1)
@@ -359,6 +365,16 @@ CASES = [
         "scaled_squares",
         lambda tensor, either: (tensor(), tensor(shape=tensor.shape[1:]), 0),
         lambda x, scale, dim: x.square().sum(dim) * scale,
+    ),
+    case(
+        "last_of",
+        lambda tensor, either: (tensor(), not_empty(tensor)),
+        lambda x, mask: x.gather(-1, mask.sum(-1, keepdim=True) - 1)[..., 0],
+    ),
+    case(
+        "scaled",
+        lambda tensor, either: (tensor(shape=tensor.shape[:-1]), tensor()),
+        lambda scale, x: x * scale[..., None],
     ),
     case(
         "scaled_norm",

@@ -45,9 +45,11 @@ SCHEMAS = [
     "weighted_sum(Tensor x, Tensor weight, int dim=-1) -> Tensor",
     "scaled_variance(Tensor x, Tensor scale) -> (Tensor, Tensor)",
     "scaled_squares(Tensor x, Tensor scale, int dim=-1) -> Tensor",
+    "scaled(Tensor scale, Tensor x) -> Tensor",
     "scaled_norm(Tensor x, Tensor scale, int order) -> Tensor",
     "picked(Tensor x, Tensor label, int ignore_index) -> Tensor",
     "relative_to(Tensor x, Tensor place) -> Tensor",
+    "last_of(Tensor x, Tensor mask) -> Tensor",
     "cosine_similarity(Tensor x, Tensor y) -> Tensor",
     "least(Tensor x) -> (Tensor, Tensor)",
 ]
@@ -60,8 +62,9 @@ def write_project(parent, *names):
     for header in (HERE / "functors.h", HERE.parent / "float8.h"):
         shutil.copy(header, project / "src")
     shutil.copy(HERE / "operators.py", project / "tests")
-    entries = project / "src/operators.h"  # a scale of float beside a result of C, row.at of a kept row, and row.reduce
-    without = re.compile(r"((RmsNormInt8Quant|RelativeTo|InfNorm), .*) \| differentiable")
+    entries = project / "src/operators.h"
+    # A scale of float beside a result of C; row.at of a kept row; a place computed from a float; and row.reduce.
+    without = re.compile(r"((RmsNormInt8Quant|RelativeTo|LastOf|InfNorm), .*) \| differentiable")
     entries.write_text(without.sub(r"\1", entries.read_text()))
     table = project / "python/row_ops/_operators.py"
     entry = '"relative_to(Tensor x, Tensor place)": Elementwise('

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <new>
 
 #include "machine.h"
 #include "tiles.h"
@@ -114,9 +116,8 @@ class Run {
       move[k] = !moves || !at[k] ? nullptr
                 : is_result      ? (stream_ ? mover.stream : mover.scatter)
                 : step[k] == 0   ? nullptr // repeated once, below
-                : step[k] == 2   ? mover.even
                                  : mover.gather;
-      if (step[k] == 0 && at[k]) mover.repeat(at[k], 0, std::min(left, most), data[k]);
+      if (step[k] == 0 && at[k]) mover.gather(at[k], 0, std::min(left, most), data[k]);
     }
     for (int64_t n = std::min(left, before > 0 ? before : most); n > 0; n = std::min(left, most)) {
       for (int k = computer_.results; k < operands_; k++)
@@ -145,6 +146,20 @@ class Run {
   const Mover* mover_[kMaxOperands];
   Packed* const packed_ = packed_operands();
 };
+
+// Calls run(caught) with a function that does what body(first, last) does, but lets no exception leave a thread of a
+// pool: if it was std::bad_alloc, this is thrown here.
+void in_pool(const auto& body, const auto& run) {
+  std::atomic<bool> lacks_memory = false;
+  run([&](int64_t first, int64_t last) {
+    try {
+      body(first, last);
+    } catch (const std::bad_alloc&) {
+      lacks_memory = true;
+    }
+  });
+  if (lacks_memory) throw std::bad_alloc();
+}
 
 // parallel_for(end, grain, body) splits [0, end) into parts of at least `grain`, and calls body(first, last) for each.
 void launch(const Task& task, const auto& parallel_for) {

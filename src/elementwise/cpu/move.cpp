@@ -81,22 +81,13 @@ void every(const Element<T>* from, int64_t step, Element<T>* to, std::integer_se
   std::memcpy(to, &result, sizeof(Vector));
 }
 
-template <class T>
-void repeat(const void* memory, int64_t, int64_t n, void* packed) {
-  const T bits = static_cast<const Element<T>*>(memory)->value;
-  auto* const to = static_cast<Element<T>*>(packed);
-  for (int64_t k = 0; k < n; k++) to[k].value = bits;
-}
-
 // We prefetch this many bytes ahead of the elements that are gathered (measured).
 constexpr int64_t kAhead = 2048;
 
 template <class T>
-void even(const void* memory, int64_t, int64_t n, void* packed) {
+void gather_even(const Element<T>* from, int64_t n, Element<T>* to) {
   constexpr int64_t W = kVector / sizeof(T);
   constexpr std::make_integer_sequence<int, W> lanes;
-  const auto* const from = static_cast<const Element<T>*>(memory);
-  auto* const to = static_cast<Element<T>*>(packed);
   int64_t k = 0;
 #pragma GCC unroll 4
   for (; k + W < n; k += W) {
@@ -116,6 +107,8 @@ void gather(const void* memory, int64_t step, int64_t n, void* packed) {
   constexpr std::make_integer_sequence<int, W> lanes;
   const auto* const from = static_cast<const Element<T>*>(memory);
   auto* const to = static_cast<Element<T>*>(packed);
+  if (step == 0) return std::fill_n(to, n, *from), void();
+  if (step == 2) return gather_even(from, n, to);
   int64_t k = 0;
   for (; k + W <= n; k += W) every<T>(from + k * step, step, to + k, lanes);
   if (k < n && n > W) every<T>(from + (n - W) * step, step, to + n - W, lanes);
@@ -158,8 +151,7 @@ void gather_box(const void* memory, const int64_t stride[2], const int64_t n[2],
   } else if (n[0] < kShort || runs_across(stride)) {
     for_each_element(stride, n, [&](int64_t at, int64_t place) { to[at].value = from[place].value; });
   } else {
-    const auto row = stride[0] == 0 ? repeat<T> : stride[0] == 2 ? even<T> : gather<T>;
-    for (int64_t j = 0; j < n[1]; j++) row(from + j * stride[1], stride[0], n[0], to + j * n[0]);
+    for (int64_t j = 0; j < n[1]; j++) gather<T>(from + j * stride[1], stride[0], n[0], to + j * n[0]);
   }
 }
 
@@ -171,7 +163,7 @@ void scatter_box(const void* packed, const int64_t stride[2], const int64_t n[2]
 }
 
 template <class T>
-constexpr Mover kMover{repeat<T>, even<T>, gather<T>, scatter<T>, stream<T>, gather_box<T>, scatter_box<T>};
+constexpr Mover kMover{gather<T>, scatter<T>, stream<T>, gather_box<T>, scatter_box<T>};
 
 } // namespace
 

@@ -48,6 +48,9 @@ ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t 
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
   throw cpu::Share::EndOfPhase();
 }
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_outside() {
+  throw cpu::OutsideOfRow();
+}
 
 // The number of elements of a row, and the row itself if several threads share it.
 struct Extent {

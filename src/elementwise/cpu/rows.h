@@ -152,7 +152,7 @@ class RowsRun {
     if (!parallel_for_) return computer_.rows(rows(data, count));
     std::vector<std::unique_ptr<std::byte[]>> memory;
     std::vector<void*> blocks;
-    std::atomic<bool> goes_on = true;
+    std::atomic<bool> goes_on = true, is_outside = false;
     for (int phase = 0; goes_on; phase++) {
       goes_on = false;
       memory.push_back(allocated(count_of_blocks(task_.size) * kBytesOfBlock));
@@ -165,8 +165,11 @@ class RowsRun {
           computer_.rows(one);
         } catch (const Share::EndOfPhase&) {
           goes_on = true;
+        } catch (const OutsideOfRow&) {
+          is_outside = true;
         }
       });
+      if (is_outside) throw OutsideOfRow();
     }
   }
 
@@ -213,7 +216,7 @@ class RowsRun {
     for_each(k, count, [&](const std::byte* from, int64_t n, std::byte* to, std::byte* side_by_side) {
       if (x.step != 1) {
         std::byte* const adjacent = x.is_converted ? side_by_side : to;
-        (x.step == 0 ? of_bytes(k).repeat : of_bytes(k).gather)(from, x.step, n, adjacent);
+        of_bytes(k).gather(from, x.step, n, adjacent);
         from = adjacent;
       }
       if (x.is_mask)
@@ -290,9 +293,9 @@ class RowsRun {
   std::mutex mutex_;                                  // guards scratch_ if several threads share a row
 };
 
-// Returns false, and writes nothing, if a place that the functor reads is outside of its row. Threads share out the
-// rows, or each row if there are a few long ones. Sums over rows are computed in parts, whose number depends only on
-// the shapes, and the parts are then added pairwise.
+// Returns false if a place that the functor reads is outside of its row. Nothing is written then, unless the place
+// depends on elements. Threads share out the rows, or each row if there are a few long ones. Sums over rows are
+// computed in parts, whose number depends only on the shapes, and the parts are then added pairwise.
 bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024; // elements for which it pays to use another thread
   constexpr int64_t kLongRow = 128 * 1024, kFewRows = 8;
@@ -303,10 +306,16 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   const auto run = [&](int64_t begin, int64_t end) {
     return RowsRun(task, computer, mover, begin, end, is_shared ? &parallel_for : nullptr);
   };
+  const DefaultFloatEnvironment environment; // of this thread, which also adds up sums
+  std::atomic<bool> is_outside = false;
   const auto for_rows = [&](int64_t end, int64_t rows_of_one, const auto& body) {
     const auto part = [&](int64_t from, int64_t to) {
       const DefaultFloatEnvironment environment;
-      body(from, to);
+      try {
+        body(from, to);
+      } catch (const OutsideOfRow&) {
+        is_outside = true;
+      }
     };
     if (end * rows_of_one <= grain || is_shared)
       part(0, end);
@@ -324,7 +333,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
       std::byte* none[kMaxOperands] = {};
       run(begin, end).compute(none);
     });
-    return true;
+    return !is_outside;
   }
   const int64_t parts = task.parts();
   std::vector<std::unique_ptr<std::byte[]>> memory(parts * task.results);
@@ -354,7 +363,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
     else
       std::memcpy(task.data[k], total, bytes_of(k));
   }
-  return true;
+  return !is_outside;
 }
 
 } // namespace elementwise::cpu

@@ -32,7 +32,7 @@ struct Tiles {
   static constexpr int64_t kRowsBytes = 4096;    // the same, if the rows of the tile are computed one by one
   static constexpr int64_t kAcross = 32;         // rows of a tile, if an input runs across them
   static constexpr int64_t kShort = 256;         // of rows with fewer elements, one call computes several
-  static constexpr int64_t kNarrow = 16;         // rows of fewer elements are packed into one, if any operand is moved
+  static constexpr int64_t kNarrow = 16;         // shorter rows are packed one after another, if any operand is moved
   static constexpr int64_t kRagged = 128;        // the same for long functors, unless rows are whole vectors
   static constexpr int64_t kWhole = 32;          // rows whose length is a multiple of this are whole vectors
   static constexpr int64_t kPiece = 512;         // elements of a piece of a row

@@ -56,6 +56,9 @@ struct Share {
   struct EndOfPhase {}; // what stops the functor
 };
 
+// Thrown where a functor reads a place outside of its row, which it has computed from elements.
+struct OutsideOfRow {};
+
 // One row of an operator over rows: where the elements of each operand are, side by side, the results first.
 struct OneRow {
   int64_t size, index;
@@ -86,7 +89,7 @@ struct Computer {
   const int* bytes; // the size of an element of each operand
   int shortest = 0; // shorter rows are packed even if there is a short_rows
   // For a functor over rows: rows computes them; are_inside tells whether every place that a row reads lies in it;
-  // reads_no_place, whether the compiler saw that no row reads a place.
+  // reads_no_place, whether the compiler knows that none does.
   void (*rows)(const SeveralRows&) = nullptr;
   bool (*are_inside)(const SeveralRows&) = nullptr;
   bool (*reads_no_place)(const OneRow& any) = nullptr;
@@ -99,8 +102,8 @@ using Choose = Computer (*)(int32_t dtype);
 struct Mover {
   // Moves a row of n elements that are `step` elements apart on one side, and adjacent on the other.
   using Row = void (*)(const void* from, int64_t step, int64_t n, void* to);
-  Row repeat, even, gather; // packs elements with a step of 0, of 2, and of any size
-  Row scatter, stream;      // writes with any step; writes with step 1, past the cache
+  Row gather;          // packs elements with any step
+  Row scatter, stream; // writes with any step; writes with step 1, past the cache
   // Moves a box of n[0] x n[1] elements. On the packed side, the strides are 1 and n[0].
   using Box = void (*)(const void* from, const int64_t stride[2], const int64_t n[2], void* to);
   Box gather_box, scatter_box;

@@ -89,7 +89,7 @@ __device__ void load(const std::byte* from, int64_t step, int64_t n, void* to) {
   const T* const x = global(reinterpret_cast<const T*>(from));
   C* const y = static_cast<C*>(to);
   const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(from) % 16 == 0 ? n / kSize : 0;
-  if constexpr (std::is_same_v<T, C>) { // adjacent elements of this type are only copied to shared memory
+  if constexpr (std::is_same_v<T, C>) { // `to` is shared memory: otherwise they would be computed where they are
 #pragma unroll 1
     for (int64_t i = passes::rank(); i < vectors; i += passes::threads()) start_copy(x + i * kSize, y + i * kSize);
   } else {
@@ -398,7 +398,7 @@ class RowsLaunch {
     number.fill(std::byte{1});
     std::array<void*, kOperands> data;
     data.fill(&number);
-    const auto checked = Loop::checked({task_.size, 0, data.data(), task_.numbers, nullptr, nullptr});
+    const auto checked = Loop::checked({task_.size, 0, data.data(), task_.numbers, nullptr, nullptr}, 1);
     keeps_in_result_ = checked.keeps_in_result;
     device_.kept_rows = checked.kept_rows;
     device_.of_kept = (task_.size * int64_t{sizeof(typename Loop::Kept)} + 31) / 32 * 32;

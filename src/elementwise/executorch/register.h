@@ -56,7 +56,10 @@ struct TensorArgument {
 struct ParallelFor {
   const contract::Caller& caller;
   void operator()(int64_t end, int64_t grain, const auto& body) const {
-    if (!::executorch::extension::parallel_for(0, end, grain, body)) contract::fail(caller, "the thread pool failed");
+    cpu::in_pool(body, [&](const auto& caught) {
+      if (!::executorch::extension::parallel_for(0, end, grain, caught))
+        contract::fail(caller, "the thread pool failed");
+    });
   }
 };
 
@@ -136,6 +139,7 @@ class Call {
   void find_out(int64_t dim, const int64_t* sizes) {
     (void)runtime::resize_tensor(out_, ::executorch::aten::ArrayRef<int64_t>(sizes, dim));
     operands_[0] = tensors_[0].emplace("out", out_).operand;
+    contract::check_in_storage(caller_, operands_[0]);
   }
 
   const contract::Caller caller_;

@@ -128,19 +128,12 @@ using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
 template <class Parts>
 constexpr size_t write(char* to, const Signature& of, Role role) {
   DeclarationWriter declaration{to};
-  const auto add = [&](std::string_view name, int number) {
-    declaration.append(", Tensor ", name);
-    declaration.append_number(number);
-  };
-  const auto add_each = [&](std::string_view name, int count) {
-    for (int i = 0; i < count; i++) add(name, i);
-  };
   declaration.begin(of, "_", kRoles[static_cast<int>(role)]);
-  add_each("grad__", takes_grads(role) ? Parts::kResults : 0);
-  add_each("reduced__", role == Role::gradients ? Parts::kReduced : 0);
-  if (role == Role::gradients && Parts::kSoftmaxes) add("softmax__", Parts::kSoftmax);
-  add_each("tangent__", takes_tangents(role) ? Parts::kTensors : 0);
-  add_each("grad_tangent__", role == Role::second ? Parts::kResults : 0);
+  declaration.add_each("Tensor grad__", takes_grads(role) ? Parts::kResults : 0);
+  declaration.add_each("Tensor reduced__", role == Role::gradients ? Parts::kReduced : 0);
+  if (role == Role::gradients && Parts::kSoftmaxes) declaration.add("Tensor softmax__", Parts::kSoftmax);
+  declaration.add_each("Tensor tangent__", takes_tangents(role) ? Parts::kTensors : 0);
+  declaration.add_each("Tensor grad_tangent__", role == Role::second ? Parts::kResults : 0);
   if (role == Role::gradients) declaration.append(", int needs__");
   declaration.append(")");
   return declaration.size;

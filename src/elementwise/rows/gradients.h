@@ -238,6 +238,15 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     add_to_gradient(f, x...);
     return reduction();
   }
+  // The variable is the sum, and the mean is the sum divided by the size.
+  ELEMENTWISE_INLINE C mean_terms(const auto& f, [[maybe_unused]] auto... x) {
+    if constexpr (kBy == By::nothing)
+      known.value[at_most(reductions)] =
+          kept_or<B>([&] { return mean_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
+    add_to_gradient(f, x...);
+    const C mean = reduction();
+    return {mean.value, mean.derivative / B(P(int64_t{source.size}))};
+  }
   // Elements that tie for the maximum share its derivative.
   ELEMENTWISE_INLINE C max_terms(const auto& f, [[maybe_unused]] auto... x) {
     const auto is_most = [&f, this, k = reductions](auto j)

@@ -15,10 +15,10 @@ struct ForwardLoop {
   using Returned = typename RowFunctor::Returned;
   using Kept = C; // the type of a row that is kept
   static constexpr int kResults = std::size(parameters::Each<Returned>::own);
-  static constexpr int kInputs = kResults + kNoted; // where the inputs begin
+  static constexpr int kFirstInput = kResults + kNoted; // where the inputs begin
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
-    const passes::Source source{row, row.index, row.data + kInputs, nullptr, row.numbers};
+    const passes::Source source{row, row.index, row.data + kFirstInput, nullptr, row.numbers};
     if constexpr (kNoted == 0) {
       passes::Values<C, Returned> values(source, row);
       values.finish(RowFunctor::template call<C>(values));
@@ -30,8 +30,8 @@ struct ForwardLoop {
       });
     }
   }
-  ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
-    passes::Checked<C, Returned> checked({row, row.index, row.data + kInputs, nullptr, row.numbers});
+  ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row, int reduction) {
+    passes::Checked<C, Returned> checked({row, row.index, row.data + kFirstInput, nullptr, row.numbers}, reduction);
     RowFunctor::template call<C>(checked);
     if (passes::Values<C, Returned>::keeps_in_result && checked.kept_rows > 0) {
       checked.kept_rows--;
@@ -125,10 +125,10 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
     }
   }
   // Reads only the tensors of the functor, which come first.
-  ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row) {
+  ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row, int reduction) {
     constexpr bool has_softmax = role == rows::Role::gradients && Parts::kSoftmaxes;
     passes::Checked<C, typename RowFunctor::Returned, role != rows::Role::tangent, has_softmax> checked(
-        {row, row.index, row.data + kResults, nullptr, row.numbers});
+        {row, row.index, row.data + kResults, nullptr, row.numbers}, reduction);
     RowFunctor::template call<C>(checked);
     if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + those<true, false>.count; // with derivatives
     return checked;
@@ -165,10 +165,17 @@ bool for_rows(const SeveralRows& rows, const F& f) {
   return true;
 }
 
+// Whether the row has no place outside of it, apart from those that depend on its elements.
+template <class Loop>
+ELEMENTWISE_FLATTEN bool is_inside(const OneRow& row) {
+  const auto outside = Loop::checked(row, 1).outside;
+  return outside == passes::Outside() || outside != Loop::checked(row, 2).outside;
+}
+
 // Without optimisation the compiler sees nothing, and the places of all rows are checked.
 template <class Loop>
 ELEMENTWISE_FLATTEN bool reads_no_place(const OneRow& any) {
-  const bool is_inside = Loop::checked(any).is_inside;
+  const bool is_inside = cpu::ELEMENTWISE_ISA::is_inside<Loop>(any);
   return __builtin_constant_p(is_inside) && is_inside;
 }
 
@@ -186,9 +193,7 @@ Computer row_computer(int32_t dtype) {
         return true;
       });
     };
-    chosen.are_inside = [](const SeveralRows& rows) {
-      return for_rows<kOperands>(rows, [](const OneRow& row) { return Loop::checked(row).is_inside; });
-    };
+    chosen.are_inside = [](const SeveralRows& rows) { return for_rows<kOperands>(rows, is_inside<Loop>); };
     chosen.reads_no_place = reads_no_place<Loop>;
   });
   return chosen;

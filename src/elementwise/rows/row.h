@@ -34,14 +34,17 @@
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
 //   row.sum(f, x...)          row.product(f, x...)
+//   row.mean(f, x...)         the mean. A second sum corrects the error of the first, so the mean of equal elements is
+//                             exactly one of them. Where that does not matter, row.sum(f, x...) / row.size() takes half
+//                             the time.
 //   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
 //   row.reduce(identity, join, f, x...)             any join(a, b) that is associative and commutative, and returns a
 //                                                   for join(a, identity)
 //   row.argmax(f, x...)       row.argmin(f, x...)   the first place of the maximum or minimum, an int64_t
-//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. It has
-//                             no derivative and costs none.
+//   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
+//                             derivative is computed for it, so the results must not depend on what is subtracted.
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
-//                             but if the place was computed from elements, by row.argmax, it ends the process.
+//                             unless the place depends on elements, or whether it is read does.
 //
 // A function of elements calls no reduction, no row.each and no row.keep. It may call row.at for a tensor that is not
 // kept, if the operator has no derivative. Otherwise the process ends, with a sentence that says this.
@@ -163,12 +166,11 @@ constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivat
 #endif
 }
 
-// Checked has refused wrong places that a functor computes from its arguments. If the functor computes a place from
-// elements, by row.argmax, and it is outside of the row, the functor has a mistake.
+// Checked has refused the places that do not depend on elements. An exception reports the others (cpu/rows.h).
 ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
   check_place(place, size);
 #if !defined(ELEMENTWISE_IS_CUDA)
-  if (place < 0 || place >= size) stop("row.at: the functor computed a place that lies outside of its row");
+  if (place < 0 || place >= size) fail_outside();
 #endif
 }
 
@@ -230,6 +232,21 @@ ELEMENTWISE_INLINE C product_of(const Extent& n, const auto& f) {
   return joined(n, C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
 }
 
+// The sum divided by n, corrected by the mean of what the elements differ from it: the sum of those has a small error.
+template <class C>
+ELEMENTWISE_INLINE C mean_of(const Extent& n, const auto& f) {
+  if constexpr (kIsDual<C>) {
+    using D = decltype(C::value);
+    const D mean = mean_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+    const D sum = sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
+    return {mean, sum / D(math::primal_t<D>(int64_t{n}))};
+  } else {
+    const C size = static_cast<C>(int64_t{n}), first = sum_of<C>(n, f) / size;
+    if (first - first != 0) return first; // infinite, or NaN
+    return first + sum_of<C>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j) - first; }) / size;
+  }
+}
+
 // The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
 template <class C>
 ELEMENTWISE_INLINE C max_of(const Extent& n, const auto& f) {
@@ -238,7 +255,8 @@ ELEMENTWISE_INLINE C max_of(const Extent& n, const auto& f) {
     using P = math::primal_t<C>;
     const D most = max_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
     const P value = math::primal(most);
-    const P ties = sum_of<P>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(math::primal(f(j)) == value); });
+    const P ties =
+        n == 0 ? 1 : sum_of<P>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(math::primal(f(j)) == value); });
     return {most, sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
                     const C x = f(j);
                     return math::choose(math::primal(x) == value, x.derivative, D(0));
@@ -298,6 +316,11 @@ class Row {
   ELEMENTWISE_INLINE C sum(const auto& f, auto... x) {
     const Loop loop(*this);
     return self().sum_terms(terms(f, x...), x...);
+  }
+  ELEMENTWISE_INLINE C mean(const auto& f, auto... x) {
+    static_assert(std::is_floating_point_v<Number>, "row.mean is for floating-point numbers");
+    const Loop loop(*this);
+    return self().mean_terms(terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C max(const auto& f, auto... x) {
     const Loop loop(*this);
@@ -367,6 +390,7 @@ class Row {
     return reduction([](C y) ELEMENTWISE_LAMBDA { return y; }, x); \
   }
   ELEMENTWISE_OF_ONE(sum)
+  ELEMENTWISE_OF_ONE(mean)
   ELEMENTWISE_OF_ONE(product)
   ELEMENTWISE_OF_ONE(max)
   ELEMENTWISE_OF_ONE(min)
@@ -426,8 +450,7 @@ class Row {
     if (has_loop_)
       stop(
           "a function of elements called a reduction, row.each, row.keep or row.at: call it before, and use its result "
-          "in the "
-          "function");
+          "in the function");
   }
   bool has_loop_ = false;
 
@@ -577,6 +600,9 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
     return noted(sum_of<B>(source.size, f));
   }
+  ELEMENTWISE_INLINE B mean_terms(const auto& f, auto...) {
+    return noted(mean_of<B>(source.size, f));
+  }
   ELEMENTWISE_INLINE B product_terms(const auto& f, auto...) {
     return noted(product_of<B>(source.size, f));
   }
@@ -660,6 +686,9 @@ struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
   ELEMENTWISE_INLINE C sum_terms(const auto& f, auto...) {
     return {values.sum_terms(value_of(f)), B(0)};
   }
+  ELEMENTWISE_INLINE C mean_terms(const auto& f, auto...) {
+    return {values.mean_terms(value_of(f)), B(0)};
+  }
   ELEMENTWISE_INLINE C product_terms(const auto& f, auto...) {
     return {values.product_terms(value_of(f)), B(0)};
   }
@@ -689,8 +718,14 @@ struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
   }
 };
 
-// ---- The row of a pass that computes nothing. It checks whether each place that row.at reads lies in the row, and
-// counts the rows that are kept.
+// ---- The row of a pass that computes nothing. It finds the first place outside of the row that row.at reads, and
+// counts the rows that are kept. All reductions give the same number. If the place differs for another number, it
+// depends on the elements, and is checked when it is read.
+struct Outside {
+  int number = 0; // which of the places it is, from 1 on
+  int64_t place = 0;
+  friend bool operator==(const Outside&, const Outside&) = default;
+};
 template <class B, class Returned, bool kDerives = false, bool kHasSoftmax = false>
 struct Checked;
 template <class B, class... R, bool kDerives, bool kHasSoftmax>
@@ -699,11 +734,13 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
   static constexpr bool derives = kDerives, has_softmax = kHasSoftmax;
   Source source;
-  bool is_inside = true;
-  int kept_rows = 0;
+  B reduction;
+  Outside outside;
+  int places = 0, kept_rows = 0;
   bool keeps_in_result = false; // whether one more row is kept in the memory of the result
 
-  ELEMENTWISE_INLINE explicit Checked(const Source& source) : source(source) {}
+  ELEMENTWISE_INLINE Checked(const Source& source, int reduction)
+      : source(source), reduction(static_cast<B>(reduction)) {}
   ELEMENTWISE_INLINE B lifted(int, const void* data, int64_t j) const {
     return static_cast<const B*>(data)[j];
   }
@@ -713,33 +750,38 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
     return {nullptr, -1};
   }
   ELEMENTWISE_INLINE auto read_softmax(const auto&, auto...) {
-    return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, 0};
+    return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, reduction};
   }
   ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
     compiles(f);
-    return 0;
+    return reduction;
+  }
+  ELEMENTWISE_INLINE B mean_terms(const auto& f, auto...) {
+    compiles(f);
+    return reduction;
   }
   ELEMENTWISE_INLINE B product_terms(const auto& f, auto...) {
     compiles(f);
-    return 0;
+    return reduction;
   }
-  ELEMENTWISE_INLINE B join_terms(B identity, const auto&, const auto& f) {
+  ELEMENTWISE_INLINE B join_terms(B, const auto&, const auto& f) {
     compiles(f);
-    return identity;
+    return reduction;
   }
   ELEMENTWISE_INLINE B max_terms(const auto& f, auto...) {
     compiles(f);
-    return 0;
+    return reduction;
   }
   ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
-    is_inside &= place >= 0 && place < source.size;
-    return 0;
+    places++;
+    if ((place < 0 || place >= source.size) && outside.number == 0) outside = {places, place};
+    return reduction;
   }
   ELEMENTWISE_INLINE B range_of(const auto&) {
-    return 0;
+    return reduction;
   }
   ELEMENTWISE_INLINE int64_t argmax_of(const auto&) {
-    return 0;
+    return static_cast<int64_t>(reduction);
   }
   template <class To>
   ELEMENTWISE_INLINE void write(const auto&, auto...) {}

@@ -29,7 +29,7 @@ class Call : elementwise::Call<Backend, kResults, kInputs> {
       x.sizes = shape.sizes;
       if (op_->results[k] != kOfC) x.dtype = op_->results[k];
       const size_t like = inputs.first_of_shape;
-      if (!layout.is_of_row(k) && !op_->like && !row_sizes_ && like < op_->count && !op_->inputs_of_row[like])
+      if (!layout.is_of_row(k) && !op_->like && !row_sizes_ && like < op_->count)
         made_[k] = this->empty_like(like, op_->results[k]);
       else
         made_[k] = this->empty_contiguous(x);
