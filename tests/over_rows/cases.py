@@ -543,9 +543,17 @@ def test_the_mean_of_equal_elements_is_one_of_them(value, n, dtype):
 
 def test_the_mean_is_rounded_once():
     x = normal(40, 3000, dtype=torch.float32) + 1000
+    x[:, 0] = 1e6
     mean = ops.layer_norm_stats(x, x.shape[-1:], *torch.ones(2, 3000), EPS)[1]
     expected = x.double().mean(-1)
     assert ((mean - expected).abs() <= 0.51 * torch.finfo(torch.float32).eps * expected).all()
+
+
+@pytest.mark.parametrize(("shape", "columns"), [((1, 1 << 22), 1), ((1 << 20, 1), 1), ((1 << 19, 4), 4)])
+def test_a_gradient_is_the_sum_of_many_equal_numbers(shape, columns):
+    x, w = torch.full(shape, 0.1), torch.ones(columns, requires_grad=True)
+    (grad,) = torch.autograd.grad(ops.weighted_sum(x, w).sum(), w)
+    close(grad, torch.full((columns,), 0.1, dtype=torch.float64) * (x.numel() / columns), 2e-6)
 
 
 def test_sums_over_rows_do_not_depend_on_what_the_caller_does_to_subnormals():

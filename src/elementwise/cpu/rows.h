@@ -43,22 +43,38 @@ class RowsRun {
     }
   }
 
-  // Computes the rows. `sums` has the memory of each result that is summed.
-  void compute(std::byte* const* sums) {
+  // The memory for the sums over rows of a result.
+  struct SumsOf {
+    std::unique_ptr<std::byte[]> few; // of a few rows, in the type that the kernel computes in
+    std::unique_ptr<double[]> all;
+  };
+
+  // Computes the rows. `sums` belongs to each result that is summed.
+  void compute(const SumsOf* sums) {
     for (int k = 0; k < task_.operands; k++) prepare(k);
     void* data[kMaxOperands];
+    const int64_t begin = row_;
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
-      for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums[k]) : fetch(k, count);
+      if (task_.summed) count = std::min(count, rows::kFewRows - (row_ - begin) % rows::kFewRows);
+      for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums) : fetch(k, count);
       run(data, count);
       for (int k = 0; k < task_.results; k++) {
         if (places_[k].is_direct) continue;
         if (task_.summed >> k & 1)
-          add(k, count, sums[k]);
+          add(k, count, sums[k].few.get());
         else
           put(k, count);
       }
+      const int64_t done = row_ + count - begin;
+      for (int k = 0; k < task_.results && row_ + count < end_; k++)
+        if (task_.summed >> k & 1 && done % task_.few_rows(k) == 0) {
+          add_few(k, done, sums[k]);
+          std::memset(sums[k].few.get(), 0, task_.numel[k] * places_[k].width);
+        }
     }
+    for (int k = 0; k < task_.results; k++)
+      if (task_.summed >> k & 1) add_few(k, end_ - begin, sums[k]);
   }
 
   // Whether every place that the functor reads with row.at lies in its row. This reads only the operands that have one
@@ -184,8 +200,8 @@ class RowsRun {
   std::byte* memory(int k) const {
     return static_cast<std::byte*>(task_.data[k]) + offset_[k] * task_.bytes[k];
   }
-  std::byte* target(int k, std::byte* sums) const {
-    if (added_ >> k & 1) return sums + offset_[k] * places_[k].width;
+  std::byte* target(int k, const SumsOf* sums) const {
+    if (added_ >> k & 1) return sums[k].few.get() + offset_[k] * places_[k].width;
     return places_[k].is_direct ? memory(k) : places_[k].buffer.get();
   }
   const Mover& of_bytes(int k) const {
@@ -258,6 +274,19 @@ class RowsRun {
         add_apart<float>(from, x.elements, x.step, to);
     }
   }
+  // Adds the sums of a few rows to those of all, or copies them there if these are the first, of `done` rows.
+  void add_few(int k, int64_t done, const SumsOf& sums) const {
+    const bool is_double = places_[k].width == 8;
+    const std::byte* const few = sums.few.get();
+    if (done > task_.few_rows(k))
+      isa()
+          .summer(is_double ? kOrdinal<double> : kOrdinal<float>)
+          .add(few, task_.numel[k], 1, sums.all.get(), false, 0);
+    else if (is_double)
+      std::memcpy(sums.all.get(), few, task_.numel[k] * 8);
+    else
+      std::copy_n(reinterpret_cast<const float*>(few), task_.numel[k], sums.all.get());
+  }
   // Adds to elements that are `step` apart, where an `int dim` is not the last one.
   template <class T>
   static void add_apart(const std::byte* from, int64_t n, int64_t step, std::byte* to) {
@@ -328,42 +357,35 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   if (!computer.reads_no_place({std::max<int64_t>(1, task.size), 0, numbers, task.numbers, nullptr, nullptr}) &&
       !run(0, task.count).are_inside())
     return false;
+  using SumsOf = RowsRun<std::remove_cvref_t<decltype(parallel_for)>>::SumsOf;
   if (!task.summed) {
-    for_rows(task.count, 1, [&](int64_t begin, int64_t end) {
-      std::byte* none[kMaxOperands] = {};
-      run(begin, end).compute(none);
-    });
+    for_rows(task.count, 1, [&](int64_t begin, int64_t end) { run(begin, end).compute(nullptr); });
     return !is_outside;
   }
   const int64_t parts = task.parts();
-  std::vector<std::unique_ptr<std::byte[]>> memory(parts * task.results);
-  const auto bytes_of = [&](int k) { return task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4); };
+  std::vector<SumsOf> sums(parts * task.results);
   for_rows(parts, (task.count + parts - 1) / parts, [&](int64_t from, int64_t to) {
     for (int64_t part = from; part < to; part++) {
-      std::byte* sums[kMaxOperands] = {};
+      SumsOf* const own = &sums[part * task.results];
       for (int k = 0; k < task.results; k++)
         if (task.summed >> k & 1) {
-          auto& own = memory[part * task.results + k];
-          own.reset(new std::byte[bytes_of(k)]());
-          sums[k] = own.get();
+          own[k].few.reset(new std::byte[task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4)]());
+          own[k].all.reset(new double[task.numel[k]]);
         }
-      run(task.count * part / parts, task.count * (part + 1) / parts).compute(sums);
+      run(task.count * part / parts, task.count * (part + 1) / parts).compute(own);
+      for (int k = 0; k < task.results; k++) own[k].few.reset();
     }
   });
+  if (is_outside) return false;
   for (int k = 0; k < task.results; k++) {
     if (!(task.summed >> k & 1)) continue;
-    const bool is_double = task.dtypes[k] == kOrdinal<double>;
+    const auto total = [&](int64_t part) { return sums[part * task.results + k].all.get(); };
     for (int64_t width = 1; width < parts; width *= 2) // pairwise
       for (int64_t part = 0; part + width < parts; part += 2 * width)
-        mover.add[is_double](
-            memory[(part + width) * task.results + k].get(), task.numel[k], memory[part * task.results + k].get());
-    const void* const total = memory[k].get();
-    if (has_16_bits(task.dtypes[k]))
-      mover.narrow[task.dtypes[k] == kOrdinal<float16>](static_cast<const float*>(total), task.numel[k], task.data[k]);
-    else
-      std::memcpy(task.data[k], total, bytes_of(k));
+        mover.add[true](total(part + width), task.numel[k], total(part));
+    isa().summer(task.dtypes[k]).round(total(0), task.numel[k], 1, task.data[k]);
   }
-  return !is_outside;
+  return true;
 }
 
 } // namespace elementwise::cpu

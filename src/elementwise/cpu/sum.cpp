@@ -21,6 +21,15 @@ compute_t<T> sum(const Element<T>* x, int64_t n) {
   return lanes[0];
 }
 
+// Adds up blocks pairwise, as row_loops.h does.
+template <class T>
+double sum_of_blocks(const Element<T>* x, int64_t n) {
+  if (n <= kRowBlock) return sum(x, n);
+  int64_t half = kRowBlock;
+  while (2 * half < n) half *= 2;
+  return sum_of_blocks(x, half) + sum_of_blocks(x + half, n - half);
+}
+
 // The sum of one element of each of kRows rows, pairwise; rows are n elements apart.
 template <int kRows, class T>
 ELEMENTWISE_INLINE compute_t<T> few(const Element<T>* x, int64_t n) {
@@ -65,7 +74,7 @@ void add_row(const void* from, int64_t n, void* to) {
 }
 template <class T>
 void add_sum_of_row(const void* from, int64_t n, void* to) {
-  *static_cast<T*>(to) += sum(static_cast<const Element<T>*>(from), n);
+  *static_cast<T*>(to) += static_cast<T>(sum_of_blocks(static_cast<const Element<T>*>(from), n));
 }
 
 // GCC does not vectorise conversions of float16, so we call the instructions. An array of eight in between would be

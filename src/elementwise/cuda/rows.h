@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
       if (task.buffer[k] < 0) continue;
       if (task.along >> k & 1) {
         const C* const x = static_cast<const C*>(row_at.data[k]);
-        const C sum = passes::joined_in_lanes<128 / sizeof(C)>(
-            0, task.size, C(0), [](C a, C b) { return a + b; }, [&](int64_t j) { return x[j]; });
+        const C sum =
+            passes::joined(task.size, C(0), [](auto a, auto b) { return a + b; }, [&](int64_t j) { return x[j]; });
         if (passes::rank() == 0) *reinterpret_cast<C*>(row_at.at[k]) = sum;
       } else {
         for_type(task.dtypes[k], task.bytes[k], [&](auto type) {
@@ -219,7 +219,8 @@ struct Summed {
   int64_t columns, step, numel; // elements that a row adds; the distance between them; elements of the result
   int64_t stride[kRowDims];
   const C* rows; // what each row adds
-  C* sums;       // of each part
+  int64_t few;   // how many rows are added up in C, and then to the sum of the part
+  double* sums;  // of each part
   void* to;
   int32_t dtype;
 };
@@ -266,7 +267,9 @@ __global__ void __launch_bounds__(kThreads) add_rows(const __grid_constant__ Sum
         outer *= task.sizes[d];
       }
     }
-    C sum = 0;
+    double sum = 0;
+    C of_few = 0;
+    int64_t next = begin + result.few;
     for (int64_t k = 0; k < outer; k++) {
       int64_t from = row;
       rest = k;
@@ -282,9 +285,16 @@ __global__ void __launch_bounds__(kThreads) add_rows(const __grid_constant__ Sum
       const int64_t place = (from - task.begin) * result.columns + column, pitch = inner_pitch * result.columns;
       const int64_t stop = until(end);
 #pragma unroll 8 // so that a thread waits for memory once for several rows
-      for (int64_t m = until(begin); m < stop; m++) sum += result.rows[place + m * pitch];
+      for (int64_t m = until(begin); m < stop; m++) {
+        if (const int64_t row_of_m = from + m * inner_pitch; row_of_m >= next) {
+          sum += of_few;
+          of_few = 0;
+          next = row_of_m - (row_of_m - begin) % result.few + result.few;
+        }
+        of_few += result.rows[place + m * pitch];
+      }
     }
-    result.sums[part * result.numel + at] = sum;
+    result.sums[part * result.numel + at] = sum + of_few;
   });
 }
 
@@ -292,10 +302,10 @@ __global__ void __launch_bounds__(kThreads) add_rows(const __grid_constant__ Sum
 template <class C>
 __global__ void __launch_bounds__(kThreads) add_parts(const __grid_constant__ SumTask<C> task) {
   for_each_sum(task, 1, [&](const Summed<C>& result, int64_t i) {
-    C sum[rows::kMostParts];
+    double sum[rows::kMostParts];
 #pragma unroll
     for (int part = 0; part < rows::kMostParts; part++)
-      sum[part] = part < task.parts ? result.sums[part * result.numel + i] : C(0);
+      sum[part] = part < task.parts ? result.sums[part * result.numel + i] : 0;
 #pragma unroll
     for (int width = 1; width < rows::kMostParts; width *= 2)
 #pragma unroll
@@ -306,7 +316,7 @@ __global__ void __launch_bounds__(kThreads) add_parts(const __grid_constant__ Su
     else if (result.dtype == kOrdinal<bfloat16>)
       static_cast<bfloat16*>(result.to)[i] = narrow<bfloat16>(static_cast<float>(sum[0]));
     else
-      static_cast<C*>(result.to)[i] = sum[0];
+      static_cast<C*>(result.to)[i] = static_cast<C>(sum[0]);
   });
 }
 
@@ -331,11 +341,18 @@ class RowsLaunch {
     int64_t numel = 0; // of all results
     for (int k = 0; k < kResults; k++) {
       if (!is_summed(k)) continue;
-      C* const rows = memory(at_once * (rows_of_part + 1) * columns(k));
+      C* const rows = memory<C>(at_once * (rows_of_part + 1) * columns(k));
       device_.data[k] = rows;
       Summed<C>& result = sum.summed[sum.results++];
-      result = {columns(k),    task_.step[k],  task_.numel[k], {}, rows, memory(parts * task_.numel[k]),
-                task_.data[k], task_.dtypes[k]};
+      result = {columns(k),
+                task_.step[k],
+                task_.numel[k],
+                {},
+                rows,
+                task_.few_rows(k),
+                memory<double>(parts * task_.numel[k]),
+                task_.data[k],
+                task_.dtypes[k]};
       for (int d = 0; d < task_.dims; d++) result.stride[d] = task_.stride[d][k];
       numel += task_.numel[k];
     }
@@ -358,8 +375,9 @@ class RowsLaunch {
   int64_t columns(int k) const { // the number of elements that a row adds to a result
     return device_.along >> k & 1 ? 1 : elements(k);
   }
-  C* memory(int64_t n) const {
-    return static_cast<C*>(allocate_(std::max<int64_t>(1, n) * sizeof(C)));
+  template <class T>
+  T* memory(int64_t n) const {
+    return static_cast<T*>(allocate_(std::max<int64_t>(1, n) * sizeof(T)));
   }
   Error for_each_of(int64_t n, void (*kernel)(SumTask<C>), const SumTask<C>& sum) const {
     if (n == 0) return {};

@@ -34,9 +34,8 @@
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
 //
 //   row.sum(f, x...)          row.product(f, x...)
-//   row.mean(f, x...)         the mean. A second sum corrects the error of the first, so the mean of equal elements is
-//                             exactly one of them. Where that does not matter, row.sum(f, x...) / row.size() takes half
-//                             the time.
+//   row.mean(f, x...)         the mean, rounded once, so that the mean of equal elements is exactly one of them. Where
+//                             that does not matter, row.sum(f, x...) / row.size() is faster.
 //   row.max(f, x...)          row.min(f, x...)      row.log_sum_exp(f, x...)
 //   row.reduce(identity, join, f, x...)             any join(a, b) that is associative and commutative, and returns a
 //                                                   for join(a, identity)
@@ -72,6 +71,7 @@
 // Not supported: a derivative of reduce; third derivatives; a tangent of a tangent.
 #pragma once
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -232,7 +232,8 @@ ELEMENTWISE_INLINE C product_of(const Extent& n, const auto& f) {
   return joined(n, C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
 }
 
-// The sum divided by n, corrected by the mean of what the elements differ from it: the sum of those has a small error.
+// The mean, rounded once. The sum is a pair: a sum, and what its roundings have left out (D. E. Knuth, The Art of
+// Computer Programming, volume 2, section 4.2.2, theorem B).
 template <class C>
 ELEMENTWISE_INLINE C mean_of(const Extent& n, const auto& f) {
   if constexpr (kIsDual<C>) {
@@ -241,9 +242,16 @@ ELEMENTWISE_INLINE C mean_of(const Extent& n, const auto& f) {
     const D sum = sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
     return {mean, sum / D(math::primal_t<D>(int64_t{n}))};
   } else {
-    const C size = static_cast<C>(int64_t{n}), first = sum_of<C>(n, f) / size;
-    if (first - first != 0) return first; // infinite, or NaN
-    return first + sum_of<C>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j) - first; }) / size;
+    using Pair = Dual<C>;
+    const auto join = [](const Pair& a, const Pair& b) ELEMENTWISE_LAMBDA {
+      const C sum = a.value + b.value, of_b = sum - a.value;
+      return Pair{sum, a.derivative + b.derivative + ((a.value - (sum - of_b)) + (b.value - of_b))};
+    };
+    const C none = C(-0.0); // adding -0 is no operation, and adding 0 is one
+    const Pair sum = joined(n, Pair{none, none}, join, [&](int64_t j) ELEMENTWISE_LAMBDA { return Pair{f(j), none}; });
+    const C size = static_cast<C>(int64_t{n}), mean = sum.value / size;
+    if (mean - mean != 0) return mean; // infinite, or NaN
+    return mean + (std::fma(-mean, size, sum.value) + sum.derivative) / size;
   }
 }
 

@@ -7,7 +7,8 @@
 
 namespace elementwise::rows {
 
-constexpr int kMostParts = 32; // the rows of a call are divided into at most this many parts, for sums
+constexpr int kMostParts = 32;   // the rows of a call are divided into at most this many parts, for sums
+constexpr int64_t kFewRows = 64; // are added up in the type that the kernel computes in
 
 struct Task {
   size_t index; // of the kernel in the list of all operators' kernels
@@ -38,7 +39,14 @@ struct Task {
     for (int k = 0; k < results; k++)
       if (summed >> k & 1) summed_numel += numel[k];
     return std::clamp<int64_t>(
-        count / 8, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, kMostParts));
+        count / 16, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, kMostParts));
+  }
+
+  // After this many rows of a part, the sums for result k are added to others, which are double. An element of the
+  // result has got kFewRows of these rows.
+  int64_t few_rows(int k) const {
+    const int64_t of_row_numel = of_row >> k & 1 ? 1 : size;
+    return kFewRows * std::max<int64_t>(1, numel[k] / std::max<int64_t>(1, of_row_numel));
   }
 };
 
