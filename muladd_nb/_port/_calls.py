@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from . import _table as table
 from ._findings import fill
 from ._names import UNKNOWN, Word
 from ._operators import Operators
 from ._source import EMPTY, ROOTS, Node, part
-from ._table import ATEN, NAMES, ROWS, WORDS
+from ._table import ATEN, NAMES, ROWS, WORDS, Row
 
 CONST_POINTER = re.compile(rb"\bconst\b[^;{}()]*\*\s*(?:(?:const|__restrict__|__restrict)\s+)?\w+\s*=\s*$")
 CHECK = re.compile(r"^\w*(CHECK|ASSERT)\w*$")
@@ -65,6 +66,8 @@ class Calls(Operators):
             self.walk(function)
         elif ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
+        elif row := self.of_tensors(key, inner[1:]):
+            self.apply(row, function, "::".join(full))
         else:
             self.read_name(function, full, node, inner)
             self.read_guard(inner if ("guard", key) in ROWS else [])
@@ -144,6 +147,7 @@ class Calls(Operators):
         kind = "method" if plain or ("const method", name) not in ROWS else "const method"
         names = [*(f"{name}<{self.text(x)}>" for x in template), name]  # such as item<int>
         row = next(filter(None, (table.find(kind, x, count, len(template), self.target) for x in names)), None)
+        row = self.of_tensors(name, inner) or row
         if row and row.how == "mechanical":
             to = row.to
             if name in ("data_ptr", "data") and template:  # a const pointer, or what initialises one
@@ -160,6 +164,11 @@ class Calls(Operators):
             self.apply(row, node, what, at=field)
         elif f"torch::stable::Tensor::{name}" not in NAMES:
             self.tell(field, what, self.without("method", ("at", name)))
+
+    def of_tensors(self, name: str, inner: Sequence[Node]) -> Row | None:
+        """Return the row of a function whose replacement takes a number, if a tensor is passed."""
+        row = ROWS.get(("tensors", name))
+        return row[0] if row and "Tensor" in map(self.type_of, inner) else None
 
     # Operators, such as x + y, which the stable ABI does not have
 

@@ -232,7 +232,7 @@ class Reader(Calls):
     def read_includes(self) -> None:
         """Put what is needed in the place of the first of torch's headers, and remove the others."""
         data, includes = self.source.data, self.source.includes
-        plain = [node for node, _ in includes if self.around(node) == {"translation_unit"}]
+        plain = [node for node, _ in includes if self.around(node) <= {"translation_unit", "ERROR"}]
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
