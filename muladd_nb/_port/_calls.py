@@ -66,8 +66,8 @@ class Calls(Operators):
             self.walk(function)
         elif ("factory", key) in ROWS:
             self.read_factory(node, function, key, inner)
-        elif row := self.of_tensors(key, inner[1:]):
-            self.apply(row, function, "::".join(full))
+        elif of_tensors := self.of_tensors(key, inner[1:]):
+            self.apply(of_tensors, function, "::".join(full))
         else:
             self.read_name(function, full, node, inner)
             self.read_guard(inner if ("guard", key) in ROWS else [])
