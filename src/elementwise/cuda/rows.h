@@ -284,14 +284,17 @@ __global__ void __launch_bounds__(kThreads) add_rows(const __grid_constant__ Sum
       };
       const int64_t place = (from - task.begin) * result.columns + column, pitch = inner_pitch * result.columns;
       const int64_t stop = until(end);
-#pragma unroll 8 // so that a thread waits for memory once for several rows
-      for (int64_t m = until(begin); m < stop; m++) {
+      for (int64_t m = until(begin); m < stop;) {
         if (const int64_t row_of_m = from + m * inner_pitch; row_of_m >= next) {
           sum += of_few;
           of_few = 0;
           next = row_of_m - (row_of_m - begin) % result.few + result.few;
         }
-        of_few += result.rows[place + m * pitch];
+        const C* x = result.rows + place + m * pitch;
+        const int64_t count = (stop < until(next) ? stop : until(next)) - m;
+#pragma unroll 8 // so that a thread waits for memory once for several rows
+        for (int64_t n = 0; n < count; n++, x += pitch) of_few += *x;
+        m += count;
       }
     }
     result.sums[part * result.numel + at] = sum + of_few;
