@@ -357,7 +357,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   if (!computer.reads_no_place({std::max<int64_t>(1, task.size), 0, numbers, task.numbers, nullptr, nullptr}) &&
       !run(0, task.count).are_inside())
     return false;
-  using SumsOf = RowsRun<std::remove_cvref_t<decltype(parallel_for)>>::SumsOf;
+  using SumsOf = typename RowsRun<std::remove_cvref_t<decltype(parallel_for)>>::SumsOf;
   if (!task.summed) {
     for_rows(task.count, 1, [&](int64_t begin, int64_t end) { run(begin, end).compute(nullptr); });
     return !is_outside;
