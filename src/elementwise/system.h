@@ -32,8 +32,8 @@ void for_each_object(const Body& body) {
     if (path && body(path)) return;
   }
 #else
-  // The loop holds a lock that dlopen takes too, in another order with others. So `body`, which may open a library, is
-  // called after the loop.
+  // dl_iterate_phdr holds a lock of the loader. dlopen takes it too, after another one, so two threads could wait for
+  // each other. `body` may open a library, and is called later.
   std::vector<std::string> paths;
   const auto add = [](dl_phdr_info* object, size_t, void* to) -> int {
     static_cast<std::vector<std::string>*>(to)->push_back(object->dlpi_name);

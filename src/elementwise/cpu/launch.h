@@ -147,8 +147,8 @@ class Run {
   Packed* const packed_ = packed_operands();
 };
 
-// Calls run(caught) with a function that does what body(first, last) does, but lets no exception leave a thread of a
-// pool: if it was std::bad_alloc, this is thrown here.
+// Calls run(caught), where caught(first, last) does what body(first, last) does in a thread of a pool. If that throws
+// std::bad_alloc, the thread goes on, and in_pool throws it: a pool would end the process, or lose what it says.
 void in_pool(const auto& body, const auto& run) {
   std::atomic<bool> lacks_memory = false;
   run([&](int64_t first, int64_t last) {

@@ -22,6 +22,12 @@
 
 namespace elementwise::cpu {
 
+// The memory for the sums over rows of a result.
+struct SumsOf {
+  std::unique_ptr<std::byte[]> few; // of the last rows, in the type that the kernel computes in
+  std::unique_ptr<double[]> all;
+};
+
 // The rows from `begin` to `end` of a task. With a `parallel_for`, several threads share each row (Share).
 template <class ParallelFor>
 class RowsRun {
@@ -43,12 +49,6 @@ class RowsRun {
     }
   }
 
-  // The memory for the sums over rows of a result.
-  struct SumsOf {
-    std::unique_ptr<std::byte[]> few; // of a few rows, in the type that the kernel computes in
-    std::unique_ptr<double[]> all;
-  };
-
   // Computes the rows. `sums` belongs to each result that is summed.
   void compute(const SumsOf* sums) {
     for (int k = 0; k < task_.operands; k++) prepare(k);
@@ -56,7 +56,7 @@ class RowsRun {
     const int64_t begin = row_;
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
-      if (task_.summed) count = std::min(count, rows::kFewRows - (row_ - begin) % rows::kFewRows);
+      if (task_.summed) count = std::min(count, rows::kAtOnce - (row_ - begin) % rows::kAtOnce);
       for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums) : fetch(k, count);
       run(data, count);
       for (int k = 0; k < task_.results; k++) {
@@ -68,7 +68,7 @@ class RowsRun {
       }
       const int64_t done = row_ + count - begin;
       for (int k = 0; k < task_.results && row_ + count < end_; k++)
-        if (task_.summed >> k & 1 && done % task_.few_rows(k) == 0) {
+        if (task_.summed >> k & 1 && done % task_.rows_at_once(k) == 0) {
           add_few(k, done, sums[k]);
           std::memset(sums[k].few.get(), 0, task_.numel[k] * places_[k].width);
         }
@@ -278,7 +278,7 @@ class RowsRun {
   void add_few(int k, int64_t done, const SumsOf& sums) const {
     const bool is_double = places_[k].width == 8;
     const std::byte* const few = sums.few.get();
-    if (done > task_.few_rows(k))
+    if (done > task_.rows_at_once(k))
       isa()
           .summer(is_double ? kOrdinal<double> : kOrdinal<float>)
           .add(few, task_.numel[k], 1, sums.all.get(), false, 0);
@@ -357,7 +357,6 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   if (!computer.reads_no_place({std::max<int64_t>(1, task.size), 0, numbers, task.numbers, nullptr, nullptr}) &&
       !run(0, task.count).are_inside())
     return false;
-  using SumsOf = typename RowsRun<std::remove_cvref_t<decltype(parallel_for)>>::SumsOf;
   if (!task.summed) {
     for_rows(task.count, 1, [&](int64_t begin, int64_t end) { run(begin, end).compute(nullptr); });
     return !is_outside;

@@ -89,7 +89,7 @@ struct Computer {
   const int* bytes; // the size of an element of each operand
   int shortest = 0; // shorter rows are packed even if there is a short_rows
   // For a functor over rows: rows computes them; are_inside tells whether every place that a row reads lies in it;
-  // reads_no_place, whether the compiler knows that none does.
+  // reads_no_place, whether the compiler knows that it reads no place.
   void (*rows)(const SeveralRows&) = nullptr;
   bool (*are_inside)(const SeveralRows&) = nullptr;
   bool (*reads_no_place)(const OneRow& any) = nullptr;

@@ -89,7 +89,7 @@ __device__ void load(const std::byte* from, int64_t step, int64_t n, void* to) {
   const T* const x = global(reinterpret_cast<const T*>(from));
   C* const y = static_cast<C*>(to);
   const int64_t vectors = step == 1 && reinterpret_cast<uintptr_t>(from) % 16 == 0 ? n / kSize : 0;
-  if constexpr (std::is_same_v<T, C>) { // `to` is shared memory: otherwise they would be computed where they are
+  if constexpr (std::is_same_v<T, C>) { // they are only copied if `to` is shared memory: see RowsLaunch::place
 #pragma unroll 1
     for (int64_t i = passes::rank(); i < vectors; i += passes::threads()) start_copy(x + i * kSize, y + i * kSize);
   } else {
@@ -352,7 +352,7 @@ class RowsLaunch {
                 task_.numel[k],
                 {},
                 rows,
-                task_.few_rows(k),
+                task_.rows_at_once(k),
                 memory<double>(parts * task_.numel[k]),
                 task_.data[k],
                 task_.dtypes[k]};

@@ -43,7 +43,7 @@
 //   row.range(f, x...)        the maximum, where it is subtracted only to keep exp in its range, as in softmax. No
 //                             derivative is computed for it, so the results must not depend on what is subtracted.
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
-//                             unless the place depends on elements, or whether it is read does.
+//                             unless the elements decide which place is read, or whether one is.
 //
 // A function of elements calls no reduction, no row.each and no row.keep. It may call row.at for a tensor that is not
 // kept, if the operator has no derivative. Otherwise the process ends, with a sentence that says this.
