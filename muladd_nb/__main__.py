@@ -95,7 +95,7 @@ def _run(argv: Sequence[str] | None) -> int:
     what = "print everything as one JSON object"
     port.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help=what
-    )  # it keeps a --json before 'port'
+    )  # without a default of its own, it keeps a --json that stands before 'port'
     for command in (new, add):
         kinds = command.add_mutually_exclusive_group()
         what = (
@@ -112,7 +112,7 @@ def _run(argv: Sequence[str] | None) -> int:
     chosen = commands.choices.get(arguments.command, parser)  # errors show the usage of this command
     words = getattr(arguments, "schemas", getattr(arguments, "paths", None))
     if words is not None and not any(word.startswith("-") for word in rest):
-        words += map(Path, rest) if "paths" in arguments else rest  # argparse does not see those after an option
+        words += map(Path, rest) if "paths" in arguments else rest  # argparse leaves the words after an option in rest
     elif rest:
         chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.command == "port" and arguments.verbose:

@@ -24,11 +24,11 @@ _C = 0.1
 class Check(NamedTuple):
     """A check: its name, its device, and a function that returns a detail, or raises an error if something is wrong."""
 
-    of: str  # the operator; without --verbose its checks share a line
+    of: str  # the operator; without --verbose all of its checks are printed on one line
     name: str
     device: str
     function: Callable[[str], str]
-    part: str = ""  # the dtype, for example; checks with the same name share a line
+    part: str = ""  # the dtype, for example; checks with the same name are printed on one line
 
     def run(self) -> dict[str, Any]:
         """Return its name, device, whether it is ok, and a detail."""
@@ -54,7 +54,7 @@ def checks() -> Iterator[Check]:
 
 
 def _arguments(form: Form, tensors: Sequence[Tensor], number: float) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
-    """Return the arguments for a form, made of these tensors and this number."""
+    """Return arguments for a form, taken from these tensors and this number."""
     of_number = torch.tensor(number, dtype=torch.float64) if form.tensor_numbers else number
     by_place = dict(zip(form.inputs.values(), tensors, strict=True)) | dict.fromkeys(form.numbers.values(), of_number)
     args = tuple(by_place[place] for place in sorted(by_place))

@@ -33,4 +33,4 @@ TABLE = {
 }
 
 FORMS = register(TABLE)
-DTYPES = FORMS[0].dtypes  # all operators have the same
+DTYPES = FORMS[0].dtypes  # all operators have the same dtypes

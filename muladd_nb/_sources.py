@@ -1,4 +1,4 @@
-"""In the repository's root Python finds these sources first: lets ``import muladd_nb`` find the installed package."""
+"""Lets ``import muladd_nb`` find the installed package in the repository's root, where Python finds these first."""
 
 import sys
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ Export a model with :func:`muladd_nb.mymuladd` and :func:`muladd_nb.mymul` as us
 ``executorch.exir.to_edge``, ``to_executorch``. This maps the operators to their out variants, and the ExecuTorch
 runtime needs kernels for these. :func:`load` registers them with the runtime of this process. A C++ program links the
 library at
-:func:`library_path`, which registers them when it is opened.
+:func:`library_path`, which registers the kernels when it is opened.
 
 You compile the kernels against the installed ExecuTorch, because its C++ interface has no versions:
 ``pip install . -Csetup-args=-Dexecutorch=enabled --no-build-isolation``.
@@ -35,7 +35,7 @@ __all__ = ["functional", "library_path", "load"]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Replace ``myadd_out``, which ExecuTorch cannot call, by ``aten::add`` and a copy. ``aten::add`` rounds the same.
+    """Replace ``myadd_out``, which ExecuTorch cannot call, by ``aten::add``, which rounds the same way, and a copy.
 
     ``to_edge`` replaces ``mymuladd_out`` itself, by ``mymuladd`` and a copy.
 

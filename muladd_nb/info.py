@@ -21,13 +21,13 @@ def build_info() -> dict[str, str | list[str] | None]:
         - ``version``, ``compiler``
         - ``torch_built_with``: the torch whose headers were used
         - ``torch_target``: the oldest torch that the binary runs on
-        - ``cuda_version``: that of the nvcc that compiled the CUDA kernels, or ``None`` without them
+        - ``cuda_version``: the version of the nvcc that compiled the CUDA kernels, or ``None`` without them
         - ``cuda_architectures``: a list, empty without CUDA kernels
         - ``simd``: ``"avx512"``, ``"avx2"`` or ``"baseline"``
         - ``library_path``: the result of :func:`library_path`
-        - ``executorch_version``: that of the ExecuTorch for which the package has kernels, or ``None``
+        - ``executorch_version``: the version of ExecuTorch for which the package has kernels, or ``None``
         - ``executorch_operators``: a list of these kernels, empty without them
-        - ``missing_in_torch``: the private names that the installed torch lacks, each with what is lost; mostly empty
+        - ``missing_in_torch``: the private names that the installed torch lacks, each with what is lost; usually empty
 
     Examples
     --------

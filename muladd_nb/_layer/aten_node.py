@@ -1,8 +1,8 @@
 """Finds in which order ATen's node saves tensors, so that the node in Python saves them in the same order.
 
 Small calls are recorded by ATen's node, and others by a node in Python. A profiler, for example, can make the forward
-pass of a call use one node and its recomputation the other. ``torch.utils.checkpoint`` pairs the tensors that the two
-save by their order.
+pass of a call use one node and its recomputation the other. ``torch.utils.checkpoint`` matches the tensors that the
+two nodes save by their order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ._library import name
 def order_of(op: Any, aten: Callable[..., Tensor], reads: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return the inputs of ATen's node and the tensors that it saves, both in its order.
 
-    ``reads`` has, for each tensor, the arguments that the derivative by it reads. Raise ``ValueError`` if ``aten``
-    makes more than one node, or if the node saves other tensors for a gradient than the derivative reads.
+    ``reads`` maps each tensor to the arguments that its derivative reads. Raise ``ValueError`` if ``aten`` makes more
+    than one node, or if the node saves other tensors for a gradient than the derivative reads.
     """
 
     def look(some: Sequence[str]) -> tuple[list[str | None], list[str | None]]:

@@ -32,7 +32,7 @@ def register(form: Form) -> None:
 def casts(x: Tensor, device_type: str) -> bool:
     """Return whether autocast for a type of device casts a tensor."""
     is_float = x.is_floating_point() and x.dtype != torch.float64
-    # A tensor that no kernel takes is not cast, so that the operator can refuse it by its own name.
+    # A tensor that no kernel takes is not cast, so that the error comes from the operator and names it.
     return is_float and x.device.type == device_type and unsupported.complaint(x) is None
 
 

@@ -73,7 +73,7 @@ def register(form: Form) -> None:
 
 
 def _partials(form: Form) -> dict[str, Partial]:
-    """Return the partial derivatives with respect to each tensor, as far as operators of the family compute them."""
+    """Return the partial derivatives that operators of the family compute, with respect to each tensor."""
     if len(form.family) < 2:
         return {}
     if form.gradients_of:
@@ -98,7 +98,7 @@ def _partials(form: Form) -> dict[str, Partial]:
 
 
 def _kept(of: Form, read: Collection[str]) -> list[str]:
-    """Return the arguments to save: those in ``read``, and those that no other tensor can stand in for."""
+    """Return the arguments to save: those in ``read``, and those that no other tensor can replace."""
     return [x for x, kind in of.kinds.items() if x in read or kind != "Tensor" or x in of.own]
 
 
@@ -131,8 +131,8 @@ def _first(form: Form, by_x: Form) -> Partial:
     def product(tangents: Sequence[Any], _: Any) -> Any:  # never the tangent itself
         return tangents[0] * constant
 
-    # The kernel's tangent also requires grad in the cases in which ATen's does. But the kernel needs all arguments for
-    # which no other tensor can stand in.
+    # The kernel's tangent requires grad in the same cases as ATen's. But the kernel needs every argument that no other
+    # tensor can replace.
     return Partial([], passed_on, product if _kept(form, ()) else times, constant)
 
 
@@ -197,7 +197,7 @@ def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]
         read = _reads(form) & {*form.family[x,].reads} if order == 1 else _reads(form)
         times = _times_product(higher, inputs, grads, by, before, place)
         return Partial([*_kept(of, read), *grads, *by], unless_zero(times))
-    # torch.func differentiates no formula while an operator runs.
+    # torch.func cannot differentiate a formula while an operator runs.
     in_reverse_mode, in_forward_mode = _by_formula(form, inputs, grads, by, place), _refuse(form, "take reverse mode")
     return Partial([*inputs, *grads, *by], unless_zero(in_reverse_mode), unless_zero(in_forward_mode))
 

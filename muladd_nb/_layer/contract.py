@@ -1,8 +1,8 @@
 """The checks of the operators' contract for fake and meta tensors, which have no data.
 
 ``src/elementwise/contract.h`` makes the same checks for tensors with data, with the same messages and in the same
-order; over rows it checks the reduced dimension first. Only C++ checks what needs memory: whether a tensor lies in its
-storage, and whether ``out`` overlaps an input in part.
+order; for operators over rows, C++ checks the reduced dimension first. Only C++ makes the checks that need memory:
+whether a tensor lies in its storage, and whether ``out`` partly overlaps an input.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_alike(op: str, dtypes: Sequence[torch.dtype], tensors: Mapping[str, Te
 
 
 def check_beside(op: str, first: str, a: Tensor, other: str, x: Tensor | None, dtypes: Sequence[torch.dtype]) -> None:
-    """Raise ``RuntimeError`` unless a tensor has one of these dtypes, and the device of ``a``. None passes."""
+    """Raise ``RuntimeError`` unless a tensor has one of these dtypes, and the device of ``a``. None is accepted."""
     if x is not None:
         _check_dtype(op, dtypes, other, x)
         _check_device(op, first, a, other, x)
@@ -228,7 +228,7 @@ def _overlaps_itself(shape: list[Any], strides: list[Any]) -> bool:
     def before(x: tuple[Any, Any], y: tuple[Any, Any]) -> int:
         return -1 if guard_or_false(x[0] < y[0]) else 1
 
-    reach = 0  # of the smaller strides
+    reach = 0  # the distance from the first element to the last, along the dimensions with smaller strides
     for stride, size in sorted(zip(strides, shape, strict=True), key=cmp_to_key(before)):
         if guard_or_false(size > 1) and guard_or_false(stride <= reach):
             return not any(is_shape([n], [0]) for n in shape)
@@ -248,7 +248,7 @@ def overlap(x: Tensor, y: Tensor) -> bool:
 
 
 def _bytes(x: Tensor) -> tuple[Any, Any]:
-    """Return where the first byte of a tensor lies in its storage, and the first one after the tensor."""
+    """Return the offsets in the storage of a tensor's first byte, and of the first byte after the tensor."""
     begin = x.storage_offset() * x.element_size()
     return begin, begin + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)))
 

@@ -26,7 +26,7 @@ _SAVED = object()  # stands for a tensor that autograd keeps
 
 
 def _apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
-    """Return the tensors of what a node saves, which autograd keeps, and the rest, in which they are marked."""
+    """Split what a node saves: return its tensors, which autograd keeps, and the rest, with marks in their places."""
     return [x for x in saved if isinstance(x, Tensor)], [_SAVED if isinstance(x, Tensor) else x for x in saved]
 
 
@@ -82,11 +82,11 @@ def derivative(
     jvp
         ``jvp(saved, *tangents)`` gets the tangent of each argument, zeros for a tensor without a tangent, and None for
         an argument that is not a tensor. It returns the tangent of each result, with the result's shape and dtype, and
-        None for a result of integers. For it, ``save`` was called as if all gradients were requested.
+        None for a result of integers. In forward mode ``save`` is called as if all gradients were requested.
     formula
         A function that computes the results in torch's operators. Its parameters are named after the arguments that it
         reads, and these arguments are saved. torch differentiates it for the derivatives that ``vjp`` and ``jvp`` do
-        not give: all of them, if there is neither; otherwise those that may be differentiated again, and those under
+        not compute: all of them, if there is neither; otherwise those that may be differentiated again, and those under
         ``torch.func``. Then ``vjp`` and ``jvp`` need not be differentiable.
     constants
         The indices of results that have no derivative although they are floating-point numbers, such as the scale of a
@@ -139,7 +139,7 @@ def derivative(
         saved = save(needs, inputs, results) if save else ()
         for x in saved:
             if _may_require_grad(x) and not any(x is y for y in inputs + results):
-                # It was computed while nothing is recorded, so second derivatives would lack its terms.
+                # A tensor computed in `save` is not recorded, so second derivatives would lack its terms.
                 raise RuntimeError(f"{name(op)}: save must return inputs and results; make what else is needed in vjp")
         # The shape and dtype that each gradient and each tangent must have.
         pairs = zip(inputs, needs, strict=True)  # an absent optional tensor has no gradient
@@ -151,7 +151,7 @@ def derivative(
         return tensors, _Kept(others, needs, of_gradients, of_tangents, len(reads))
 
     def by_formula(function: Any, *given: Any) -> bool:
-        """Return whether the formula gives a derivative, because ``function`` does not."""
+        """Return whether the formula has to compute a derivative, because ``function`` cannot."""
         return function is None or (formula is not None and (private.transforms_active() or private.is_recorded(given)))
 
     def pulled(kept: _Kept, read: Sequence[Any], grads: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -234,7 +234,7 @@ def derivative(
 
 @contextmanager
 def _without_torch_func(op: Any, what: str) -> Iterator[None]:
-    """Say in our words that an author's function called ``torch.func`` while the operator runs."""
+    """Replace torch's error if an author's function calls ``torch.func`` while the operator runs."""
     try:
         yield
     except RuntimeError as error:

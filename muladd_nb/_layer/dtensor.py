@@ -57,8 +57,8 @@ def _shardings(form: Form, /, *args: Any, **numbers: Any) -> list[_Sharding]:
 def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement | None], dict[str, Placement]]]:
     """Yield how an operator over rows may be sharded: the placements of its results, and those of its tensors.
 
-    It is never sharded along a reduced dimension. Nor along the one that ``row.index()`` counts, because that would
-    begin at 0 in each shard.
+    It is never sharded along a reduced dimension, nor along the one that ``row.index()`` counts: the index would begin
+    at 0 in each shard.
     """
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
@@ -164,7 +164,7 @@ def _beside(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> 
 
 
 def _beside_rows(form: Form, args: Sequence[Any], targets: Mapping[str, DTensor]) -> dict[str, list[Placement]]:
-    """Return the same for an operator over rows."""
+    """Return the placements of the inputs of an operator over rows that follow from those of the targets."""
     shardings = [*_over_rows(form, args)]
     beside = []
     for wanted in zip(*(x.placements for x in targets.values()), strict=True):

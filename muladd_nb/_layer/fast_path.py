@@ -4,8 +4,8 @@ In Python, the checks alone would take as long as the call, so the functions are
 (``src/elementwise/python/fast_path.h``).
 
 If the entry of an operator names an operator of ATen with the same derivative (``aten``), a small call is recorded in
-three steps: the kernel computes the result, ATen's operator records another one, and that one gets the memory of the
-first. Its values are the kernel's, and its node is ATen's, in C++; a node in Python would take several times as long.
+three steps: the kernel computes the result, ATen's operator records a second result, and the second gets the memory of
+the first. Its values are the kernel's, and its node is ATen's, in C++; a node in Python takes several times as long.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
 
 
 def parameters(op: Any) -> list[tuple[str, bool, Any, bool]]:
-    """Return each parameter of an operator: its name, whether it has a default, which, and if it is keyword-only."""
+    """Return for each parameter of an operator: its name, if it has a default, the default, if it is keyword-only."""
     return [(x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in private.arguments(op)]
 
 
 def caller(form: Form) -> Callable[..., Any]:
-    """Return a function that calls a functional operator with all arguments by position, by the fast path if it can."""
+    """Return a function that takes all arguments of a functional operator by position, and the fast path if it can."""
     op, direct = form.op, direct_caller(form, otherwise=form.op)
 
     def call(*args: Any) -> Any:

@@ -19,7 +19,7 @@ def register(forms: Iterable[Form]) -> None:
     """Register the formula of each operator, for all its overloads. A kernel of one's own has none."""
     check_is_first("the formulas of flops")
     of_packet: dict[Any, int] = {}
-    whole: dict[Any, set[int]] = {}  # the places of the tensors that are broadcast to all elements
+    whole: dict[Any, set[int]] = {}  # the indices of the tensors that are broadcast to all elements
     for form in forms:
         if isinstance(form, Kernel):
             continue

@@ -20,8 +20,8 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
 
     It calls the operator ``value_and_tangent``, which also takes a tangent for each tensor that can have one. The
     function returns the plain result if no tensor has a tangent, and None if it cannot compute the call: there is no
-    kernel for the dtype, or the call is also recorded in reverse mode, which needs each tangent's product alone, or the
-    program is compiled and ``compiled`` is false.
+    kernel for the dtype, or the call is also recorded in reverse mode, which needs a separate product for each tangent,
+    or the program is compiled and ``compiled`` is false.
     """
     tensors, dtypes = [*form.inputs.values()], value_and_tangent.dtypes
     places = [place for x, place in form.inputs.items() if (x,) in form.family]
@@ -42,7 +42,7 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
             primals[place], tangent = private.unpack_dual(args[place], level=0)
             if tangent is not None:
                 given[place] = tangent
-        if not given and not form.tensor_numbers:  # a number that is a tensor may have one, and is refused
+        if not given and not form.tensor_numbers:  # a number that is a tensor may have a tangent, which is an error
             return without_tangents(private.below_autograd(keyset), *args)
         if not given or not given.keys() <= {*places}:
             return None
@@ -87,8 +87,8 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
             times = partials[x].in_forward_mode or partials[x].times
             product = times((tangent,), values) if times else None
             if product is not None:
-                # Zeros may stand for a missing tangent: then the product is zero even if the derivative is infinite.
-                # They may also be a tangent that has a derivative itself, so that all other products are kept.
+                # Expanded zeros may stand for a missing tangent: then the product is zero even if the derivative is
+                # infinite. A tangent that requires grad is not missing, and its product is kept.
                 may_be_missing = not (given.requires_grad or any(given.stride()))
                 is_lost = (tangent == 0) & product.isnan()
                 products.append(torch.where(is_lost, tangent, product) if may_be_missing else product)

@@ -2,9 +2,9 @@
 
     ema_(x, y, 0.5)    becomes    (new,) = _functional_ema_(x, y, 0.5); x.copy_(new)
 
-The compiler knows how to copy into views, slices, and inputs that are views. torch's own way is to tell the operator
-at which offset a view begins, and that is wrong if an input does not begin at offset 0. Inductor later writes in
-place if the result is the same (in_place.py).
+The compiler knows how to copy into views, slices, and inputs that are views. torch itself would tell the operator at
+which offset a view begins, which is wrong if an input does not begin at offset 0. Inductor later writes in place if
+the result is the same (in_place.py).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def register(form: Form) -> None:
         given = complete(op, args, kwargs)
         _check_apart(form, named(op, args, kwargs))
         if form.functional is not None and torch.compiler.is_exporting():
-            # Others may load an exported program. They may know the functional form, but not the operator made here.
+            # Another process may load an exported program. It knows the functional form, but perhaps not this operator.
             *results, new = None, [by_position(form.functional, form.functional)(*given[: len(form.kinds)])]
         else:
             returned = by_position(functional, functional)(*given)

@@ -1,7 +1,7 @@
 """Let Inductor write in place again. functional.py replaced an operator that writes by one that returns new values.
 
-Inductor lowers that one to a call of the operator that writes. The call may write into the tensor itself, and the copy
-that follows is left out, if the results cannot differ:
+Inductor lowers the new operator to a call of the one that writes. If the results cannot differ, the call may write into
+the tensor itself, and the copy that follows is left out:
 
     (new,) = _functional_ema_(x, y)     nothing after this reads the memory of x,
     z = sin(new)                        nothing else writes there while new is needed,
@@ -65,7 +65,7 @@ def lowered(inductor: Any, op: Any, form: Form) -> Callable[..., Any]:
             if realized.get_name() != x.get_name():  # a tensor without strides is copied
                 return None
             inductor.mark_written(program, x.get_name())  # first computes everything that reads it
-            for copy in copies:  # copies the tensor onto itself, which Inductor drops
+            for copy in copies:  # each now copies a tensor onto itself, and Inductor drops it
                 copy.args = (copy.args[0], copy.args[0])
             for result in results:
                 places.share(result, node)
@@ -124,8 +124,8 @@ class _Places:
 
     def __init__(self, storage: Callable[[Node], Any], graph: Graph) -> None:
         self._storage = storage
-        # For each result that was written in place: the memory that it is in, and the offset, if known. The graph has
-        # it, because other packages with a copy of this file write in the same program.
+        # For each result that was written in place: the memory that it is in, and the offset, if known. It is stored in
+        # the graph, because other packages with a copy of this file may write in the same program.
         self._of_results: dict[Any, tuple[Any, Any]] = vars(graph).setdefault("elementwise_written", {})
 
     def of(self, x: Any) -> _Place:

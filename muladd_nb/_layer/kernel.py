@@ -1,7 +1,7 @@
 """Registers an operator with a kernel of its own, which may have other arguments than an element-wise operator.
 
-They may be optional tensors, lists of tensors, tensors that are written to, and arguments that are not tensors. The
-rules here follow from the schema. The author's functions get all arguments by position, although the dispatcher leaves
+These may be optional tensors, lists of tensors, tensors that are written to, and arguments that are not tensors. The
+schema decides which rules apply. The author's functions get all arguments by position, although the dispatcher leaves
 out arguments that equal their defaults, and passes some by name.
 """
 
@@ -94,7 +94,7 @@ class Kernel(Form):
         return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "Tensor[]")
 
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
-        """Return the tensors of a call, or those that it writes to, by their names. One of a list is called ``xs[0]``.
+        """Return the tensors of a call, or those that it writes to, by name. An element of a list is called ``xs[0]``.
 
         Raise ``RuntimeError`` if a tensor that is not optional is None.
         """
@@ -149,11 +149,11 @@ class Kernel(Form):
         return function
 
     def batched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Register the batching rule, a function as :func:`torch.library.register_vmap` takes it.
+        """Register the batching rule, a function as for :func:`torch.library.register_vmap`.
 
         It takes ``info``, which has the ``batch_size``; the batch dimension of each argument, or None; and all
         arguments, also those that have defaults. It returns the result or results, and the batch dimension of each.
-        It calls the operator by :attr:`call`.
+        It calls the operator through :attr:`call`.
         """
 
         def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:

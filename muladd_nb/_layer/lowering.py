@@ -1,4 +1,4 @@
-"""Lowerings: Inductor fuses an operator whose entry has ``fused`` with its neighbours.
+"""Lowerings, with which Inductor fuses an operator with its neighbours if its entry has ``fused``.
 
 The operator stays a call of its kernel if it has no neighbours, because the kernel writes large results past the
 cache. It also stays a call if the bits would differ: on processors for which Inductor has no fused multiply-add in
@@ -72,8 +72,8 @@ def register_waiting() -> None:
             else:
                 call = inductor.lowerings.get(op) or _called(inductor, op, form)
             if form.promises.fused == "formula":
-                # If Inductor has compiled a program before, it has copied the first table. Such a program, and one
-                # that was exported elsewhere, calls the kernel.
+                # Inductor copies the first table when it first compiles a program. A program that it compiled before,
+                # or that was exported elsewhere, calls the kernel.
                 for table in (inductor.decompositions, inductor.decompositions_in_use()):
                     table[op] = _decomposed(op, form)
             elif form.promises.fused is not None:
@@ -187,7 +187,7 @@ def _constant(ops: Any, number: Any, dtype: torch.dtype) -> Any:
 
 
 class _Operations:
-    """Inductor's operations on elements, which also take Python's numbers, with a dtype for each of Python's types."""
+    """Inductor's operations on elements. They also accept Python numbers; ``dtypes`` has a dtype for each type."""
 
     def __init__(self, ops: Any, dtypes: Mapping[type, torch.dtype]) -> None:
         self._ops, self._dtypes = ops, dtypes

@@ -1,4 +1,4 @@
-"""Autograd for forms that write: no derivative passes through them, and a call that would lose one says so."""
+"""Autograd for forms that write: no derivative passes through them, and a call that would lose one raises or warns."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class Elementwise:
     ----------
     formula
         A function that computes the result, or a tuple of several, in torch's operators. Its parameters are named
-        after the operator's arguments, and it does not write to them. Tests compare with it. It is differentiated if
-        the functor has no derivative: without `differentiable` in `src/operators.h`, beyond the third order, and, if
-        there is ``fused``, in compiled programs. A number that changes between calls of a compiled program is passed
+        after the operator's arguments, and it does not write to them. Tests compare with it. torch differentiates it
+        where no kernel does: without `differentiable` in `src/operators.h`, beyond the third order, and, if there is
+        ``fused``, in compiled programs. A number that changes between calls of a compiled program is passed
         to it as a float64 tensor of shape [].
     derivative
         A dictionary with the functions ``save``, ``vjp`` and ``jvp`` of :func:`derivative.derivative`, for an operator
@@ -107,8 +107,8 @@ class Form:
     ----------
     kind
         Where the results go: they are returned (``functional``), written into ``out`` (``writing``, or ``out`` if it
-        also returns ``out``), or written into tensors that it reads (``updating``). The schema of a ``kernel`` of the
-        author's own says it for each argument.
+        also returns ``out``), or written into tensors that it reads (``updating``). For a ``kernel`` of the author's
+        own, the schema says it for each argument.
     op
         The overload.
     dtypes
@@ -126,9 +126,9 @@ class Form:
     choices
         The values of each int or bool that has few; there is a kernel for each.
     family
-        The operator and its derivatives, which are made from one functor, by what a derivative is with respect to:
-        ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` several gradients in one pass,
-        ``SECOND`` and ``THIRD`` those of higher orders, and ``VALUE_AND_TANGENT`` what its name says.
+        The operator and its derivatives, which are made from one functor. The key says what a derivative is with
+        respect to: ``()`` is the operator, ``("x",)`` the derivative by x, ``("x", "y")`` several gradients in one
+        pass, ``SECOND`` and ``THIRD`` those of higher orders, and ``VALUE_AND_TANGENT`` computes both in one call.
     by, reads, constant
         Only for a derivative. ``by`` is its key in ``family``; ``reads`` names the arguments that it reads besides the
         gradient; ``constant`` is its value, if it is the same for all arguments.
@@ -163,7 +163,7 @@ class Form:
 
     @cached_property
     def gradients_of(self) -> tuple[str, ...]:
-        """The arguments whose gradients it returns, each in the shape of its argument; none for another form."""
+        """The arguments whose gradients it returns, each in the shape of its argument; empty for other forms."""
         if self.of_row:
             return self.reads if self.by in (("gradients",), ("second",)) else ()
         return self.by if len(self.by) > 1 and "" not in self.by else ()
@@ -184,7 +184,7 @@ class Form:
 
     @property
     def operator(self) -> str:
-        """The name of the operator that this is a form of, from its declaration."""
+        """The name of the operator in the declaration that this form belongs to."""
         return self._read[0]
 
     @cached_property

@@ -3,8 +3,8 @@
 torch tries one overload after the other, and calls the first whose types it can convert the arguments to. It converts
 a tensor with one element to a ``float``, so the gradient of that tensor would be lost. With other tensors the
 conversion fails, which takes 0.2 ms. Here, if a tensor is passed for a number, the call goes to an overload that takes
-a tensor there. If there is none, it is an error to ask for a gradient. A call that can take the fast path takes it.
-Every other call is torch's.
+a tensor there. If there is none, a tensor whose gradient would be lost is an error. A call that can take the fast path
+takes it. torch handles every other call.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For y = f(a, b), reverse mode returns ``grad * df/da`` and ``grad * df/db``, and forward mode
 ``tangent_a * df/da + tangent_b * df/db``. Only arguments that the wanted partial derivatives read are saved.
 
-A plan says which gradients come from where. autograd.py finds the kernels:
+A plan says how each gradient is computed. autograd.py finds the kernels:
 
 - One kernel computes several gradients in one pass, and sums those of tensors that were broadcast.
 - One kernel for each gradient multiplies the gradient of the result by the partial derivative. If this is a constant,
@@ -82,7 +82,7 @@ class _Schedule(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """Names what to save and what to compute. It is made once for each set of arguments that require grad."""
+    """Names what to save and what to compute. There is one for each set of arguments that require grad."""
 
     tensors: Sequence[str]  # saved by autograd
     numbers: Sequence[str]  # kept by the node, as are absent tensors, which are None, and the layouts
@@ -92,7 +92,7 @@ class _Plan:
     one_by_one: _Schedule
     in_one_pass: _Schedule  # those that are not a constant times the gradient of the result, if there are several
     all_in_one_pass: _Schedule  # for sums on the CPU, and for few elements
-    hands_on: bool  # whether in_one_pass leaves out a gradient that is passed on
+    hands_on: bool  # whether in_one_pass leaves out a gradient that is passed on unchanged or times a constant
     # Each picks from a tuple:
     to_tensors: Callable[[Any], Any]  # from all arguments
     to_numbers: Callable[[Any], Any]  # from all arguments

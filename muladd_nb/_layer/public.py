@@ -113,9 +113,9 @@ def _made(
 ) -> _Function:
     """Return the public function with the signature of ``declared``.
 
-    ``otherwise`` takes all arguments by position, for calls that no path takes. A compiled program checks at each call
-    that what Dynamo read here has not changed, which takes 1.4 us for everything that ``otherwise`` reads. So if
-    numbers are constants, and there is no ``out``, compiled programs call an operator of ``returning`` directly.
+    ``otherwise`` takes all arguments by position, for calls that the shorter paths decline. A compiled program checks
+    at each call that the values that Dynamo read have not changed, which takes 1.4 us for all that ``otherwise`` reads.
+    So if numbers are constants and there is no ``out``, compiled programs call an operator of ``returning`` directly.
     """
     parameters = inspect.signature(declared).parameters.values()
     names = [x.name for x in parameters]
@@ -264,7 +264,7 @@ def _stands_for_a_number(x: Any) -> bool:
 
 
 def _said(x: Any) -> str:
-    """Return a description of an object that is not a tensor, for an error message, with advice if it could be one."""
+    """Describe an object that is not a tensor, for an error message, with advice if a tensor can be made from it."""
     if isinstance(x, (list, tuple)) or hasattr(type(x), "__array__"):
         return f"a {type(x).__name__}; make a tensor of it with torch.as_tensor"
     return "None" if x is None else f"{x!r}, of type {type(x).__name__}"

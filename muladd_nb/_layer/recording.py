@@ -104,7 +104,7 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
 
 
 def _uncast(form: Form) -> Callable[..., Any]:
-    # It is registered later than the operator that it computes.
+    # Looked up in each call, because this form is registered later than the operator whose calls it computes.
     return by_position(lambda *args, **kwargs: form.made.without_autocast(*args, **kwargs), form.op)
 
 
@@ -223,8 +223,8 @@ class Cache(dict[Any, Any]):
 def _with_zeros(given: tuple[Any, ...], there: Sequence[Tensor], likes: Sequence[Any]) -> tuple[Any, ...]:
     """Return gradients or tangents, with zeros in place of those that are None. ``there`` has the others.
 
-    ``likes`` has the shape, dtype and device of each, or False for what is not a tensor. The zeros are of the class of
-    the others: under a transform, or for DTensors, no other class would do.
+    ``likes`` has the shape, dtype and device of each, or False for what is not a tensor. The zeros have the class of
+    the others, which transforms and DTensors require.
     """
     if len(there) == len(given):
         return given

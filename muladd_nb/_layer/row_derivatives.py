@@ -41,7 +41,7 @@ def register(form: Form) -> None:
     count = len(form.kinds)
     is_forward = by in ("", "recorded")
     read = _read_results(operator) if is_forward else ()
-    # Autograd keeps the tensors, and the node the other arguments.
+    # Autograd keeps the tensors, and the node keeps the other arguments.
     are_tensors = [str(argument.type) in TENSOR for argument in private.arguments(form.op)[:count]]
     tensors_at = [place for place, is_tensor in enumerate(are_tensors) if is_tensor] + [count + i for i in read]
     others_at = [place for place, is_tensor in enumerate(are_tensors) if not is_tensor]
@@ -80,8 +80,8 @@ def register(form: Form) -> None:
 def _by_fast_path(form: Form, kept_at: Sequence[int]) -> Callable[..., Any]:
     """Return the function that computes the gradients of a small call, or returns None.
 
-    ``kept_at`` has, for each value that a node keeps, its index among the arguments and the results. Each step counts
-    in a small call, so the function puts the arguments together in C.
+    ``kept_at`` has, for each value that a node keeps, its index among the arguments and the results. In a small call
+    each step takes noticeable time, so the function puts the arguments together in C.
     """
     family = _Family(form.family[()])
     compute = direct_caller(family.operator.family["gradients",], lambda *_: None)
@@ -180,7 +180,7 @@ def _of_forward(form: Form) -> _Rules:
     def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
         args, read = saved[: family.count], saved[family.count :]
         if torch.is_grad_enabled():
-            read = [y.detach() for y in read]  # the derivatives of a gradient are by the arguments
+            read = [y.detach() for y in read]  # gradients are differentiated with respect to the arguments only
         made = family.compute_gradients(*args, *(grads[i] for i in of_c), *read, family.wanted(needs))
         return family.of_arguments(args, as_tuple(made))
 

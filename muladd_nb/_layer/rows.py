@@ -15,7 +15,7 @@ from .operator import Form, complete
 def are_of_row(form: Form, args: Sequence[Any]) -> dict[str, bool]:
     """Return, for each tensor, whether it lacks the dimension that is reduced."""
     assert form.of_row
-    kept = _keeps(form, args)  # if keepdim is true, tensors that are like a result have that dimension, too
+    kept = _keeps(form, args)  # if keepdim is true, tensors with the shape of a result keep that dimension, too
     return {
         name: of_row and not (kept and name.startswith(("grad__", "grad_tangent__", "reduced__")))
         for name, of_row in zip(form.inputs, form.of_row[1], strict=True)

@@ -38,7 +38,7 @@ _asks_cpp = _version <= NEWEST and IS_TESTED and _C.wants_fast_path()  # outside
 
 @dataclasses.dataclass(frozen=True)
 class Capability:
-    """A feature that needs private names of torch (``what``), and what happens if one is missing (``becomes``)."""
+    """A feature that needs private names of torch (``what``), and what happens to it without them (``becomes``)."""
 
     what: str
     becomes: str
@@ -265,8 +265,8 @@ class _Function(torch.autograd.Function):
 
 
 # If all these functions and attributes have these values, nothing observes which operators are called: there is no
-# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` are the
-# default, the first three are not asked.
+# transform, level of forward-mode AD, mode, profiler or torch.jit.trace. If a thread's `dispatch_keys` have their
+# default value, the first three need not be called.
 QUIET_KEYS = [(transforms_active, None, False), (_dispatch_modes, None, 0), (_is_tracing, None, False)]
 QUIET = [
     *([] if function_modes else [(_function_modes, None, 0)]),
@@ -305,8 +305,8 @@ def differentiating() -> bool:
 def may_be_dual() -> bool:
     """Return whether a tensor may be a dual one.
 
-    A graph that torch.compile captured opens its level of forward-mode AD in C++, which Python does not see. But it
-    runs under a dispatch mode then.
+    A graph that torch.compile captured opens its level of forward-mode AD in C++, where Python cannot see it. But such
+    a graph runs under a dispatch mode.
     """
     return differentiating() or _dispatch_modes() > 0
 
@@ -317,7 +317,7 @@ def traces() -> bool:
 
 
 def is_traced(args: tuple[Any, ...]) -> bool:
-    """Return whether a call on ``args`` is traced into such a program unchanged."""
+    """Return whether a call on ``args`` is traced into a compiled program unchanged."""
     return (
         traces()
         and not transforms_active()

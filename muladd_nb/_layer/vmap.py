@@ -30,7 +30,7 @@ def register(form: Form) -> None:
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         contract.check_defined(form, args, {x: args[place] for x, place in form.writes.items()})
         _check_batched(form, in_dims, args)
-        # Makes no view that is not needed: in inference mode torch makes no views of a tensor that is differentiated.
+        # Make only the views that are needed: in inference mode torch cannot view a tensor that is differentiated.
         moved = [x.movedim(dim, 0) if dim else x for x, dim in zip(args, in_dims, strict=True)]
         places = [form.inputs[x] for x in form.given(args)]
         dims = max(args[place].dim() - (in_dims[place] is not None) for place in places)
@@ -41,12 +41,12 @@ def register(form: Form) -> None:
                 once = form.broadcasts and form.kind == "functional" and not form.gradients_of
                 moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
-                moved[place] = moved[place].unsqueeze(1)  # dimensions are added after that of the batch
+                moved[place] = moved[place].unsqueeze(1)  # new dimensions come after the batch dimension
         result = call(*moved, **numbers)
         if form.gradients_of:
             return _gradients(info, form, in_dims, args, result)
         if form.by == VALUE_AND_TANGENT and all(in_dims[place] is None for place in operator.inputs.values()):
-            # Only the tangents have a batch dimension, as in jacfwd. Then the value has none, either.
+            # Only the tangents have a batch dimension, as in jacfwd. Then the value has no batch dimension.
             return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
