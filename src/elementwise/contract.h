@@ -39,7 +39,7 @@ struct Operand {
     return last + 1;
   }
 
-  // Decides as torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
+  // The same answer as torch.Tensor.is_contiguous: the strides of dimensions of size one do not matter.
   bool contiguous() const {
     int64_t expected = 1;
     for (int64_t d = dim - 1; d >= 0; d--) {
@@ -106,7 +106,7 @@ inline std::string device_name(const Operand& x) {
   return x.device_index < 0 || type == 0 ? name : name + ":" + std::to_string(x.device_index);
 }
 
-// Returns torch's name of a dtype. The same holds for these ordinals.
+// Returns torch's name of a dtype. These ordinals cannot change either.
 inline std::string dtype_name(int32_t dtype) {
   // clang-format off
   static const char* const names[] = {
@@ -152,7 +152,7 @@ inline void check_dtype(const Caller& op, std::span<const int32_t> dtypes, const
   fail(op, a.name, " must be ", any, ", got ", dtype_name(a.dtype));
 }
 
-// Raises an error about two operands that do not fit together. If one is `out`, the advice is to change that.
+// Raises an error about two operands that do not fit together. If one is `out`, the advice is to change `out`.
 [[noreturn]] void fail_unlike(const Caller& op, const Operand& x, const std::string& unlike, const auto&... cure) {
   if (x.name == "out") fail(op, unlike, "; make out with torch.empty_like");
   fail(op, unlike, "; ", cure...);
@@ -241,7 +241,7 @@ inline const Number* number(const Signature& signature, const Number* numbers, s
   return nullptr;
 }
 
-// Returns which of the inputs an argument is, or -1 if it is an optional tensor that is absent.
+// Returns the index of an argument among the inputs, or -1 if it is an optional tensor that is absent.
 inline int input_of(const Argument& argument, std::span<const Argument* const> inputs) {
   const auto found = std::find(inputs.begin(), inputs.end(), &argument);
   return found == inputs.end() ? -1 : static_cast<int>(found - inputs.begin());
@@ -273,7 +273,7 @@ inline void check_in_storage(const Caller& op, const Operand& x) {
     fail(op, x.name, " must have memory, got a tensor without memory; clone() of a zero tensor has memory");
 }
 
-// Makes all checks of the inputs of a call, which must be alike.
+// Makes all checks of the inputs of a call, which must have the same dtype, device and shape.
 inline void check_inputs(const Caller& op, std::span<const int32_t> dtypes, std::span<const Operand> inputs) {
   check_dtype(op, dtypes, inputs[0]);
   for (const Operand& x : inputs.subspan(1)) {
@@ -356,7 +356,7 @@ class Inputs {
       std::fill_n(strides_[k], missing, 0);
       for (int64_t d = 0; d < x.dim; d++) strides_[k][missing + d] = x.sizes[d] == 1 ? 0 : x.strides[d];
       if (missing == 0 && !x.added && std::equal(sizes_, sizes_ + dim_, x.sizes)) {
-        first_of_shape = k; // a result is made with its strides
+        first_of_shape = k; // a new result gets the strides of this input
       } else {
         x.dim = dim_;
         x.sizes = sizes_;

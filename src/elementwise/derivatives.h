@@ -2,8 +2,8 @@
 //
 //   _f_by_x(Tensor x, Tensor y, Tensor grad__0)    grad * df/dx; _f_by_y likewise
 //   _f_gradients(Tensor x, Tensor y, Tensor grad__0, int needs__)
-//                                                  both in one pass; one whose bit of `needs__` is not set is not
-//                                                  written, and has the shape [0]
+//                                                  both in one pass; a gradient whose bit of `needs__` is not set is
+//                                                  not written, and has the shape [0]
 //   _f_second(Tensor x, Tensor y, Tensor grad__0, int by__0, int by__1)
 //                                                  grad times a second derivative, by two arguments
 //   _f_third(Tensor x, Tensor y, Tensor grad__0, int by__0, int by__1, int by__2)
@@ -40,14 +40,14 @@ struct NestedOf<C, 0> {
   using type = C;
 };
 
-// The indices of the arguments that a partial derivative is with respect to. An index may occur more than once.
+// The indices of the arguments with respect to which a derivative is taken. An index may occur more than once.
 template <int order>
 struct Places {
   int64_t by[order];
 };
 
-// x, the argument with the index `place`, as a nested dual number. At each level the derivative is 1 if that level is
-// by this argument, else 0. If the indices are constants, the compiler drops products with 0.
+// x, the argument with the index `place`, as a nested dual number. At each level the derivative is 1 if that level
+// differentiates by this argument, else 0. If the indices are constants, the compiler drops products with 0.
 template <class C, int level, int order>
 ELEMENTWISE_INLINE auto lifted(C x, int64_t place, const Places<order>& places) {
   if constexpr (level == 0) {
@@ -121,8 +121,8 @@ struct ComputedOf<List<T...>> {
 };
 
 // The functor of first derivatives, by one argument or by several in one pass. It takes the arguments of F, and then at
-// least one gradient, from which C is deduced. By several, it also takes `needs__`, which says what is written, and
-// computes all of them.
+// least one gradient, from which C is deduced. With several it also takes `needs__`, which says which derivatives are
+// written; it computes all of them.
 template <class F, class Arguments, class MoreGrads, class Needs, int... places>
 struct Gradients;
 template <class F, class... P, size_t... more, size_t... needs, int... places>
@@ -157,8 +157,8 @@ struct AtRunTime<OneOf<values...>, C> {
   using type = typename OneOf<values...>::Value;
 };
 
-// The functor of a derivative of higher order. Its last arguments say with respect to which arguments, by their
-// indices.
+// The functor of a derivative of higher order. Its last arguments are the indices of the arguments that it
+// differentiates by.
 template <class F, class Arguments, class MoreGrads, class Levels>
 struct Higher;
 template <class F, class... P, size_t... more, size_t... level>
@@ -176,7 +176,7 @@ struct Higher<F, List<P...>, std::index_sequence<more...>, std::index_sequence<l
   }
 };
 
-// The functor of value and tangent. `places` are the indices of the arguments that have tangents.
+// The functor that computes value and tangent. `places` are the indices of the arguments that have tangents.
 template <class F, class Arguments, class Index, class MoreTangents, int... places>
 struct Forward;
 template <class F, class... P, size_t... I, size_t... more, int... places>
@@ -241,7 +241,7 @@ using ArgumentsOf = typename Op::Kernel::Parameters::Arguments;
 template <class Op>
 constexpr unsigned kForms = functional | (Op::broadcasts ? 0 : same_shape);
 
-// This many results have type C, and so a gradient.
+// The number of results of type C. Each of them has a gradient.
 template <class Op>
 constexpr int kGrads = std::count(std::begin(Op::Kernel::OfResults::own), std::end(Op::Kernel::OfResults::own), kOfC);
 template <class Op>

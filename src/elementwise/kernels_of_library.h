@@ -1,4 +1,4 @@
-// The list of the kernels in this copy of the library, for calls that go past the dispatcher.
+// The list of the kernels in this copy of the library, for calls that bypass the dispatcher.
 #pragma once
 
 #include <torch/csrc/stable/stableivalue_conversions.h>

@@ -47,7 +47,7 @@ enum class Kind {
   integer,
   boolean,
   optional,
-  sizes,  // of the trailing dimensions that are one row. The functor gets how many dimensions these are
+  sizes,  // of the trailing dimensions that are one row. The functor gets the number of these dimensions
   absent, // an optional tensor that is not passed
   chosen, // the first value of a OneOf; the next kind is its second value, and so on
 };
@@ -90,8 +90,8 @@ union Number {
   int64_t integer;
 };
 
-// A declaration may have these faults. Each has a sentence for the error message. They stand in a macro because a
-// static_assert needs a literal, and a compiler's error begins with the sentence of a static_assert.
+// The faults that a declaration may have, each with its error message. They are in a macro because a static_assert
+// needs a literal, and the compiler's error begins with it.
 #define ELEMENTWISE_FAULTS(FAULT)                                                                                      \
   FAULT(form, "a declaration looks like \"f(Tensor x, float c)\"")                                                     \
   FAULT(                                                                                                               \
@@ -166,7 +166,7 @@ struct Signature {
     return optional > kMaxOptional ? Fault::optional : Fault::none;
   }
 
-  // Finds a character, or returns the size. With a sanitizer, string_view::find is no constant expression to GCC 12.
+  // Finds a character, or returns the size. With a sanitizer, GCC 12 does not accept string_view::find in a constant.
   static constexpr size_t find(std::string_view text, char character) {
     size_t at = 0;
     while (at < text.size() && text[at] != character) at++;
@@ -270,9 +270,9 @@ constexpr bool takes(List<P...>) {
   return false;
 }
 
-// GCC's error of a static_assert names no type. If it needs the size of a type that is only declared, its error has
-// both the functor and the sentence. clang and nvcc shorten the sentence there, but their static_assert names the
-// functor.
+// GCC's error for a static_assert names no type. But if GCC needs the size of an incomplete type, its error contains
+// the functor and the sentence. clang and nvcc would shorten the sentence there, but their errors for a static_assert
+// name the functor.
 template <bool condition, class Functor, Literal sentence>
 struct Require;
 template <class Functor, Literal sentence>
@@ -365,7 +365,7 @@ struct Operator {
   using Functor = F;
   static constexpr bool broadcasts = !(kForms & same_shape), is_differentiable = kForms & differentiable;
   static constexpr bool is_over_rows = parameters::is_of_rows<F>;
-  static constexpr const int* like = nullptr;              // of gradients: for each, the argument whose shape it has
+  static constexpr const int* like = nullptr;              // for each gradient, the argument whose shape it has
   static constexpr const Signature& in_errors = signature; // error messages begin with its name
 
   static constexpr bool has(unsigned form) {
@@ -375,8 +375,8 @@ struct Operator {
   // For each argument, its values if it is a OneOf.
   static constexpr auto choices = choices_of(typename parameters::Of<F, signature.count>::Arguments{});
 
-  // There is a kernel for each combination of choices. From each to the next, the first argument's choice changes
-  // first.
+  // There is a kernel for each combination of choices. From one kernel to the next, the first argument's choice
+  // changes fastest.
   static constexpr size_t kKernels = [] {
     size_t kernels = 1;
     for (int i = 0; i < signature.count; i++) kernels *= choices[i].count(signature.arguments[i].kind);
@@ -426,7 +426,7 @@ struct Description {
   size_t count;                    // the number of inputs
   size_t first;                    // the index of the first input that is a C and not optional
   bool broadcasts, is_over_rows;
-  const int* like;        // of gradients: for each, the argument whose shape it has; else null
+  const int* like;        // for each gradient, the argument whose shape it has; null for other operators
   const Choices* choices; // one for each argument
   // For an operator over rows: whether each operand has one value for each row.
   const bool *results_of_row, *inputs_of_row;

@@ -1,4 +1,4 @@
-// The functions that differ between Linux and macOS. Other C++ files do not ask for which system they are compiled.
+// The functions that differ between Linux and macOS. No other C++ file depends on the system that it is compiled for.
 // cpu/meson.build begins with the differences in a build, and _layer/system.py has those in Python.
 #pragma once
 
@@ -33,7 +33,7 @@ void for_each_object(const Body& body) {
   }
 #else
   // dl_iterate_phdr holds a lock of the loader. dlopen takes it too, after another one, so two threads could wait for
-  // each other. `body` may open a library, and is called later.
+  // each other. `body` may open a library, so we call it only after dl_iterate_phdr has returned.
   std::vector<std::string> paths;
   const auto add = [](dl_phdr_info* object, size_t, void* to) -> int {
     static_cast<std::vector<std::string>*>(to)->push_back(object->dlpi_name);

@@ -63,7 +63,7 @@ struct Backend {
 
 } // namespace cpu
 
-// Returns a list of integers on a stack. The list stays the caller's.
+// Returns a list of integers on a stack. The caller still owns the list.
 inline std::vector<int64_t> integers(StableIValue value) {
   const auto list = torch::stable::detail::to<StableListHandle>(value);
   size_t size;
@@ -81,7 +81,7 @@ inline std::vector<int64_t> integers(StableIValue value) {
 template <class Backend, int kResults, int kInputs>
 class Call {
  public:
-  // The arguments are on `stack`, in the order of the schema, and stay the caller's own.
+  // The arguments are on `stack`, in the order of the schema, and the caller still owns them.
   template <unsigned form>
   Call(const Description* of_kernels, std::integral_constant<unsigned, form>, const StableIValue* stack)
       : signature_(of_kernels->signature), caller_{signature_, form} {
@@ -109,7 +109,7 @@ class Call {
     });
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
     if constexpr (form & tensor_numbers && Backend::kDeviceType != 0) {
-      // torch chose this kernel because one of the tensors is on its device, and that one may be the number.
+      // torch chose this kernel because one of the tensors is on its device. That tensor may be the number.
       const Operand a = operand(kResults + static_cast<int>(op_->first));
       if (a.device_type != Backend::kDeviceType)
         contract::fail(
@@ -240,7 +240,7 @@ class Call {
   }
 
   // Calling the allocator is 0.8 us cheaper than calling empty_like through the dispatcher (measured), but needs the
-  // strides. They are those of the input, without gaps. If no input has the shape of the result, it is contiguous.
+  // strides: the input's, with gaps closed. If no input has the shape of the result, the result is contiguous.
   OwnTensor empty_like(size_t input, int32_t own) const {
     const bool is_like = input < op_->count;
     Operand x = operands_[kResults + (is_like ? input : 0)];
@@ -324,7 +324,7 @@ class Call {
   const Argument* arguments_[kInputs]; // the inputs
   Tensor tensors_[kOperands];          // the written tensors, then the inputs
   OwnTensor made_[kResults];           // new results
-  int place_[kResults] = {};           // if the call writes: which operand each result is
+  int place_[kResults] = {};           // if the call writes: the index of each result among the operands
   Operand operands_[kOperands];
   int64_t summed_strides_[kResults][kMaxDims];
 };

@@ -1,6 +1,6 @@
-// Conversions between the types that are stored and the types that are computed with: `widen` makes a float of a 16-bit
-// element, and `narrow` makes a 16-bit element of a float. They use the instructions of the instruction set. `narrow`
-// rounds to nearest even; a NaN stays a (quiet) NaN.
+// Conversions between the types that tensors store and the types that kernels compute in: `widen` converts a 16-bit
+// element to float, and `narrow` a float to a 16-bit element. They use the instructions of the instruction set.
+// `narrow` rounds to nearest even; a NaN stays a (quiet) NaN.
 #pragma once
 
 #include <cmath>
@@ -129,8 +129,8 @@ inline float16 narrow(float x, To<float16>) {
 
 #if defined(__F16C__)
 
-// A vector of elements of the type that is computed with. GCC keeps the array in a register, and compiles a loop over
-// it to one instruction.
+// A vector of elements of the type that a kernel computes in. GCC keeps the array in a register, and compiles a loop
+// over it to one instruction.
 #if defined(ELEMENTWISE_WIDE)
 constexpr int kLanes = 16;
 #else

@@ -17,7 +17,7 @@
 // in place, which would take several loops.
 //
 // The header that a file includes decides this for all functors of the file, because the compiler cannot decide it for
-// each: C++ cannot ask what a function calls. To ask whether a call is a constant expression does not help,
+// each: C++ cannot ask what a function calls. Testing whether a call is a constant expression does not help,
 // because that depends on the argument: `x > 0 ? x : elementwise::expm1(x)` is one for 1 and not for -1, and so is
 // `std::sqrt(x)`, although it is short. A number type that records the functions it is passed to would tell, but only
 // differentiable functors accept other types.
@@ -28,8 +28,8 @@
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Writes the result of a functor, or its several results. These are inlined early: if this is a call, clang forgets
-// that what it writes is independent of the other steps of the loop.
+// Writes the result of a functor, or its several results. These are inlined early: across a call, clang would not know
+// that the write is independent of the other steps of the loop.
 template <class T, class C>
 ELEMENTWISE_INLINE void set(Element<T>& to, C value) {
   to.value = narrow(value, To<T>{});

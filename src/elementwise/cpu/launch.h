@@ -15,8 +15,8 @@
 
 namespace elementwise::cpu {
 
-// The memory for the elements of one operand that lie elsewhere, packed. A cache line lies between two operands, so
-// that they do not compete for the same sets of the cache.
+// The buffer for the packed elements of one operand. A cache line lies between two operands, so that they do not
+// compete for the same sets of the cache.
 struct Packed {
   alignas(kLine) std::byte elements[Tiles::kBytes];
   std::byte between[kLine];
@@ -148,7 +148,7 @@ class Run {
 };
 
 // Calls run(caught), where caught(first, last) does what body(first, last) does in a thread of a pool. If that throws
-// std::bad_alloc, the thread goes on, and in_pool throws it: a pool would end the process, or lose what it says.
+// std::bad_alloc, the thread goes on, and in_pool throws it later: a pool would end the process, or lose the exception.
 void in_pool(const auto& body, const auto& run) {
   std::atomic<bool> lacks_memory = false;
   run([&](int64_t first, int64_t last) {

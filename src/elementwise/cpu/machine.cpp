@@ -9,7 +9,7 @@ namespace elementwise::cpu {
 
 const Isa& choose_isa() {
 #ifdef ELEMENTWISE_HAS_LEVELS
-  // GCC before 12 does not know the names of the levels; these features stand for the whole of each.
+  // GCC before 12 does not know the names of the levels; we test features that a processor of each level has.
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

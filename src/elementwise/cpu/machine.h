@@ -44,11 +44,11 @@ struct Isa {
   }
 };
 
-// Finds the best one that this machine runs, or the one that the environment variable <LIBRARY>_SIMD names. Throws
-// std::runtime_error if it names one that cannot run here.
+// Finds the best instruction set that this machine runs, or the one that the environment variable <LIBRARY>_SIMD names.
+// Throws std::runtime_error if the variable names one that cannot run here.
 const Isa& choose_isa();
 
-// Returns the one in use.
+// Returns the instruction set in use.
 inline const Isa& isa() {
   static const Isa& chosen = choose_isa();
   return chosen;

@@ -100,7 +100,7 @@ class RowsRun {
     int64_t next = 0;               // bytes from a row in memory to the next one
     int64_t width = 0;              // bytes of an element in the buffer
     std::unique_ptr<std::byte[]> buffer, side_by_side;
-    const std::byte* fetched = nullptr; // what the buffer has, and how many rows
+    const std::byte* fetched = nullptr; // the rows that the buffer has, and their number
     int64_t fetched_rows = 0;
   };
 

@@ -3,7 +3,7 @@
 // them up.
 //
 // The call is cut into parts. Each part adds the elements that it computes to sums of its own, and then the sums of the
-// parts are added, in the order of the parts. Parts and order depend on the sizes only, also on those of gradients that
+// parts are added, in the order of the parts. Parts and order depend only on the sizes, even those of gradients that
 // nobody asks for. So the bits are the same for any number of threads, for every instruction set, and whichever
 // of the gradients a call writes. Sums are doubles, and are rounded at the end.
 //

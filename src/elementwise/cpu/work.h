@@ -5,17 +5,17 @@
 
 #include "../strided.h"
 
-// Before a loop whose steps do not depend on each other, whatever its pointers are. Without it, clang vectorises no
-// function that looks into a table.
+// Goes before a loop whose steps do not depend on each other, even if pointers may alias. Without it, clang does not
+// vectorise a function that reads a table.
 #if defined(__clang__)
 #define ELEMENTWISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define ELEMENTWISE_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// Before such a loop too, if its steps should be computed in `count` vectors of n elements at a time. A compiler would
-// unroll a short loop before it makes vectors, and clang chooses shorter vectors if a functor uses double. (It
-// vectorises two steps only if they are unrolled.)
+// Goes before such a loop too, to compute `count` vectors of n elements at a time. Without it, a compiler unrolls a
+// short loop before it vectorises, and clang chooses shorter vectors if a functor uses double. (It vectorises two steps
+// only if they are unrolled.)
 #if defined(__clang__)
 #define ELEMENTWISE_PRAGMA(...) _Pragma(#__VA_ARGS__)
 #define ELEMENTWISE_VECTORS(n, count)                                                \
@@ -52,8 +52,8 @@ struct Share {
   int64_t begin, end; // whole blocks
   int phase;
   void* const* blocks;  // for each reduction until this phase, the memory for the results of its blocks
-  int reductions = 0;   // that this run of the functor has begun
-  struct EndOfPhase {}; // what stops the functor
+  int reductions = 0;   // how many of them this run of the functor has begun
+  struct EndOfPhase {}; // thrown to stop the functor
 };
 
 // Thrown where a functor reads a place outside of its row, which it has computed from elements.
@@ -71,7 +71,7 @@ struct OneRow {
   Share* share = nullptr; // null: one thread computes the row
 };
 
-// Rows for one call of a kernel: the next row of each operand lies `pitch` bytes further. After the row with the index
+// Rows for one call of a kernel: the next row of each operand is `pitch` bytes further on. After the row with the index
 // `last` comes one with the index 0.
 struct SeveralRows {
   OneRow first;
@@ -120,11 +120,11 @@ struct Summer {
 
 // Converts and adds up rows.
 struct RowMover {
-  // From and to float, of bfloat16 and of float16.
+  // Convert bfloat16 ([0]) and float16 ([1]) to float, and float to them.
   void (*widen[2])(const void* from, int64_t n, float* to);
   void (*narrow[2])(const float* from, int64_t n, void* to);
   void (*widen_bools)(const void* from, int64_t n, int32_t* to);
-  // Adds a row to another one, or the sum of a row to one number, of float and of double.
+  // Add a row to another one, or the sum of a row to one number: float ([0]) or double ([1]).
   void (*add[2])(const void* from, int64_t n, void* to);
   void (*sum[2])(const void* from, int64_t n, void* to);
 };

@@ -17,7 +17,7 @@ aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
 
 namespace elementwise::cuda {
 
-// Calls run(stream) on a device, and fails with what it returns, if that is an error.
+// Calls run(stream) on a device. If that returns an error, raises it.
 void on_device(const contract::Caller& op, int32_t device_index, const auto& run) {
   const torch::stable::accelerator::DeviceGuard guard(device_index);
   void* stream = nullptr;

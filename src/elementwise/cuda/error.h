@@ -37,7 +37,7 @@ inline std::string explain(const Error& error, const std::string& driver) {
       "the driver (" + (driver.empty() ? "" : driver + ", ") + "up to " + cuda(error.driver_runs) + ")";
   const std::string arch = error.capability > 0 ? std::to_string(error.capability) : "the GPU's compute capability";
   const std::string compile = "compile the package with -Csetup-args=-Dgpu_archs=" + arch;
-  const int major = error.compiled_with / 1000; // a driver runs the kernels of each minor version of its major one
+  const int major = error.compiled_with / 1000; // a driver runs kernels of every minor version of its major version
   const std::string needed = major == 12 ? "r525" : major == 13 ? "r580" : "one for CUDA " + std::to_string(major);
   std::string cure;
   switch (error.code) {

@@ -1,7 +1,7 @@
-// The CUDA kernels of operators over rows. A team of threads (team.h) loads a row into memory that is near, 128 bits at
-// a time and 16-bit types as float; there the functor computes it, as on the CPU; and the team stores the results. A
-// row that does not fit in shared memory is computed where it is, or in memory of torch if its elements are not
-// adjacent or have 16 bits.
+// The CUDA kernels of operators over rows. A team of threads (team.h) copies a row to shared memory, 128 bits at a
+// time, and converts 16-bit types to float. The functor computes the row there, as on the CPU, and the team stores the
+// results. A row that does not fit in shared memory is computed where it is, or in memory of torch if its elements are
+// not adjacent or have 16 bits.
 #pragma once
 
 #include <array>
@@ -66,7 +66,7 @@ __device__ inline void wait_for_copies() {
 }
 
 // Calls take(i, read(i)) for each i that is `begin`, or a multiple of the number of threads later, and below `end`. It
-// reads four before it takes the first, also at the end, because the memory is far.
+// reads four before it takes the first, also at the end, because a read takes long.
 __device__ void read_in_fours(int64_t begin, int64_t end, const auto& read, const auto& take) {
   const int64_t step = passes::threads();
 #pragma unroll 1

@@ -14,7 +14,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-using RowBool = bool; // a bool of a row, as it lies in memory
+using RowBool = bool; // a bool of a row, as memory has it
 
 // The number of elements of a row.
 struct Extent {
@@ -35,7 +35,7 @@ ELEMENTWISE_INLINE int rank() { // the index of this thread in its team
   ELEMENTWISE_ON_DEVICE(n = static_cast<int>(threadIdx.x);)
   return n;
 }
-// Waits until all threads of the team are here, and see each other's writes.
+// Waits until all threads of the team have arrived and can see each other's writes.
 ELEMENTWISE_INLINE void sync() {
   ELEMENTWISE_ON_DEVICE(if (threads() == 32) __syncwarp(); else __syncthreads();)
 }

@@ -80,7 +80,7 @@ inline void check_alike(const contract::Caller& op, std::initializer_list<Named>
 }
 
 // The same checks for a tensor of another shape than `first`, and with one of the listed dtypes, such as a weight or an
-// index. The operator itself must check its shape and values. An absent optional tensor passes.
+// index. The operator itself must check its shape and values. An absent optional tensor is accepted.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
   const Operands both(op, {first, other});
@@ -91,8 +91,8 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
 }
 
 // Refuses an index with an element that is not from 0 to n - 1, before anything is written. The index is contiguous, of
-// int32 or int64. `where` is contiguous too, has as many elements, of bool, and where one is false the index is not
-// checked. On CUDA the functor calls check_place instead: to ask here, the call would have to wait for the device.
+// int32 or int64. `where` is a contiguous tensor of bool with as many elements; where it is false, the index is not
+// checked. On CUDA the functor calls check_place instead: to check here, the call would have to wait for the device.
 inline void check_index(
     const contract::Caller& op, std::string_view name, const torch::stable::Tensor& index, int64_t n,
     const std::optional<torch::stable::Tensor>& where = std::nullopt) {
@@ -222,7 +222,7 @@ void launch(
 #endif
 #ifndef ELEMENTWISE_CUDA_ON_HOST
   OnCpu* const run = on_cpu(kernel);
-  const int64_t grain = 1 + 32 * 1024 / std::max<int64_t>(elements, 1); // for fewer calls, another thread does not pay
+  const int64_t grain = 1 + 32 * 1024 / std::max<int64_t>(elements, 1); // with fewer calls, a thread is not worth it
   torch::stable::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) {
     const cpu::DefaultFloatEnvironment environment;
     run(dtype, &kernel, begin, end);

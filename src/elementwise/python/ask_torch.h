@@ -1,9 +1,9 @@
-// The checks before a small call goes past the dispatcher: whether anything observes it, and which tensor a Python
+// The checks before a small call bypasses the dispatcher: whether anything observes it, and which tensor a Python
 // object is.
 //
-// A call makes a dozen checks. Each takes tens of nanoseconds by a Python function. So we call torch's C++ functions,
-// outside of its stable ABI, on versions of torch that the tests ran on (_layer/torch_private.py). On every other torch
-// we call the Python functions.
+// A call makes a dozen checks. Each would take tens of nanoseconds in a Python function. So we call torch's C++
+// functions, outside of its stable ABI, on versions of torch that the tests ran on (_layer/torch_private.py). On every
+// other torch we call the Python functions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -206,7 +206,7 @@ inline PyObject* kept(nanobind::handle object) {
   return object.is_none() ? nullptr : object.inc_ref().ptr();
 }
 
-// The offset in bytes of a value among `count` words, or 0 if it is not there.
+// The offset in bytes of a value among `count` words, or 0 if it is not among them.
 inline size_t find(uint64_t value, const void* words, size_t count) {
   const auto* const begin = static_cast<const uint64_t*>(words);
   const auto* const found = std::find(begin, begin + count, value);

@@ -1,9 +1,9 @@
 // The derivative operators of an operator over rows. They are made from its functor. For f(x, w):
 //
 //   _f_recorded(x, w)
-//       returns f(x, w), and what the first two reductions of each row gave. A call that is recorded computes this.
+//       returns f(x, w), and the results of the first two reductions of each row. A recorded call computes this.
 //   _f_gradients(x, w, grad__0, reduced__0, reduced__1, needs__)
-//       returns the gradients of x and w, each with the shape of its tensor. It does not compute those two reductions
+//       returns the gradients of x and w, each with the shape of its tensor. It does not compute the two reductions
 //       again. A gradient whose bit of `needs__` is not set has the shape [0].
 //   _f_tangent(x, w, tangent__0, tangent__1)
 //       returns the tangent of the result.
@@ -37,8 +37,8 @@ constexpr bool takes_tangents(Role role) {
   return role == Role::tangent || role == Role::second;
 }
 
-// This many numbers of each row are kept for the backward pass: a norm and a softmax have two reductions. row.at,
-// row.argmax and row.argmin are not kept. The numbers are of double, into which every type of a row fits.
+// For each row, the results of this many reductions are kept for the backward pass: a norm and a softmax have two.
+// Those of row.at, row.argmax and row.argmin are not kept. They are stored as double, which holds every type of a row.
 constexpr int kReduced = 2;
 
 // A functor, and which of its arguments are tensors: bit i stands for the i-th. The type does not depend on the

@@ -28,7 +28,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// A run of the functor differentiates with respect to one of these. `nothing` computes the reductions. `number` is a
+// What a run of the functor differentiates with respect to. A run by `nothing` computes the reductions. `number` is a
 // reduction, or a tensor with a value for each row. `elements` are some adjacent elements of the other tensors.
 enum class By { nothing, number, elements };
 
@@ -57,8 +57,8 @@ struct Known {
   const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
   const void* softmax;                         // the result of row.softmax, if the functor returns it
-  const void* const* reduced;                  // what the first reductions gave in the forward pass
-  const int reduced_count;                     // how many of these have been kept
+  const void* const* reduced;                  // the results of the first reductions in the forward pass
+  const int reduced_count;                     // how many of these results have been kept
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
   Factors<B> factors[kMost];                   // of a product
@@ -79,7 +79,7 @@ struct Known {
         reduced_count(reduced_count) {}
 };
 
-// A kept row: where it lies, and the functions that compute an element and say whether that reads a tensor.
+// A kept row: where it lies, and two functions: one computes an element, the other tells whether that reads a tensor.
 template <class B, int tensors, class F, class Reads>
 struct KeptRow {
   F element;
@@ -92,7 +92,7 @@ ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor
 }
 
 // The softmax p = exp(x - z) that the forward pass returned. z is a reduction, the logarithm of the sum of exp(x), and
-// its derivative is the sum of p dx. So that of p is p (dx - dz).
+// its derivative is the sum of p dx. So the derivative of p is p (dx - dz).
 template <class Pass, class X, class Reads>
 struct KnownSoftmax {
   Pass* pass;
@@ -130,7 +130,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's place
   const int64_t j;  // the first element of By::elements
   B gradient = 0;   // of the number
-  // Of the elements. Sums begin with 0 and so are never -0, whether or not the compiler leaves out shares that are 0.
+  // Those of the elements. Sums begin with 0 and are never -0, so the compiler may leave out shares that are 0.
   Several<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0, found = 0;
   bool is_read = false; // whether the functor has called row.softmax
@@ -220,7 +220,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
   ELEMENTWISE_INLINE void write_softmax(const auto& x) {
     const auto probability = [&](auto j) ELEMENTWISE_LAMBDA { return load(x, j); };
-    if constexpr (kBy == By::elements) // with the share of z, which the same derivatives multiply
+    if constexpr (kBy == By::elements) // adds the share of z too, because it multiplies the same derivatives
       add(
           probability,
           [this, result = next_result(), g = known.gradient[x.reduction]](int64_t j)
@@ -336,13 +336,13 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   ELEMENTWISE_INLINE B probability(int64_t j) const {
     return static_cast<const B*>(known.softmax)[j];
   }
-  // An author's first test finds this, because the number of reductions is the same in every call.
+  // An author's first test hits this limit, because the number of reductions is the same in every call.
   ELEMENTWISE_INLINE static int at_most(int count) {
     if (kBy == By::nothing && count >= kMost)
       stop("a functor over rows with derivatives has more than six reductions, or keeps more than six rows");
     return count;
   }
-  // Returns what a reduction gave in the forward pass, if that has been kept. Else computes it.
+  // Returns the result that a reduction had in the forward pass if it has been kept. Otherwise computes it.
   template <class T>
   ELEMENTWISE_INLINE T kept_or(const auto& reduction) {
     const int k = found++;
@@ -385,7 +385,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
     return passes::element<B>(of_grads, result, known.grads[result], j);
   }
-  // The place, among the results of type C, of the one that the functor writes now.
+  // The index, among the results of type C, of the result that the functor writes next.
   ELEMENTWISE_INLINE int next_result() {
     return Places<R...>::among_c(Places<R...>::of_elements(results++));
   }

@@ -165,21 +165,21 @@ bool for_rows(const SeveralRows& rows, const F& f) {
   return true;
 }
 
-// Whether the row has no place outside of it, apart from those that depend on its elements.
+// Whether row.at reads no place outside of the row, apart from places that depend on its elements.
 template <class Loop>
 ELEMENTWISE_FLATTEN bool is_inside(const OneRow& row) {
   const auto outside = Loop::checked(row, 1).outside;
   return outside == passes::Outside() || outside != Loop::checked(row, 2).outside;
 }
 
-// Without optimisation the compiler sees nothing, and the places of all rows are checked.
+// Whether the compiler knows that. Without optimisation it does not, and the places of all rows are checked.
 template <class Loop>
 ELEMENTWISE_FLATTEN bool reads_no_place(const OneRow& any) {
   const bool is_inside = cpu::ELEMENTWISE_ISA::is_inside<Loop>(any);
   return __builtin_constant_p(is_inside) && is_inside;
 }
 
-// A 16-bit dtype gets the computer of float, because rows are converted when they are copied.
+// A 16-bit dtype uses the computer of float, because rows are converted when they are copied.
 template <class Kernel>
 Computer row_computer(int32_t dtype) {
   Computer chosen{};

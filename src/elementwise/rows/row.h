@@ -15,8 +15,8 @@
 //     }
 //   };
 //
-// The functor runs for each row. If there are fewer than eight rows, of 131,072 elements or more, the threads share
-// each of them, and the functor runs several times. So it has no other effect than its results, and is not noexcept. It
+// The functor runs for each row. If there are fewer than eight rows, and each has 131,072 elements or more, the threads
+// share each row, and the functor runs several times. So it must have no side effects, and must not be noexcept. It
 // receives the arguments of the schema in their order:
 //
 //   Elements<C>      a tensor with a value for each element of a row. These tensors are broadcast together, so a tensor
@@ -27,8 +27,8 @@
 //   Elements<bool>   a tensor with its own dtype. Optional<Elements<C>> and Optional<C> may be absent; for the first, a
 //                    function of elements receives an Optional<C>.
 //
-// All tensors of C have the same dtype. If the first one has 16 bits, the others may be float32. A result has the dtype
-// of the first, and a gradient that of its tensor.
+// All tensors of type C have the same dtype, but if the first one has 16 bits, the others may be float32. A result has
+// the dtype of the first tensor, and a gradient that of its own.
 //
 // A functor reads elements only through reductions. Each takes a function of elements and the tensors to read, and
 // returns a number, which later functions may use. Without a function, a reduction takes one tensor: row.sum(x).
@@ -45,16 +45,16 @@
 //   row.at(x, place)          one element. A place outside of the row is an error. On the CPU, nothing is written then,
 //                             unless the elements decide which place is read, or whether one is.
 //
-// A function of elements calls no reduction, no row.each and no row.keep. It may call row.at for a tensor that is not
-// kept, if the operator has no derivative. Otherwise the process ends, with a sentence that says this.
+// A function of elements must not call a reduction, row.each or row.keep. It may call row.at for a tensor that is not
+// kept, if the operator has no derivative. Any other call ends the process, with a message that says so.
 //
-// row.size() is the number of elements. row.columns() can stand among the tensors: f then receives the place of the
+// row.size() is the number of elements. Pass row.columns() like a tensor, and f receives the place of the
 // element, an int64_t. row.index() is the place of the row in the last dimension that is not reduced. To leave out
 // elements that do not satisfy a condition, let f return the identity for them: 0 in a sum.
 //
 // const auto e = row.keep(f, x...) computes a row once that is read several times; pass e like a tensor. This pays off
-// if f calls a function such as exp. The gradient keeps the derivatives of e, too. Keep the same number of rows
-// whatever the tensors hold, because their memory on a GPU is allocated before.
+// if f calls a function such as exp. The gradient keeps the derivatives of e, too. The number of rows that you keep
+// must not depend on the elements, because a GPU's memory for them is allocated before the launch.
 //
 // const auto p = row.softmax(f, x...) is the softmax of f; pass p like a tensor, or return it. Where f is minus
 // infinity, p is 0; if all of a row is, p is NaN.
@@ -155,7 +155,7 @@ namespace passes {
 
 constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivatives
 
-// Ends the process, for a mistake of a functor's author that no compiler sees.
+// Ends the process, because of an author's mistake that the compiler cannot detect.
 [[noreturn]] ELEMENTWISE_INLINE void stop([[maybe_unused]] const char* sentence) {
 #if defined(__CUDA_ARCH__)
   __trap();
@@ -166,7 +166,7 @@ constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivat
 #endif
 }
 
-// Checked has refused the places that do not depend on elements. An exception reports the others (cpu/rows.h).
+// `Checked` has already refused wrong places that do not depend on elements. For the others, this throws (cpu/rows.h).
 ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
   check_place(place, size);
 #if !defined(ELEMENTWISE_IS_CUDA)
@@ -232,7 +232,7 @@ ELEMENTWISE_INLINE C product_of(const Extent& n, const auto& f) {
   return joined(n, C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
 }
 
-// The mean, rounded once. The sum is a pair: a sum, and what its roundings have left out (D. E. Knuth, The Art of
+// The mean, rounded once. The sum is a pair: a sum, and the error of its roundings (D. E. Knuth, The Art of
 // Computer Programming, volume 2, section 4.2.2, theorem B).
 template <class C>
 ELEMENTWISE_INLINE C mean_of(const Extent& n, const auto& f) {
@@ -247,7 +247,7 @@ ELEMENTWISE_INLINE C mean_of(const Extent& n, const auto& f) {
       const C sum = a.value + b.value, of_b = sum - a.value;
       return Pair{sum, a.derivative + b.derivative + ((a.value - (sum - of_b)) + (b.value - of_b))};
     };
-    const C none = C(-0.0); // adding -0 is no operation, and adding 0 is one
+    const C none = C(-0.0); // the compiler can drop an addition of -0, but not one of 0
     const Pair sum = joined(n, Pair{none, none}, join, [&](int64_t j) ELEMENTWISE_LAMBDA { return Pair{f(j), none}; });
     const C size = static_cast<C>(int64_t{n}), mean = sum.value / size;
     if (mean - mean != 0) return mean; // infinite, or NaN
@@ -271,7 +271,7 @@ ELEMENTWISE_INLINE C max_of(const Extent& n, const auto& f) {
                   }) / D(ties)};
   } else if constexpr (std::is_floating_point_v<C>) {
     const auto greater = [](auto a, auto b) ELEMENTWISE_LAMBDA {
-      const auto most = b > a ? b : a; // an instruction, where a branch would be mispredicted
+      const auto most = b > a ? b : a; // one instruction; a branch would be mispredicted
       return b != b ? b : most;
     };
     return joined(n, -math::kInfinity<C>, greater, f);
@@ -442,8 +442,8 @@ class Row {
   }
 
  private:
-  // While a loop computes a function of elements, there is no other loop. Where threads share a row, it would end the
-  // phase of the first one, and a result may be written over a row that is kept.
+  // Guards against a loop inside of a function of elements. If threads share a row, the inner loop would end the phase
+  // of the outer one. Also, a result may be written over a row that is kept.
   struct Loop {
     Row& row;
     ELEMENTWISE_INLINE explicit Loop(Row& row) : row(row) {
@@ -497,7 +497,7 @@ struct RowFunctor {
   ELEMENTWISE_INLINE static auto call(auto& row) {
     return with_arguments<C>(row)(row);
   }
-  // The functor with the arguments of this row. It can be called with other rows that have the same ones.
+  // The functor with the arguments of this row. It can be called with other rows that have the same arguments.
   template <class C>
   ELEMENTWISE_INLINE static auto with_arguments(const auto& row) {
     return [&]<size_t... I>(std::index_sequence<I...>) ELEMENTWISE_LAMBDA {
@@ -584,7 +584,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   void* const* results;
   const cpu::OneRow* row; // has memory for rows that are kept
   int written = 0, kept_rows = 0, noted_count = 0;
-  double reduced[rows::kReduced] = {}; // what the first reductions give
+  double reduced[rows::kReduced] = {}; // the results of the first reductions
 
   ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
       : source(source), results(row.data), row(&row) {}
@@ -660,7 +660,7 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
   }
 
  private:
-  // Keeps the number that a reduction gives, if it is one of the first.
+  // Keeps the result of a reduction, if it is one of the first.
   template <class T>
   ELEMENTWISE_INLINE T noted(T x) {
     if (noted_count < rows::kReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));

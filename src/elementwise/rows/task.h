@@ -8,7 +8,7 @@
 namespace elementwise::rows {
 
 constexpr int kMostParts = 32;  // the rows of a call are divided into at most this many parts, for sums
-constexpr int64_t kAtOnce = 64; // an element of a sum gets this many numbers in the type that the kernel computes in
+constexpr int64_t kAtOnce = 64; // how many numbers are added in the type that the kernel computes in, before double
 
 struct Task {
   size_t index; // of the kernel in the list of all operators' kernels
@@ -42,7 +42,7 @@ struct Task {
         count / 16, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, kMostParts));
   }
 
-  // After this many rows of a part, each element of the sums for result k has got kAtOnce numbers, and is added to
+  // After this many rows of a part, each element of the sums for result k consists of kAtOnce numbers, and is added to
   // another sum, which is double.
   int64_t rows_at_once(int k) const {
     const int64_t of_row_numel = of_row >> k & 1 ? 1 : size;
