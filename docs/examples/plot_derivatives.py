@@ -2,9 +2,9 @@
 A Jacobian and a Hessian
 ========================
 
-A string of masses between springs that stiffen as they are stretched. Its energy is a sum of element-wise terms,
-the force on each mass is the gradient, and how the forces change with the places is the Hessian. ``torch.func``
-takes both of :func:`muladd_nb.mymuladd`, in every mode and nesting.
+A string of masses between springs that stiffen as they are stretched. Its energy is a sum of element-wise terms.
+The gradient is the force on each mass, and the Hessian says how the forces change with the places. ``torch.func``
+computes both through :func:`muladd_nb.mymuladd`, in every mode and nesting.
 """
 
 import matplotlib.pyplot as plt
@@ -38,7 +38,7 @@ print("reverse over forward is the same:", torch.allclose(other, H))
 print("a neighbour pulls at a neighbour alone:", not H.triu(2).any())
 
 # %%
-# The Jacobian of one step of Newton's method, from where it stands to where it goes:
+# The Jacobian of one step of Newton's method: how the new places depend on the old ones.
 
 
 def step(x):
@@ -55,7 +55,7 @@ for i, force in enumerate(forces):
     print(f"step {i}: the largest force is {force:.1e}")
 
 # %%
-# The Hessian has three diagonals. The step's Jacobian has all, because every mass feels every other one through it.
+# The Hessian has three diagonals. The Jacobian of the step is full, because through it every mass affects every other.
 
 figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
 titles = ("the Hessian of the energy", "the Jacobian of a step")

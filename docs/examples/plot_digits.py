@@ -82,8 +82,8 @@ print(f"right on the test scans: which digit {accuracy[0]:.1%}, ", end="")
 print(f"even or odd {accuracy[1]:.1%}")
 
 # %%
-# What was learned. Above, the modulations, with the features in the order of their use: those to the right matter to
-# the first task more than to the second. Below, test scans with both answers; a wrong one is red.
+# What the network has learned. Above, the modulations, with the features in the order of their use: those to the right
+# matter more to the first task than to the second. Below, test scans with both answers; a wrong one is red.
 
 gamma, beta = model.modulation.gamma.detach(), model.modulation.beta.detach()
 figure, axes = plt.subplot_mosaic(

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import torch
 
 # %%
-# The project, one edit, the arithmetic of an element, and the build. (The tour has a second, a reference for the
+# The project, one edit, the arithmetic of an element, and the build. (The tour has a second edit, a reference for the
 # project's tests.)
 
 folder = Path(tempfile.mkdtemp())
@@ -40,8 +40,8 @@ clip_ops = importlib.import_module("clip_ops")
 print(clip_ops.softclip(torch.tensor([-10.0, -0.1, 0.0, 0.1, 10.0]), 1.0))
 
 # %%
-# The derivative that is made of the arithmetic is right in both modes and up to the third order, and the operator
-# compiles and batches.
+# The derivative, which is made from the arithmetic, is right in both modes and up to the third order. The operator
+# works in compiled programs and in batches.
 
 some = torch.randn(8, dtype=torch.float64, requires_grad=True)
 torch.autograd.gradcheck(lambda x: clip_ops.softclip(x, 1.5), some, check_forward_ad=True)

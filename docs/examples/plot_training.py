@@ -31,7 +31,7 @@ points += 0.02 * torch.randn(1000, 2)
 
 
 class Gated(nn.Module):
-    """Add ``tanh(candidate)`` to the input, as far as the gate is open."""
+    """Add ``tanh(candidate)``, times the gate, to the input."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ print(f"loss at the end: eager {eager_losses[-1]:.4f}, compiled {compiled_losses
 print(f"in the first 20 steps they are never further apart than {apart:.0e}")
 
 # %%
-# Both curves, and what the model takes each point of the plane for.
+# Both curves, and to which arm the model assigns each point of the plane.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
 left.semilogy(eager_losses, label="eager")

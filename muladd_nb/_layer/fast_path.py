@@ -53,7 +53,7 @@ def fast_paths(form: Form, *, returns: bool) -> list[FastPath]:
 
 
 def parameters(op: Any) -> list[tuple[str, bool, Any, bool]]:
-    """Return for each parameter of an operator: its name, if it has a default, the default, if it is keyword-only."""
+    """Return for each parameter: its name, whether it has a default, the default, and whether it is keyword-only."""
     return [(x.name, x.has_default_value(), x.default_value, x.kwarg_only) for x in private.arguments(op)]
 
 

@@ -1,6 +1,6 @@
 """The private names of torch that the layer uses, in one table, with what is lost if a torch lacks one.
 
-For each name, the public API of some supported torch has nothing with the same effect at an acceptable cost. If a name
+A name is here only if some supported torch has no public API with the same effect at an acceptable cost. If a name
 is missing, importing the package warns once. Then the layer does without it, or raises an error in calls that would be
 wrong. To use another name, add a line to the table.
 """
