@@ -58,7 +58,7 @@ def parameters(op: Any) -> list[tuple[str, bool, Any, bool]]:
 
 
 def caller(form: Form) -> Callable[..., Any]:
-    """Return a function that takes all arguments of a functional operator by position, and the fast path if it can."""
+    """Return a function that calls a functional operator by position, and takes the fast path if it can."""
     op, direct = form.op, direct_caller(form, otherwise=form.op)
 
     def call(*args: Any) -> Any:

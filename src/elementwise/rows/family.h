@@ -38,7 +38,7 @@ constexpr bool takes_tangents(Role role) {
 }
 
 // For each row, the results of this many reductions are kept for the backward pass: a norm and a softmax have two.
-// Those of row.at, row.argmax and row.argmin are not kept. They are stored as double, which holds every type of a row.
+// The results of row.at, row.argmax and row.argmin are not. The type is double, which can hold every type of a row.
 constexpr int kReduced = 2;
 
 // A functor, and which of its arguments are tensors: bit i stands for the i-th. The type does not depend on the

@@ -28,7 +28,7 @@
 namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace passes {
 
-// What a run of the functor differentiates with respect to. A run by `nothing` computes the reductions. `number` is a
+// A run of the functor differentiates by one of these. With `nothing` it computes the reductions. `number` is a
 // reduction, or a tensor with a value for each row. `elements` are some adjacent elements of the other tensors.
 enum class By { nothing, number, elements };
 
@@ -130,7 +130,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   const int number; // the variable of By::number: a reduction's index, or kMost + a tensor's place
   const int64_t j;  // the first element of By::elements
   B gradient = 0;   // of the number
-  // Those of the elements. Sums begin with 0 and are never -0, so the compiler may leave out shares that are 0.
+  // The gradients of the elements. Sums begin with 0 and are never -0, so the compiler may leave out shares of 0.
   Several<Lanes<B>, kTensors ? kTensors : 1> gradients = {};
   int reductions = 0, ranges = 0, places = 0, results = 0, kept_rows = 0, found = 0;
   bool is_read = false; // whether the functor has called row.softmax
