@@ -179,6 +179,8 @@ def found(tmp_path, capsys, *options, **files):
         ("namespace at { void f(CheckedFrom c) {\ng(c); } }", "c", "follows"),
         ("namespace at { using namespace at::sparse; SparseTensor f(); }", "at::sparse::SparseTensor", "mechanical"),
         ("namespace at { int mine(Tensor x); }\nvoid f(at::Tensor x) { mine(x); }", "mine", "mechanical"),
+        ("using namespace torch::jit;\nvoid f(Stack& s) { drop(s, 2); }", "torch::jit::drop", "none"),
+        ("using namespace c10;\nusing namespace torch::jit;\nvoid f(Graph& g);", "torch::jit::Graph", "none"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -220,12 +222,18 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "using namespace at;\ntemplate <typename Device> void f(const Device& d);",
         "namespace torch::mine { struct Generator {}; }\nvoid f(torch::mine::Generator g);",
         "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
+        "using namespace torch::jit;\nstruct A { void drop(); void f() { drop(); } };\n#pragma omp for if(f(drop))",
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
     assert {x for x in findings if not x[1].startswith("using")} == set()
+
+
+def test_what_a_pragma_calls_is_named(tmp_path, capsys):
+    code = "void f() {\n#pragma omp parallel num_threads(at::get_num_threads())\n  { g(); }\n}\n"
+    assert found(tmp_path, capsys, a_DOT_cpp=code)[0] == {(2, "at::get_num_threads", "decision")}
 
 
 def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(tmp_path, capsys):
@@ -242,6 +250,7 @@ def test_a_line_that_depends_on_torchs_version_or_on_a_chain_of_calls_is_named(t
             "const at::cuda::OptionalCUDAGuard g(device_of(x));",
             "const torch::stable::accelerator::DeviceGuard g(x.get_device_index());",
         ),
+        ("at::TensorList l = {y}; g(l.vec());", "std::vector<torch::stable::Tensor> l = {y}; g(l);"),
         ("o->data_ptr<int>(); o->contiguous();", "o->mutable_data_ptr<int>(); torch::stable::contiguous(*o);"),
         (
             "x[0].copy_(y); y.copy_(x);",
@@ -624,6 +633,16 @@ def test_the_target_decides_what_is_written(target, has, tmp_path, capsys):
         a_DOT_cu="void f() { auto s = at::cuda::getCurrentCUDAStream(); }\n",
     )
     assert has in (tmp_path / "a.cu").read_text()
+
+
+def test_what_only_headers_of_a_newer_torch_have_is_named_also_when_it_is_written(tmp_path, capsys):
+    code = "#include <c10/util/Half.h>\nconstexpr bool x = at::is_reduced_floating_point_v<int>;\n"
+    port(tmp_path, "--write", "--force", a_DOT_cpp=code)
+    capsys.readouterr()
+    assert main(["port", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "a.cpp:1: decision: torch/headeronly/util/BFloat16-math.h -> build with the headers of torch 2.15" in printed
+    assert "a.cpp:2: decision: torch::headeronly::is_reduced_floating_point_v -> build with" in printed
 
 
 def test_the_summary_names_the_lowest_torch_and_what_new_takes(tmp_path, capsys):

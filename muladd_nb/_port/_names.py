@@ -126,12 +126,21 @@ class Names(Findings):
         if names[0] in (*ROOTS, "pybind11", "std"):
             return names
         is_known = self.is_declared(names[0]) or (self.std and ("std", names[0]) in ROWS) or ("c", names[0]) in ROWS
-        for full in () if is_known else (path + names for path in sorted(self.usings | self.inside)):
+        for path in () if is_known else sorted(self.usings | self.inside, key=len, reverse=True):
+            full = path + names
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
-            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN)
+            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN) or self.is_in_header(path, names[0])
             if is_torchs or any((kind, x) in ROWS for x in heads for kind in ("name", "guard", "factory", "same")):
                 return full
         return ()
+
+    def is_in_header(self, path: Path, name: str) -> bool:
+        """Tell whether torch's headers declare a name in a namespace, and the extension does not, not even as a method.
+
+        A name like at::min is left out: without a prefix, it is more likely to be another library's.
+        """
+        is_mine = any(self.project.named[kind, name] for kind in ("function", "field", "variable", "type"))
+        return not is_mine and (len(path) > 1 or name[:1].isupper()) and name in table.torchs()["::".join(path)]
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""
@@ -150,7 +159,7 @@ class Names(Findings):
         elif full[0] == "pybind11":
             self.tell(node, whole, ("name", "pybind11"))
         elif whole.startswith(("torch::stable::", "torch::headeronly::")):
-            self.need(whole, node)
+            self.keep(whole, node)
         # The longest part of the name that a table has: at::ScalarType in at::ScalarType::Float.
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full))
@@ -164,7 +173,7 @@ class Names(Findings):
         """Find the first ``count`` words of a name in the tables."""
         key, what, known = "::".join(full[1:count]), "::".join(full), NAMES.get("::".join(full[:count]))
         if known and not (known["builds"] > self.target and ("name", key) in ROWS):
-            self.need("::".join(full[:count]), node)
+            self.keep("::".join(full[:count]), node)
             if re.match("k?[A-Z]", key):  # load(x) may be the extension's
                 self.qualify(words, full)
             return True
@@ -182,6 +191,21 @@ class Names(Findings):
                 self.qualify(words, full)
         return row is not None
 
+    def keep(self, whole: str, node: Node) -> None:
+        """Include the header of a name that stays, unless the target's headers do not have the name yet."""
+        while whole not in NAMES and "::" in whole:
+            whole = whole.rpartition("::")[0]
+        if not self.is_too_new(whole, node):
+            self.need(whole, node)
+
+    def is_too_new(self, name: str, node: Node) -> bool:
+        """Tell whether the target's headers do not have a name or a header that newer ones have, and record it."""
+        known = NAMES.get(name)
+        if known is None or known["builds"] <= self.target:
+            return False
+        self.tell(node, name, Row("name", name, "", "decision", f"build with the headers of torch {known['builds']}"))
+        return True
+
     def qualify(self, words: list[Word], full: Path) -> None:
         """Write a name in full, because the using declaration that brought it is removed."""
         is_open = words[0].text not in self.aliases and any(full[: len(path)] == path for path in self.inside)
@@ -189,7 +213,10 @@ class Names(Findings):
             self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
 
     def without(self, kind: str, full: Path) -> Row:
-        """Return the advice for a name that is not in the table."""
+        """Return the advice for a name that is not in the table, or is there as a call and is not read as one."""
+        for row in ROWS.get((kind, "::".join(full[1:])), ()):
+            if row.how == "mechanical" and "$" not in row.to:
+                return dataclasses.replace(row, how="decision")
         row = ROWS["aten" if full[-1] in ATEN and len(full) == 2 else "name", "*"][0]
         return Row(kind, "*", "", "none", row.to.replace("$name", full[-1]), row.source)
 

@@ -236,6 +236,8 @@ class Reader(Calls):
         newline = "\r\n" if b"\r\n" in data else "\n"
         mine = {x for node, x in includes if node in plain or f"<{x}".startswith(OPTIONAL)}
         torch = [(node, x) for node, x in includes if HEADER.match(x) and not x.startswith(STABLE)]
+        for node, name in includes:
+            self.is_too_new(name, node)
         files = self.project.around[self.source]
         had_torch = any(file.uses_torch for file in files)
         some = sorted(x for x in self.headers if x.strip("<>") not in mine and (had_torch or x.startswith("<torch/")))

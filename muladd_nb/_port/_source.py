@@ -25,6 +25,7 @@ _DECLARES = tree_sitter.Query(
     """[(ERROR) (MISSING)] @error (preproc_include path: (_) @include)
     (preproc_ifdef "#ifndef" name: (_) @name . (comment)* . (preproc_def name: (_) @same) (#eq? @name @same)) @guard
     [(preproc_def name: (_) value: (_)) (preproc_function_def name: (_) value: (_))] @macro
+    (preproc_call directive: (_) @directive argument: (_) @pragma (#eq? @directive "#pragma"))
     (enumerator name: (_) @enumerator) (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
     [(function_definition) (declaration) (field_declaration)] @declaration
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
@@ -83,8 +84,10 @@ class Source:
             where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
             return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
 
-        # Some branches of conditions are parsed alone, and so is the body of each macro, with its name and parameters.
-        self.fragments = [("", list[str](), parsed(*branch)) for branch in branches]
+        # Some branches of conditions are parsed alone, as is what follows #pragma (it may call a function), and the
+        # body of each macro, with its name and parameters.
+        alone = [*branches, *(node.byte_range for node in found["pragma"])]
+        self.fragments = [("", list[str](), parsed(*span)) for span in alone]
         self.pasted: set[tuple[str, int]] = set()  # macros, and which of their arguments are parts of names
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import importlib.resources
 import re
 from collections import defaultdict
+from pathlib import Path
+
+import torch
 
 FIRST = "2.10"  # the oldest torch that a port may target; versions are compared as text
 
@@ -72,3 +76,25 @@ def find(kind: str, what: str, count: int | None, template: int, target: str) ->
     """Return the first row that fits and that the target has; else the first that fits."""
     fits = [row for row in ROWS.get((kind, what), ()) if row.fits(count, template)]
     return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
+
+
+# The start of a declaration, or of the namespaces around it, at the start of a line as torch's headers are formatted.
+_DECLARES = re.compile(
+    r"""^(?:namespace\ ([\w:]+)\ {|(?:class|struct|union|enum(?:\ class)?)(?:\ [A-Z]\w*)?\ (\w+)(?=\ [:{])
+    |using\ (\w+)\ =|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+@functools.cache
+def torchs() -> dict[str, set[str]]:
+    """Return the names that the headers of the installed torch declare in each namespace, as ``torch::jit``."""
+    found, include = defaultdict[str, set[str]](set), Path(torch.__file__).parent / "include"
+    for path in (path for top in ("ATen", "c10", "torch") for path in (include / top).rglob("*.h")):
+        if path.parent.name != "ops":  # ATEN has these
+            spaces = list[str]()
+            for namespace, *names in _DECLARES.findall(path.read_text("utf-8")):
+                spaces += [namespace] * bool(namespace)
+                for space in spaces:
+                    found[space].update(filter(None, names))
+    return found

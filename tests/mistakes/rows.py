@@ -11,6 +11,8 @@ TABLE = [
     ("masked_softmax", "src/functors.h", "const auto power = [=](C x, bool is_masked) { return is_masked ?", "const auto power = [=](C x, bool) { return x != x ?"),
     # A label that is out of range is taken for another one.
     ("softmax_xentropy", "src/functors.h", "* row.at(logits, label) -", "* row.at(logits, label < 0 || label >= row.size() ? 0 : label) -"),
+    # A label that is ignored is read all the same.
+    ("cross_entropy", "src/functors.h", "row.at(logits, is_ignored ? 0 : label) - most;", "row.at(logits, label) - most;"),
     # The layer: partial sums are combined wrongly, the tail of a row is forgotten, and a gradient omits a reduction.
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "lanes.set(k, join(lanes[k], lanes[half + k]));", "lanes.set(k, join(lanes[k], lanes[k]));"),
     ("scaled_variance", "src/elementwise/cpu/row_loops.h", "j < end; j++, k++) all.set(k, join(all[k], f(j)));", "j + 1 < end; j++, k++) all.set(k, join(all[k], f(j)));"),

@@ -180,13 +180,14 @@ def test_a_large_mean_is_no_loss(case, device):
 
 
 def test_a_place_out_of_its_row(case, device):
-    """A label outside of its row is an error, unless the reference has a result for it."""
+    """A label outside of its row is an error, unless the reference has a result for it, as for an `ignore_index`."""
     labels = [place for place, name in enumerate(case.names) if is_label(case, name)]
     if not labels:
         pytest.skip("it takes no label for each row")
     if device == "cuda":
         pytest.skip("it stops the kernel, as in torch, and then this process cannot use the GPU any more")
-    for label, value in itertools.product(labels, (-1, 7, 2**40)):
+    numbers = [x for x in case.sample(torch.float32, device, (2, 7)) if type(x) is int]
+    for label, value in itertools.product(labels, (-1, 7, 2**40, *numbers)):
         args = case.sample(torch.float32, device, (2, 7))
         args[label] = args[label].clone()
         args[label].view(-1)[-1] = min(value, torch.iinfo(args[label].dtype).max)
