@@ -16,7 +16,7 @@ from pathlib import Path
 from . import _python
 from ._findings import rewritten
 from ._reader import Reader
-from ._source import Project
+from ._source import Project, Source
 from ._table import FIRST, WORDS
 
 SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp"}
@@ -38,27 +38,28 @@ class Port:
         found, limited = _python.read((path for path in files if path.suffix == ".py"), target)
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
         broken = {source: dict[str, str]() for source in project.sources}
+        readers = dict[Source, Reader]()
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            readers, before = list[Reader](), sum(map(len, broken.values()))
+            changed = list[Reader]()  # new readers for the files for which there is something new
             for source in project.sources:
                 around = sorted(project.around[source], key=lambda file: file.path)
                 seen = {name: where for file in around for name, where in broken[file].items()}
-                readers.append(Reader(source, project, target, seen, limited))
-            for reader in readers:
+                if source not in readers or readers[source].broken != seen:
+                    changed.append(Reader(source, project, target, seen, limited))
+            for reader in changed:
                 try:
                     reader.read()
                 except RecursionError:
                     raise ValueError(f"{reader.source.path}: its code is nested too deeply; leave it out") from None
+                readers[reader.source] = reader
                 broken[reader.source] = reader.newly_broken | broken[reader.source]
-            if sum(map(len, broken.values())) == before:
-                break
-        found = [finding for reader in readers for finding in reader.findings] + found
+        found = [finding for reader in readers.values() for finding in reader.findings] + found
         unique = {(f.path, f.line, f.end_line, f.what, f.how, f.to): f for f in found}
         self.findings = sorted(unique.values(), key=lambda f: (f.path, f.line, f.what))
-        new = {reader.source: rewritten(reader.source.data, reader.edits, reader.torch) for reader in readers}
+        new = {reader.source: rewritten(reader.source.data, reader.edits, reader.torch) for reader in readers.values()}
         self.changed = {file.path: data for file, data in new.items() if data != file.data}
         self.unparsed = {str(file.path): file.unparsed for file in project.sources if file.unparsed}
-        self.schemas = {schema.split("(")[0]: schema for reader in readers for schema in reader.schemas}
+        self.schemas = {schema.split("(")[0]: schema for reader in readers.values() for schema in reader.schemas}
 
     def write(self, *, force: bool) -> list[Path]:
         """Make the mechanical changes, all or none; raise ``ValueError`` if that cannot be undone by git."""
