@@ -86,9 +86,11 @@ def mymul(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises
     ------
+    TypeError
+        If an argument is not a tensor.
     RuntimeError
-        If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if ``out`` is given
-        and an argument requires grad.
+        If ``a`` or ``b`` is None; if shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input;
+        if ``out`` is given and an argument requires grad.
 
     Examples
     --------
@@ -111,9 +113,11 @@ def myadd_out(a: Tensor, b: Tensor, out: Tensor) -> None:
 
     Raises
     ------
+    TypeError
+        If an argument is not a tensor.
     RuntimeError
-        If shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if an argument
-        requires grad.
+        If an argument is None; if shapes, dtypes or devices differ; if ``out`` overlaps itself or part of an input; if
+        an argument requires grad.
 
     Examples
     --------
