@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from ._source import EMPTY, Node, Project, Source, above, is_misread
@@ -80,9 +80,20 @@ class Findings:
             row = dataclasses.replace(row, how="decision", source="")
             to += ": by hand, because this could not be parsed"
         elif row.how == "mechanical" and row.runs <= self.target:
-            self.edits.append((node.start_byte, end or node.end_byte, parts))
+            end = end or node.end_byte
+            self.edits.append((node.start_byte, end, [*self.lost_comments(node, end, parts), *parts]))
             self.need(row.to, node)
         self.tell(node if at is EMPTY else at, what, row, to=to)
+
+    def lost_comments(self, node: Node, end: int, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        """Yield the comments of a node that are in none of the pieces, to stand before what is written instead."""
+        inner = [node] if re.search(rb"/[/*]", self.source.data[node.start_byte : end]) else []
+        kept = [piece for piece in pieces if isinstance(piece, tuple)]
+        for x in inner:  # it grows
+            inner += x.children
+            first, last = x.byte_range
+            if x.type == "comment" and last <= end and not any(a <= first and last <= b for a, b in kept):
+                yield from ((first, last), b"\n" if self.text(x).startswith("//") else b" ")
 
     def replace(self, node: Node, *pieces: Piece) -> None:
         self.edits.append((*node.byte_range, pieces))
