@@ -181,6 +181,8 @@ def found(tmp_path, capsys, *options, **files):
         ("namespace at { int mine(Tensor x); }\nvoid f(at::Tensor x) { mine(x); }", "mine", "mechanical"),
         ("using namespace torch::jit;\nvoid f(Stack& s) { drop(s, 2); }", "torch::jit::drop", "none"),
         ("using namespace c10;\nusing namespace torch::jit;\nvoid f(Graph& g);", "torch::jit::Graph", "none"),
+        ("namespace torch { namespace jit { void f(Graph& g); } }", "torch::jit::Graph", "none"),
+        ("using namespace c10;\nguts::function_traits<int> x;", "c10::guts::function_traits", "none"),
         (
             "void f(bool a) { g(a\n#ifdef A\n? 1 :\n#else\n? at::Scalar(2) :\n#endif\n at::Scalar(3)); }",
             "at::Scalar",
@@ -223,12 +225,19 @@ def test_it_names(code, what, how, tmp_path, capsys):
         "namespace torch::mine { struct Generator {}; }\nvoid f(torch::mine::Generator g);",
         "struct A { torch::stable::Tensor x[2]; };\nvoid f(A a) { torch::stable::Tensor y[2]; g(a.x[0], y[1]); }",
         "using namespace torch::jit;\nstruct A { void drop(); void f() { drop(); } };\n#pragma omp for if(f(drop))",
+        "using namespace at;\nnamespace mine { namespace native { int g(); } int f() { return native::g(); } }",
         "using namespace std;\nusing namespace torch;\nvoid f() { uniform_int_distribution<int> d; }",
     ],
 )
 def test_it_is_not_fooled(code, tmp_path, capsys):
     findings, _ = found(tmp_path, capsys, a_DOT_cpp=code)
     assert {x for x in findings if not x[1].startswith("using")} == set()
+
+
+def test_a_header_may_rely_on_the_using_declaration_of_a_file_that_includes_it(tmp_path, capsys):
+    code = '#include "b.h"\nusing namespace at;\n'
+    findings, _ = found(tmp_path, capsys, a_DOT_cpp=code, b_DOT_h="Tensor f();\n")
+    assert findings == {(1, "at::Tensor", "mechanical"), (2, "using namespace at", "mechanical")}
 
 
 def test_what_a_pragma_calls_is_named(tmp_path, capsys):

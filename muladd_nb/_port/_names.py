@@ -57,7 +57,8 @@ class Names(Findings):
         self.uses_torch = any(file.uses_torch for file in visible)
         self.torch = b"::torch::" if self.source in self.project.hides_torch else b"torch::"
         self.opened = {path for file in visible for path in file.usings}
-        self.usings, self.std = {path for path in self.opened if path[0] in ROOTS}, ("std",) in self.opened
+        self.usings = {path for file in self.project.around[self.source] for path in file.usings if path[0] in ROOTS}
+        self.std = ("std",) in self.opened
         self.has_python = any(name == "Python.h" for file in visible for _, name in file.includes)
         for path in self.project.inside[self.source]:
             self.open(path)
@@ -68,8 +69,8 @@ class Names(Findings):
     def open(self, path: Path) -> None:
         """Open a namespace until the end of the scope. Inside torch's own, torch's names need no prefix."""
         self.here += path
-        if path[:1] and path[0] in ROOTS:
-            self.inside = self.inside | {path[: i + 1] for i in range(len(path))}
+        if self.here[:1] and self.here[0] in ROOTS:
+            self.inside = self.inside | {self.here[: i + 1] for i in range(len(self.here))}
 
     def walk(self, *nodes: Node) -> Finding | None:
         """Read nodes by the method on_KIND of their kind, or their children; return the first unsolved finding."""
@@ -129,18 +130,23 @@ class Names(Findings):
         for path in () if is_known else sorted(self.usings | self.inside, key=len, reverse=True):
             full = path + names
             heads = ["::".join(full[1:i]) for i in range(2, len(full) + 1)]
-            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN) or self.is_in_header(path, names[0])
+            is_torchs = "::".join(full) in NAMES or (called and heads[-1] in ATEN) or self.is_in_header(path, names)
             if is_torchs or any((kind, x) in ROWS for x in heads for kind in ("name", "guard", "factory", "same")):
                 return full
         return ()
 
-    def is_in_header(self, path: Path, name: str) -> bool:
+    def is_in_header(self, path: Path, names: Path) -> bool:
         """Tell whether torch's headers declare a name in a namespace, and the extension does not, not even as a method.
 
         A name like at::min is left out: without a prefix, it is more likely to be another library's.
         """
-        is_mine = any(self.project.named[kind, name] for kind in ("function", "field", "variable", "type"))
-        return not is_mine and (len(path) > 1 or name[:1].isupper()) and name in table.torchs()["::".join(path)]
+        name, torchs = names[0], table.torchs()
+        kinds = ("namespace", "type", "function", "field", "variable")
+        if any(self.project.named[kind, name] for kind in kinds):
+            return False
+        if len(names) > 1 and "::".join((*path, name)) in torchs:  # a namespace in it
+            return True
+        return (len(path) > 1 or name[:1].isupper()) and name in torchs.get("::".join(path), ())
 
     def is_declared(self, name: str) -> bool:
         """Tell whether the extension declares a name that is visible here."""

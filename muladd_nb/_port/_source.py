@@ -26,7 +26,8 @@ _DECLARES = tree_sitter.Query(
     (preproc_ifdef "#ifndef" name: (_) @name . (comment)* . (preproc_def name: (_) @same) (#eq? @name @same)) @guard
     [(preproc_def name: (_) value: (_)) (preproc_function_def name: (_) value: (_))] @macro
     (preproc_call directive: (_) @directive argument: (_) @pragma (#eq? @directive "#pragma"))
-    (enumerator name: (_) @enumerator) (using_declaration) @using (namespace_alias_definition name: (_)) @namespace
+    (enumerator name: (_) @enumerator) (using_declaration) @using (namespace_alias_definition name: (_)) @alias
+    (namespace_definition name: (_) @namespace)
     [(function_definition) (declaration) (field_declaration)] @declaration
     [(class_specifier name: (_) body: (_)) (struct_specifier name: (_) body: (_))
      (enum_specifier name: (_) body: (_)) (alias_declaration name: (_)) (type_definition)] @type""",
@@ -53,10 +54,11 @@ class Source:
         using = [(self.path_of(x.named_children[-1]), x.children[1].type == "namespace") for x in found["using"]]
         self.usings = {path for path, is_namespace in using if is_namespace}
         self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
-        self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["namespace"]}
+        self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["alias"]}
         self.declared: set[Path] = set()  # full names
         # Functions, methods, fields, variables, and types that are aliases.
         self.names = [("variable", self.text(node), node) for node in found["enumerator"]]
+        self.names += [("namespace", word, node) for node in found["namespace"] for word in self.path_of(node)]
         for node in found["declaration"]:
             for inner, function in map(innermost, node.children_by_field_name("declarator")):
                 name = self.text(inner)

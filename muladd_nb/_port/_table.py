@@ -81,7 +81,7 @@ def find(kind: str, what: str, count: int | None, template: int, target: str) ->
 # The start of a declaration, or of the namespaces around it, at the start of a line as torch's headers are formatted.
 _DECLARES = re.compile(
     r"""^(?:namespace\ ([\w:]+)\ {|(?:class|struct|union|enum(?:\ class)?)(?:\ [A-Z]\w*)?\ (\w+)(?=\ [:{])
-    |using\ (\w+)\ =|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
+    |using\ (\w+)\ =|using\ [\w:]+::(\w+);|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
     re.MULTILINE | re.VERBOSE,
 )
 
