@@ -1,7 +1,7 @@
 """``muladd-nb port``: finds what binds an existing extension to one torch, and what to write instead.
 
-:mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` find; :mod:`._table` knows the replacements;
-:mod:`._report` writes the report. The reader is a class in layers, each a file and an idea, from the bottom up:
+:mod:`._source` parses a C++ file; :mod:`._reader` and :mod:`._python` make the findings; :mod:`._table` has the
+replacements; :mod:`._report` writes the report. The reader's class has one base class per file, from the bottom up:
 :mod:`._findings`, :mod:`._names`, :mod:`._types`, :mod:`._operators`, :mod:`._calls`, :mod:`._reader`.
 """
 
@@ -23,10 +23,10 @@ SUFFIXES = {".cpp", ".cc", ".cxx", ".c++", ".cu", ".h", ".hh", ".hpp", ".hxx", "
 
 
 class Port:
-    """All that was found in an extension, and the files as they would be after the mechanical changes."""
+    """The findings in an extension, and its files as the mechanical changes would leave them."""
 
     def __init__(self, paths: Sequence[Path], target: str) -> None:
-        self.left_out: list[Path] = []  # folders
+        self.left_out: list[Path] = []  # folders that are skipped
         files = list({file.resolve(): file for path in paths for file in _files(path, self.left_out)}.values())
         if not files:
             but = f", but for those in {', '.join(map(str, self.left_out))}" if self.left_out else ""
@@ -34,13 +34,13 @@ class Port:
         if not re.fullmatch(r"2\.\d\d", target) or target < FIRST:
             raise ValueError(f"--target must be a torch from {FIRST} on, like {FIRST}, got {target!r}")
         self.paths, self.target, self.files = list(paths), target, len(files)
-        sys.setrecursionlimit(max(sys.getrecursionlimit(), 6000))  # generated code has chains of a thousand else-ifs
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 6000))  # generated code chains a thousand else-ifs
         found, limited = _python.read((path for path in files if path.suffix == ".py"), target)
         project = Project(path for path in files if path.suffix.lower() in SUFFIXES)
         broken = {source: dict[str, str]() for source in project.sources}
         readers = dict[Source, Reader]()
         for _ in range(4):  # each round finds lines that follow from those of the round before
-            changed = list[Reader]()  # new readers for the files for which there is something new
+            changed = list[Reader]()  # readers of the files that must be read again
             for source in project.sources:
                 around = sorted(project.around[source], key=lambda file: file.path)
                 seen = {name: where for file in around for name, where in broken[file].items()}
@@ -62,7 +62,7 @@ class Port:
         self.schemas = {schema.split("(")[0]: schema for reader in readers.values() for schema in reader.schemas}
 
     def write(self, *, force: bool) -> list[Path]:
-        """Make the mechanical changes, all or none; raise ``ValueError`` if that cannot be undone by git."""
+        """Make all mechanical changes or none; raise ``ValueError`` if git could not undo them."""
         for path in [] if force else self.paths:
             if problem := self._keeps_git_from_undoing(path.resolve()):
                 raise ValueError(f"{path} {problem}, so the changes could not be undone: commit, or use --force")
@@ -97,15 +97,15 @@ class Port:
 
 
 def _files(path: Path, left_out: list[Path]) -> list[Path]:
-    """Return the sources in a folder, and append the folders that are left out as those of others."""
+    """Return the sources in a folder, and append the folders with other projects' code to ``left_out``."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder")
     found = []
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
-        is_others = file != path and file.is_symlink()  # its target is here, too, or is not the extension's
+        is_others = file != path and file.is_symlink()  # the target is in this folder too, or not the extension's
         if file.suffix.lower() not in {*SUFFIXES, ".py"} or is_others or not file.is_file():
             continue
-        folders = [*file.relative_to(path).parents][-2::-1]  # from the outside
+        folders = [*file.relative_to(path).parents][-2::-1]  # the outermost first
         skipped = next((x for x in folders if x.name.startswith(".") or x.name in WORDS["skipped"]), None)
         if skipped is None:
             found.append(file)

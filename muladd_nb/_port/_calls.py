@@ -1,4 +1,4 @@
-"""Calls: of a method, of a macro, of a function of torch's; and operators of tensors."""
+"""Calls of methods, of macros and of torch's functions, and operators of tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNPRINTABLE = {"sizes", "device", "device type", "layout"}
 
 
 class Calls(Operators):
-    """Deals with calls and operators."""
+    """Rewrites or reports calls and operators."""
 
     def on_call_expression(self, node: Node) -> None:
         function, arguments = part(node, "function"), part(node, "arguments")
@@ -43,20 +43,20 @@ class Calls(Operators):
         (self.on_initializer_list if is_check else self.walk)(arguments)
 
     def on_initializer_list(self, node: Node) -> None:
-        """Read a list, or the arguments of a check: an error may be where it ends."""
+        """Read a list, or the arguments of a check. Compilers may report an error in it at its last line."""
         if bad := self.walk(*node.children):
             bad.end_line = max(bad.end_line, self.source.line(node.end_byte - 1))
 
     # Functions
 
     def read_function(self, node: Node, function: Node, inner: list[Node]) -> None:
-        """Replace a function of torch's, with its arguments if the table's code has a place for them."""
+        """Replace a call of torch's function: with its arguments if the table's code uses them, else only the name."""
         words = self.words(function)
         full, name = self.resolve(words, called=True), words[0].text
         is_mine = self.is_declared(name) or name in self.project.macros or self.variable(name) is not UNKNOWN
         if full or is_mine or len(words) > 1:
             pass
-        elif inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found by its arguments
+        elif inner and ("at", name) in self.mine and not self.project.named["method", name]:  # found through them
             row = ROWS["function", "mine"][0]
             self.apply(row, words[0].node, name, fill(row.to, [words[0].node]))
         elif self.is_of_tensors(name, inner):
@@ -73,14 +73,14 @@ class Calls(Operators):
             self.read_guard(inner if ("guard", key) in ROWS else [])
 
     def is_of_tensors(self, name: str, inner: list[Node]) -> bool:
-        """Tell whether a name without a prefix is torch's, by the types of its arguments."""
+        """Tell from the types of the arguments whether a function without a prefix is torch's."""
         types = {self.type_of(x) for x in inner}
         if types & {"device", "device type", "dtype", "options"}:
             return not any((kind, name) in ROWS for kind in ("std", "c"))
         return (name in ATEN or ("name", name) in ROWS) and bool(types & {"Tensor", "Tensor[]"})
 
     def read_guard(self, inner: list[Node]) -> None:
-        """Give a guard the index of a device: x.device() becomes x.get_device_index()."""
+        """Pass the index of a device to a guard: x.device() becomes x.get_device_index()."""
         for argument in inner:
             call = argument
             while call.type in WRAPPERS and call.named_children:
@@ -98,7 +98,7 @@ class Calls(Operators):
     # Methods
 
     def read_member(self, node: Node, function: Node, inner: list[Node]) -> None:
-        """Deal with the call of a method of a tensor, a library or a stream."""
+        """Rewrite or report a method call on a tensor, a library or a stream."""
         this, field = part(function, "argument"), part(function, "field")
         (*scope, word), of, root = self.words(field), self.type_of(this), this
         name = word.text
@@ -106,7 +106,7 @@ class Calls(Operators):
             root = part(root, "function" if root.type == "call_expression" else "argument")
         kind = self.type_of(root)
         if not kind and name == "impl" and len(inner) == 2 and inner[0].type == "string_literal":
-            kind = "library"  # a template of the library's type registers kernels
+            kind = "library"  # in a template, whose parameter is the type of the library
         if kind in ("library", "pybind"):
             self.walk(this)
             self.read_library(node, kind, name, inner)
@@ -119,10 +119,10 @@ class Calls(Operators):
             self.apply(row[0], node, f"{before}.{name}()", fill(row[0].to, inner, (), this), at=field)
         elif not scope and self.is_of_tensor(of, word, function):
             self.read_method(node, this, field, inner)
-        elif of == "" and name == "data_ptr" and word.template:  # the extension has a method of this name
+        elif of == "" and name == "data_ptr" and word.template:  # the extension, too, has a method of this name
             self.tell(field, f"x.{name}()", ("method", "mine"))
         elif of == "options" and self.read_options(node) is not None:
-            pass  # it is rewritten where it is used
+            pass  # rewritten where the options are used
         elif row := ROWS.get((of, name)) or ROWS.get((of, "*")):
             self.apply(row[0], node, f"{of}.{name}()", fill(row[0].to, inner, (), this), at=field)
         elif field.type == "field_identifier":
@@ -130,7 +130,7 @@ class Calls(Operators):
         self.walk(this, *word.template)
 
     def is_of_tensor(self, of: str, word: Word, function: Node) -> bool:
-        """Tell whether a method is a tensor's: by the type of the object, or else by its name."""
+        """Tell whether a method is a tensor's, from the type of the object or, if that is unknown, from its name."""
         if of:
             return of == "Tensor" or (of == "Tensor?" and function.children[1].type != ".")
         name, named = word.text, self.project.named
@@ -139,7 +139,7 @@ class Calls(Operators):
         return is_known and name not in WORDS["common"] and not is_mine
 
     def read_method(self, node: Node, this: Node, field: Node, inner: list[Node]) -> None:
-        """Deal with a method of a tensor."""
+        """Rewrite or report a method call on a tensor."""
         ((_, name, template, _),) = self.words(field)
         what = f"x.{name}()"
         count = None if "options" in map(self.type_of, inner) else len(inner)
@@ -150,7 +150,7 @@ class Calls(Operators):
         row = self.of_tensors(name, inner) or row
         if row and row.how == "mechanical":
             to = row.to
-            if name in ("data_ptr", "data") and template:  # a const pointer, or what initialises one
+            if name in ("data_ptr", "data") and template:  # of a const type, or initialises a const pointer
                 text = self.text(template[0]).removeprefix("const ")
                 is_const = text != self.text(template[0])
                 if is_const or CONST_POINTER.search(self.source.data[: node.start_byte][-200:]):
@@ -166,14 +166,14 @@ class Calls(Operators):
             self.tell(field, what, self.without("method", ("at", name)))
 
     def of_tensors(self, name: str, inner: Sequence[Node]) -> Row | None:
-        """Return the row of a function whose replacement takes a number, if a tensor is passed."""
+        """Return the row for a tensor passed to a function whose replacement takes a number, else None."""
         row = ROWS.get(("tensors", name))
         return row[0] if row and "Tensor" in map(self.type_of, inner) else None
 
     # Operators, such as x + y, which the stable ABI does not have
 
     def on_binary_expression(self, node: Node) -> None:
-        """Find x + y, x += y and -x, and what a stream cannot print."""
+        """Find x + y, x += y and -x, and values that a stream cannot print."""
         operator, right = part(node, "operator"), part(node, "right")
         sides = ("left", "right") if node.type == "binary_expression" else ("left", "argument")
         symbol, types = self.text(operator), {self.type_of(part(node, x)) for x in sides}
@@ -186,12 +186,12 @@ class Calls(Operators):
     on_unary_expression = on_binary_expression
 
     def on_assignment_expression(self, node: Node) -> None:
-        """Find x[i] = y, and options that change after their declaration."""
+        """Find x[i] = y, and options that are assigned to after their declaration."""
         left, name = part(node, "left"), self.text(part(node, "left"))
         is_same = self.text(part(node, "right")).startswith(f"{name}.contiguous(")
         for other, variable in () if is_same else (item for scope in self.scopes for item in scope.items()):
             if variable.options and name in re.findall(r"\w+", f"{other} {self.text(variable.options)}"):
-                variable.options = None  # they are this variable, or made from it
+                variable.options = None  # these options are in the variable, or made from it
         if left.type == "subscript_expression" and self.type_of(part(left, "argument")) == "Tensor":
             self.tell(left, "x[i] = y", ("operator", "[]="))
             self.done.add(left.id)

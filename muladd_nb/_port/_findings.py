@@ -25,7 +25,7 @@ class Finding:
     end_line: int
     what: str
     kind: str
-    how: str  # mechanical, decision, none; or follows: it compiles when another line does
+    how: str  # mechanical, decision, none; or follows: it compiles once another line does
     to: str
     since: str
     source: str
@@ -38,28 +38,28 @@ class Finding:
 
 @dataclasses.dataclass(eq=False)
 class Findings:
-    """The findings and the edits of one file. ``broken`` says which names have a type that the stable ABI lacks."""
+    """The findings and the edits of one file. ``broken`` has the names whose type the stable ABI lacks."""
 
     source: Source
     project: Project
     target: str
     broken: dict[str, str] = field(default_factory=dict)
     limited: bool = False  # setup.py defines Py_LIMITED_API
-    newly_broken: dict[str, str] = field(default_factory=dict)  # those that this file declares
+    newly_broken: dict[str, str] = field(default_factory=dict)  # the names of this kind that this file declares
     findings: list[Finding] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
-    headers: dict[str, bool] = field(default_factory=dict)  # what the edits need, and whether always
+    headers: dict[str, bool] = field(default_factory=dict)  # the edits need them; False: only if present
 
     def text(self, node: Node) -> str:
         return self.source.text(node)
 
     def tell(self, node: Node, what: str, row: Row | tuple[str, str], *, to: str = "") -> None:
-        """Record what a row of the table says of the first line of a node, or of all if it needs a person."""
+        """Record what a row of the table says about the first line of a node, or about all if it needs a person."""
         row = ROWS[row][0] if isinstance(row, tuple) else row
         how, to, last = row.how, to or row.to, node.start_byte
         if how != "mechanical":
             last = max(node.end_byte - 1, last)
-            for up in above(node):  # the methods that are called on it, too
+            for up in above(node):  # include the methods that are called on it
                 if up.start_byte != node.start_byte or not up.type.endswith(("_expression", "identifier")):
                     break
                 last = max(last, up.end_byte - 1) if up.type == "field_expression" else last
@@ -86,10 +86,10 @@ class Findings:
         self.tell(node if at is EMPTY else at, what, row, to=to)
 
     def lost_comments(self, node: Node, end: int, pieces: Sequence[Piece]) -> Iterator[Piece]:
-        """Yield the comments of a node that are in none of the pieces, to stand before what is written instead."""
+        """Yield the comments of a node that are in none of the pieces. They are put before the replacement."""
         inner = [node] if re.search(rb"/[/*]", self.source.data[node.start_byte : end]) else []
         kept = [piece for piece in pieces if isinstance(piece, tuple)]
-        for x in inner:  # it grows
+        for x in inner:  # the list grows
             inner += x.children
             first, last = x.byte_range
             if x.type == "comment" and last <= end and not any(a <= first and last <= b for a, b in kept):
@@ -107,7 +107,7 @@ class Findings:
         self.edits.append((first, last, []) if alone else (start, end, []))
 
     def need(self, text: str, node: Node) -> None:
-        """Include what declares the names in a text."""
+        """Include the headers that declare the names in a text."""
         for name in re.findall(r"[A-Za-z_][\w:]*", text):
             self.need_header("std" if name.startswith("std::") else "c", name.removeprefix("std::"), node)
             while name and name not in NAMES:
@@ -116,8 +116,8 @@ class Findings:
                 self.headers[f"<{NAMES[name]['header']}>"] = True
 
     def need_header(self, kind: str, name: str, node: Node) -> None:
-        """Include the standard header of a name of C or C++."""
-        family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cuda* of cudaMalloc
+        """Include the header that declares a name of C, C++, POSIX or CUDA."""
+        family = re.sub(r"^([a-z]+)[A-Z]\w*", r"\1*", name)  # cudaMalloc -> cuda*
         for row in ROWS.get((kind, name), ROWS.get((kind, family), [])):
             # A header of CUDA that is used only under #if is included only if the machine has it.
             always = not row.to.startswith(OPTIONAL) or not {"preproc_if", "preproc_ifdef"} & self.around(node)
@@ -125,7 +125,7 @@ class Findings:
                 self.headers[row.to] = self.headers.get(row.to, False) or always
 
     def around(self, node: Node) -> set[str]:
-        """Return the kinds of the nodes around a node, which may be in the body of a macro; include guards are none."""
+        """Return the kinds of the nodes around a node, which may be in a macro's body. Include guards do not count."""
         inner = self.source.root.descendant_for_byte_range(*node.byte_range) or EMPTY
         return {up.type for up in above(inner) if up not in self.source.guards}
 
@@ -143,7 +143,7 @@ def fill(
 
 
 def rewritten(data: bytes, edits: list[Edit], torch: bytes) -> bytes:
-    """Return a file after all edits. An edit inside another one is made if the outer one keeps that range."""
+    """Return a file after all edits. An edit inside another one is made only if the outer one keeps that range."""
     ordered = sorted(edits, key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1]))
     starts = [first for first, *_ in ordered]
 

@@ -1,4 +1,4 @@
-"""Replaces what tree-sitter's grammar of C++ does not know by C++ of the same length."""
+"""Replaces syntax that tree-sitter's grammar of C++ does not know by C++ of the same length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEX = re.compile(
     |\b(?P<word>[A-Za-z_]\w*)\b""".encode(),
     re.VERBOSE | re.MULTILINE,
 )
-# A macro without parameters, and what it stands for; and the words that only say more about a declaration.
+# A macro without parameters, with its definition; and the words that only qualify a declaration, such as `inline`.
 _DEFINE = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])((?:[^\\\n]|\\[\s\S])*)", re.MULTILINE)
 _SAYS_MORE = re.compile(
     rf"""__(?:attribute__|declspec|align__){_ARGUMENTS}|{_CALLED}|\[\[.*?\]\]|__\w+|/\*[\s\S]*?\*/|//.*|\\
@@ -32,7 +32,7 @@ _SAYS_MORE = re.compile(
 
 
 def attributes(files: Iterable[bytes]) -> set[bytes]:
-    """Return the words that say more about a declaration, and the macros that stand for nothing but such words."""
+    """Return the words that only qualify a declaration, and the macros that are defined as nothing but such words."""
     bodies = defaultdict[bytes, list[set[bytes]]](list)  # the other words of each definition
     for name, body in (found for file in files for found in _DEFINE.findall(file)):
         bodies[name].append(set(re.findall(rb"\w+|[^\s\w]", _SAYS_MORE.sub(b" ", body))))
@@ -45,11 +45,11 @@ def attributes(files: Iterable[bytes]) -> set[bytes]:
 def masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
     """Return the bytes without attributes, and the ranges of branches of #if that are to be parsed alone.
 
-    A launch ``f<<<a>>>(b)`` becomes ``f(a)(b)``, and the cases of a dispatch get commas between them. Where a condition
-    is in parentheses, or opens a block and does not close it, the grammar reads its first branch alone.
+    A launch ``f<<<a>>>(b)`` becomes ``f(a)(b)``, and the cases of a dispatch get commas between them. If an #if stands
+    inside parentheses, or opens a block without closing it, only its first branch is parsed with the code around it.
     """
-    launches, opened = 0, list[bytes]()  # how many launches are open, and which brackets
-    # For each condition: the brackets before it, those after each branch, and the ranges of its directives.
+    launches, opened = 0, list[bytes]()  # the number of open launches, and the open brackets
+    # For each #if: the brackets open before it, those open after each branch, and the ranges of its directives.
     conditions = list[tuple[list[bytes], list[list[bytes]], list[tuple[int, int]]]]()
     branches, hidden = list[tuple[int, int]](), list[tuple[int, int]]()
 
@@ -89,7 +89,7 @@ def masked(data: bytes, attributes: Collection[bytes]) -> tuple[bytes, list[tupl
 
 
 def blanked(data: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
-    """Return the bytes with spaces in some ranges; a line stays a line."""
+    """Return the bytes with spaces in some ranges. Ends of lines stay."""
     for start, end in ranges:
         data = data[:start] + re.sub(rb"[^\r\n]", b" ", data[start:end]) + data[end:]
     return data

@@ -1,4 +1,4 @@
-"""The walk over a file, and what a name means: a variable, something of the extension's, or of torch's."""
+"""The walk over a file, and what a name means: a variable, or a name of the extension or of torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATES = ("template_type", "template_function", "template_method", "dependent
 
 
 class Word(NamedTuple):
-    """One of the words that ``::`` joins to a name."""
+    """One of the words that ``::`` joins into a name."""
 
     node: Node  # without template arguments
     text: str
@@ -33,7 +33,7 @@ class Variable:
     """A variable, or a type that a function declares."""
 
     type: str = ""
-    origin: str = ""  # the unsolved line that its type or its value depends on
+    origin: str = ""  # the unsolved line on which its type or its value depends
     constant: bool = False
     options: Node | None = None  # the initial value, if it is a TensorOptions
     unused: Node | None = None  # the declaration, if all uses of these options are rewritten
@@ -49,7 +49,7 @@ class Names(Findings):
     here: Path = ()  # the namespace around the node that is read
     inside: set[Path] = field(default_factory=set)  # the namespaces of torch that the extension opens
     scopes: list[dict[str, Variable]] = field(default_factory=lambda: [{}])
-    done: set[int] = field(default_factory=set)  # the ids of the nodes to skip, because one around them dealt with them
+    done: set[int] = field(default_factory=set)  # the ids of the nodes that are read already, to be skipped
 
     def __post_init__(self) -> None:
         visible = self.project.visible[self.source]
@@ -73,7 +73,7 @@ class Names(Findings):
             self.inside = self.inside | {self.here[: i + 1] for i in range(len(self.here))}
 
     def walk(self, *nodes: Node) -> Finding | None:
-        """Read nodes by the method on_KIND of their kind, or their children; return the first unsolved finding."""
+        """Call on_KIND for each node, or walk its children; return the first unsolved finding."""
         before = len(self.findings)
         for node in nodes:
             if node.id not in self.done:
@@ -111,11 +111,11 @@ class Names(Findings):
             arguments, inner = part(inner, "arguments"), inner.child_by_field_name("name") or inner.named_children[0]
         text = self.text(inner)
         if inner.type == "field_identifier" and re.fullmatch(r"\w+", value := self.project.macros.get(text, "")):
-            text = value  # a method whose name is a macro
+            text = value  # a macro stands for the method's name
         return [Word(inner, text, arguments.named_children, node.end_byte)]
 
     def resolve(self, words: list[Word], *, called: bool = False) -> Path:
-        """Return the full name of what torch, pybind11 or the standard library declares, or ()."""
+        """Return the full name, if torch, pybind11 or the standard library declares it, else ()."""
         names = tuple(word.text for word in words)
         if len(names) == 1 and self.variable(names[0]) is not UNKNOWN:
             return ()
@@ -138,7 +138,7 @@ class Names(Findings):
     def is_in_header(self, path: Path, names: Path) -> bool:
         """Tell whether torch's headers declare a name in a namespace, and the extension does not, not even as a method.
 
-        A name like at::min is left out: without a prefix, it is more likely to be another library's.
+        Names like at::min do not count: without a prefix, such a name is more likely to be another library's.
         """
         name, torchs = names[0], table.torchs()
         kinds = ("namespace", "type", "function", "field", "variable")
@@ -154,7 +154,7 @@ class Names(Findings):
         return any((*path, name) in self.project.declared[self.source] for path in paths)
 
     def read_name(self, node: Node, full: Path = (), call: Node = EMPTY, inner: Sequence[Node] = ()) -> None:
-        """Find a name of torch's, and replace it if the table can: or the whole call, which has the arguments."""
+        """Find a name of torch's, and replace it, or the whole call if the replacement uses the arguments."""
         words = self.words(node)
         full = full or self.resolve(words, called=call is not EMPTY)
         whole = "::".join(full)
@@ -170,17 +170,17 @@ class Names(Findings):
         elif not any(self.replace_name(node, words, full, count, call, inner) for count in range(len(full), 1, -1)):
             self.tell(node, whole, self.without("name", full))
             if "::".join(full[1:]) not in ATEN or words[0].text in self.using_names:
-                self.qualify(words, full)  # without it, floor(x) may mean the C library's
+                self.qualify(words, full)  # otherwise floor(x) may mean the C library's
         self.walk(*(x for word in words for x in word.template))
 
     def replace_name(
         self, node: Node, words: list[Word], full: Path, count: int, call: Node, inner: Sequence[Node]
     ) -> bool:
-        """Find the first ``count`` words of a name in the tables."""
+        """Look up the first ``count`` words of a name in the tables; return whether they are there."""
         key, what, known = "::".join(full[1:count]), "::".join(full), NAMES.get("::".join(full[:count]))
         if known and not (known["builds"] > self.target and ("name", key) in ROWS):
             self.keep("::".join(full[:count]), node)
-            if re.match("k?[A-Z]", key):  # load(x) may be the extension's
+            if re.match("k?[A-Z]", key):  # not others: load(x) may be the extension's
                 self.qualify(words, full)
             return True
         word = words[max(len(words) - 1 - len(full) + count, -1)]
@@ -205,7 +205,7 @@ class Names(Findings):
             self.need(whole, node)
 
     def is_too_new(self, name: str, node: Node) -> bool:
-        """Tell whether the target's headers do not have a name or a header that newer ones have, and record it."""
+        """Tell whether only newer headers than the target's have a name or a header, and record that."""
         known = NAMES.get(name)
         if known is None or known["builds"] <= self.target:
             return False
@@ -219,7 +219,7 @@ class Names(Findings):
             self.replace(words[0].node, "::".join(full[: len(full) - len(words) + 1]).encode())
 
     def without(self, kind: str, full: Path) -> Row:
-        """Return the advice for a name that is not in the table, or is there as a call and is not read as one."""
+        """Return the advice for a name that is not in the table, or that is there only as a call."""
         for row in ROWS.get((kind, "::".join(full[1:])), ()):
             if row.how == "mechanical" and "$" not in row.to:
                 return dataclasses.replace(row, how="decision")
@@ -227,13 +227,13 @@ class Names(Findings):
         return Row(kind, "*", "", "none", row.to.replace("$name", full[-1]), row.source)
 
     def read_broken(self, node: Node, words: list[Word]) -> None:
-        """Find a use of what another line declares with a type that the stable ABI lacks."""
+        """Find a use of a name that another line declares with a type that the stable ABI lacks."""
         name, variable = words[-1].text, self.variable(words[0].text)
         is_variable = len(words) == 1 and variable is not UNKNOWN
         types = (word.text for word in reversed(words[:-1]) if not self.project.named["variable", word.text])
         broken = (self.variable(word).origin or self.broken.get(word, "") for word in (name, *types))
         origin = variable.origin if is_variable else next(filter(None, broken), "")
-        if len(words) == 1 and self.is_macro(self.text(node)):  # without arguments, or not parsed as a call
+        if len(words) == 1 and self.is_macro(self.text(node)):  # it has no arguments, or was not parsed as a call
             self.read_macro(node, [])
         elif name.startswith("THPVariable_") or (name.startswith("PyInit_") and not self.limited):
             self.tell(node, name, ("name", name.partition("_")[0]))
@@ -241,15 +241,15 @@ class Names(Findings):
             self.follow(node, name, origin)
         elif re.match("_?Py[A-Z_]", name) and not self.has_python:
             self.tell(node, name, ("name", "Python.h"))
-        elif re.match("THC?[A-Z][a-z]", name) and not self.is_declared(name):  # a function of TH.h, as THFloatBlas_gemm
+        elif re.match("THC?[A-Z][a-z]", name) and not self.is_declared(name):  # of TH.h, such as THFloatBlas_gemm
             self.tell(node, name, ("name", "*"))
         elif not is_variable:
-            self.need_header("posix", name, node)  # which an extension declares for Windows alone
+            self.need_header("posix", name, node)  # even if declared, because extensions do that for Windows only
             for kind in () if self.is_declared(name) else ("std", "c") if self.std and len(words) == 1 else ("c",):
                 self.need_header(kind, name, node)
 
     def follow(self, node: Node, what: str, origin: str) -> None:
-        """Record that a line is right when another is."""
+        """Record that a line compiles once another one does."""
         if origin and origin != f"{self.source.path}:{self.source.line(node.start_byte)}":
             self.tell(node, what, Row("name", what, "", "follows", f"follows from {origin}"))
 
@@ -259,7 +259,7 @@ class Names(Findings):
         """Tell whether a name is one of torch's macros."""
         known, is_torchs = ("macro", name) in ROWS, bool(MACRO.match(name))
         is_mine = name in self.project.macros or self.project.named["variable", name]
-        # The extension may define it for a torch that does not have it yet, if the name says that it is torch's.
+        # An extension may define one of torch's macros itself, for a torch that does not have it yet.
         return known and is_torchs if is_mine else known or is_torchs
 
     def read_macro(self, name: Node, inner: list[Node], call: Node = EMPTY, at: Node = EMPTY) -> None:
@@ -274,7 +274,7 @@ class Names(Findings):
             self.need(text, name)
         elif row is None:
             self.tell(whole, text, ("macro", "*"))
-            if not self.in_function(whole):  # it may declare these
+            if not self.in_function(whole):  # the macro may declare its arguments
                 self.newly_broken |= {self.text(x): self.findings[-1].where for x in inner if x.type == "identifier"}
         elif "$" in row.to and not is_call:
             self.tell(name, text, ("name", "misread"))

@@ -20,7 +20,7 @@ from ._source import EMPTY, ROOTS, Node, innermost, part
 from ._table import ROWS
 from ._types import Types
 
-Options = dict[str, Node]  # options (a tensor that has them), dtype, device, index (of the device)
+Options = dict[str, Node]  # keys: options (a tensor that has them), dtype, device, index (of the device)
 DEFAULTS = {"requires_grad": "false", "layout": "kStrided"}
 WIDE = {"int": "int64_t, as the schema's int is", "float": "double, as the schema's float is"}
 BOXED = ("pointer_expression", "identifier", "qualified_identifier", "template_function")
@@ -30,12 +30,12 @@ SCHEMA = re.compile(r"(\b(Tensor|int|float|bool|str|Scalar|ScalarType|Device)\b|
 
 @dataclasses.dataclass(eq=False)
 class Operators(Types):
-    """Rewrites empty, zeros, ones and full, and reads the calls of a library's methods and of a pybind11 module's."""
+    """Rewrites empty, zeros, ones and full, and reads method calls on a library and on a pybind11 module."""
 
     schemas: list[str] = field(default_factory=list)
 
     def read_factory(self, node: Node, function: Node, name: str, inner: list[Node]) -> None:
-        """Rewrite a call, or report it if its options are more than a tensor's, a dtype and a device."""
+        """Rewrite a call, or report it if its options have more than those of a tensor, a dtype and a device."""
         count = 2 if name == "full" else 1
         rest = inner[count:]
         options = self.read_options(rest[0]) if len(rest) == 1 else None if rest else {}
@@ -125,9 +125,9 @@ class Operators(Types):
         """Box the function that implements an operator."""
         text, row = self.text(function), ROWS["library", "impl"][0]
         self.read_boxed(function)
-        if self.variable(text) is UNKNOWN and function.type in BOXED:  # else it may be the parameter of a macro
+        if self.variable(text) is UNKNOWN and function.type in BOXED:  # a variable may be the parameter of a macro
             inner = function if part(function, "argument") is EMPTY else part(function, "argument")
-            to = row.to.replace("&$1", "(&$1)") if "," in self.text(inner) else row.to  # it is a macro
+            to = row.to.replace("&$1", "(&$1)") if "," in self.text(inner) else row.to  # TORCH_BOX is a macro
             self.apply(row, function, "m.impl()", fill(to, [inner]))
             if function.type != "pointer_expression":
                 self.read_broken(function, self.words(function))
@@ -137,7 +137,7 @@ class Operators(Types):
         self.walk(function)
 
     def read_boxed(self, function: Node) -> None:
-        """Find a function that cannot be boxed."""
+        """Report a function that cannot be boxed."""
         text = self.text(function)
         for source, node in self.project.named["function", re.sub(r".*\(|[&\s)]", "", text).split("::")[-1]]:
             parameters = part(innermost(part(node, "declarator"))[1], "parameters").named_children
@@ -147,7 +147,7 @@ class Operators(Types):
                 break
 
     def schema_of(self, name: str, function: Node) -> str:
-        """Return the schema of a function, from its declarations, and find parameters that a schema widens."""
+        """Return the schema of a function from its declarations, and report parameters that a schema makes wider."""
         target, found = self.text(function).lstrip("&").split("::")[-1].split("<")[0], list[str]()
         for source, node in self.project.named["function", target]:
             other = Operators(source, self.project, self.target)
@@ -174,6 +174,6 @@ class Operators(Types):
         return f"{name}({', '.join(words)}) -> {returns}" if returns and parameters.parent else ""
 
     def in_schema(self, node: Node) -> str:
-        """Return the type of a declaration in a schema, or ""."""
+        """Return the type that a schema has for a declaration, or ""."""
         word = self.type_of_type(part(node, "type")).replace("sizes", "int[]").replace("device", "Device")
         return word if SCHEMA.fullmatch(word) else ""

@@ -1,8 +1,8 @@
 """Reads one C++ or CUDA file: its findings, and the edits that are mechanical.
 
-A variable whose type the stable ABI lacks is not declared after the port, so each line that uses it is an error too.
-The report says that these lines follow from the first. At the end, torch's includes are removed, and the headers that
-the file needs after the edits are added.
+If the stable ABI lacks the type of a variable, its declaration no longer compiles, nor does a line that uses it. The
+report says that these lines follow from the first. At the end, torch's includes are removed, and the headers that the
+file needs after the edits are added.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._table import NAMES, ROWS
 from ._types import TUPLE
 
 STABLE = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
-BOM = b"\xef\xbb\xbf"  # the mark of UTF-8 with which a file may begin
+BOM = b"\xef\xbb\xbf"  # UTF-8's byte order mark, with which a file may begin
 GUARD = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*#[ \t]*(pragma once|define \w+_(H|HH|HPP|CUH|INC)_*)\s*?\n", re.MULTILINE)
 
 
@@ -25,7 +25,7 @@ class Reader(Calls):
     """Reads a file."""
 
     def read(self) -> None:
-        """Walk the file, then what was parsed alone. The includes come last: they depend on all other edits."""
+        """Walk the file, then the parts that were parsed alone. The includes depend on all edits, so they come last."""
         with self.scope():
             self.walk(self.source.root)
         for macro, names, body in self.source.fragments:
@@ -43,7 +43,7 @@ class Reader(Calls):
 
     def on_identifier(self, node: Node) -> None:
         variable = self.variable(self.text(node))
-        if variable.unused:  # but this use of options is not rewritten
+        if variable.unused:  # no longer: this use of the options is not rewritten
             self.tell(variable.unused, self.text(node), ("options", "*"))
             variable.origin, variable.unused = self.findings[-1].where, None
         self.read_name(node)
@@ -56,12 +56,12 @@ class Reader(Calls):
             self.follow(node, name, self.broken.get(name, ""))
 
     def on_preproc_include(self, node: Node) -> None:
-        """Skip what is parsed alone, or read at the end."""
+        """Skip the node: it is parsed alone, or read at the end."""
 
     on_preproc_def = on_preproc_function_def = on_preproc_include
 
     def on_preproc_if(self, node: Node) -> None:
-        """Walk all branches; of the condition, find what torch's headers define."""
+        """Walk all branches. In the condition, find names that torch's headers define."""
         for i, child in enumerate(node.children):
             is_condition = node.field_name_for_child(i) in ("condition", "name")
             if not is_condition:
@@ -81,7 +81,7 @@ class Reader(Calls):
     on_for_statement = on_if_statement = on_while_statement = on_compound_statement
 
     def on_template_declaration(self, node: Node) -> None:
-        """Walk a template in a scope with the types that are its parameters: torch may have these names, too."""
+        """Walk a template in a scope with its type parameters: torch may have types with the same names."""
         parameters = [x for x in part(node, "parameters").named_children if "type_parameter" in x.type]
         with self.scope([self.text(x.named_children[0]) for x in parameters if x.named_children]):
             self.children(node)
@@ -96,10 +96,10 @@ class Reader(Calls):
             self.walk(part(node, "body"))
 
     def on_using_declaration(self, node: Node) -> None:
-        """Remove a using declaration or an alias of a namespace of torch's: each name is written in full."""
+        """Remove a using declaration or an alias of a namespace of torch's. Its uses are written in full."""
         path, is_alias = self.source.path_of(node.named_children[-1]), node.type == "namespace_alias_definition"
         is_stable = not is_alias and path[:2] in (("torch", "stable"), ("torch", "headeronly"))
-        is_mine = any(name[: len(path)] == path for name in self.mine)  # at least a part of it
+        is_mine = any(name[: len(path)] == path for name in self.mine)  # the extension adds to the namespace
         if path[0] == "pybind11" or (path[0] in ROOTS and not is_stable and not is_mine):
             self.tell(node, "::".join(path) if is_alias else self.text(node).rstrip("; "), ("using", "*"))
             self.remove_line(node)
@@ -118,12 +118,12 @@ class Reader(Calls):
     on_type_definition = on_alias_declaration
 
     def breaks(self, name: Node, bad: Finding) -> None:
-        """Record that a name outside of functions is not declared, because of a finding."""
+        """Record that a name outside of functions does not get declared, because of a finding."""
         if name is not EMPTY and not self.in_function(name):
             self.newly_broken.setdefault(self.text(name).split("<")[0], bad.where)
 
     def on_class_specifier(self, node: Node, variables: dict[str, Variable] | None = None) -> None:
-        """Read a head, then a body. If the stable ABI lacks something in the head, what it declares is broken, too."""
+        """Read a head, then a body. If the stable ABI lacks something in the head, the names that it declares break."""
         before, body = len(self.findings), part(node, "body")
         self.done.add(part(node, "name").id)
         with self.scope() as scope:
@@ -135,19 +135,19 @@ class Reader(Calls):
                         variable.origin = variable.origin if variable.type == "bad" else bad.where
                     self.breaks(named(node), bad)
                     end = body.end_byte - 1 if "specifier" in node.type else body.start_byte
-                    bad.end_line = max(bad.end_line, self.source.line(end))  # a class is dropped without its base
-                    if node.type == "lambda_expression":  # the compiler gives up at its end
+                    bad.end_line = max(bad.end_line, self.source.line(end))  # without its base, a class is dropped
+                    if node.type == "lambda_expression":  # the compiler reports another error at its end
                         self.follow(body.children[-1], "}", bad.where)
                 self.walk(child)
 
     on_struct_specifier = on_lambda_expression = on_class_specifier
 
     def on_field_declaration_list(self, node: Node) -> None:
-        """Read the fields of a class before its methods, which use them."""
+        """Read the fields of a class before the methods, which use them."""
         self.walk(*sorted(node.children, key=lambda child: child.type == "function_definition"))
 
     def on_for_range_loop(self, node: Node) -> None:
-        """Give the variables of a loop their types."""
+        """Record the types of the variables of a loop."""
         names = re.findall(r"\w+", self.text(part(node, "declarator")))
         element = "Tensor" if self.type_of(part(node, "right")) in ("Tensor", "Tensor[]") else ""
         of = (self.type_of_type(part(node, "type")) or element) if len(names) == 1 else ""
@@ -155,7 +155,7 @@ class Reader(Calls):
         self.on_class_specifier(node, {name: Variable(of, constant=constant) for name in names})
 
     def on_function_definition(self, node: Node) -> None:
-        """Read a function, or TORCH_LIBRARY(ns, m) { ... } and PYBIND11_MODULE(name, m) { ... }, parsed as one."""
+        """Read a function, or TORCH_LIBRARY(ns, m) {...} or PYBIND11_MODULE(name, m) {...}, which are parsed as one."""
         name, function = innermost(part(node, "declarator"))
         macro, parameters = self.text(name), part(function, "parameters").named_children
         kind = "pybind" if macro.startswith("PYBIND11_MODULE") else "library" if "TORCH_LIBRARY" in macro else ""
@@ -171,7 +171,7 @@ class Reader(Calls):
         self.on_class_specifier(node)
 
     def on_declaration(self, node: Node) -> None:
-        """Give variables their types."""
+        """Record the types of variables."""
         before, lost, of = len(self.findings), "", part(node, "type")
         bad, declared, declarators = self.walk(of), self.type_of_type(of), node.children_by_field_name("declarator")
         is_guard = len(self.findings) > before and self.findings[-1].kind == "guard"
@@ -215,22 +215,22 @@ class Reader(Calls):
             of = "other"
         if bad:
             self.breaks(name, bad)
-        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # of #if or #else
-        constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be
+        in_branch = node.parent is not None and node.parent.type.startswith("preproc_")  # in an #if or #else
+        constant = "const" in words or (left.type == "reference_declarator" and declared == "")  # auto& may be const
         for word in names:
             origin = scope[word].origin if in_branch and word in scope else ""
             scope[word] = Variable("bad" if bad else of, bad.where if bad else origin, constant)
         found = self.walk(declarator)
         is_fixed = declarator.type == "array_declarator" or "constexpr" in words
         guessed = found.where if found and (declared == "" or not is_local or is_fixed) else ""
-        for word in names if not is_function else ():  # after an error a compiler skips the rest of a declaration
+        for word in names if not is_function else ():  # after an error, compilers skip the rest of a declaration
             scope[word].origin = scope[word].origin or lost or guessed
         return found.where if found else ""
 
     # Includes
 
     def read_includes(self) -> None:
-        """Put what is needed in the place of the first of torch's headers, and remove the others."""
+        """Replace the first of torch's includes by the headers that are needed, and remove the others."""
         data, includes = self.source.data, self.source.includes
         plain = [node for node, _ in includes if self.around(node) <= {"translation_unit", "ERROR"}]
         newline = "\r\n" if b"\r\n" in data else "\n"
@@ -255,7 +255,7 @@ class Reader(Calls):
             else:
                 self.tell(node, name, ("header", "*"))
                 self.remove_line(node)
-        if block and first is None:  # after the includes before the code, or after the include guard, or at the start
+        if block and first is None:  # then after the includes, or the include guard, or at the start
             guard, start, code_begins = GUARD.search(data), len(BOM) * data.startswith(BOM), self.begin_of_code()
             ends = [node.end_byte for node in plain if node.start_byte < code_begins]
             at = max(ends, default=guard.end() if guard else start)
@@ -264,7 +264,7 @@ class Reader(Calls):
             self.edits.append((at, at, [block + newline.encode()]))
 
     def begin_of_code(self) -> int:
-        """Return where the first line is that is neither a comment nor for the preprocessor."""
+        """Return the start of the first line that is neither a comment nor a preprocessor directive."""
         tops = [self.source.root, *(x for x in self.source.guards if x.parent == self.source.root)]
         begins = [
             x.start_byte

@@ -46,7 +46,7 @@ def data(port: Port) -> dict[str, Any]:
 
 
 def lines(port: Port) -> list[str]:
-    """Return the report, a line for each finding, and a summary."""
+    """Return the report: a line for each finding, then a summary."""
     told, follow = [], defaultdict[tuple[str, str], list[str]](list)
     for f in port.findings:
         where = f"{f.line}-{f.end_line}" if f.end_line > f.line else str(f.line)

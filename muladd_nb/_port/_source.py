@@ -1,4 +1,4 @@
-"""A source file of C++ or CUDA, parsed by tree-sitter, and what a folder of them declares."""
+"""A C++ or CUDA source file, parsed by tree-sitter, and the names that a folder of such files declares."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Source:
         self.using_names = {path[-1]: path for path, is_namespace in using if not is_namespace}
         self.aliases = {self.text(part(x, "name")): self.path_of(x.named_children[-1]) for x in found["alias"]}
         self.declared: set[Path] = set()  # full names
-        # Functions, methods, fields, variables, and types that are aliases.
+        # Functions, methods, fields, variables and type aliases.
         self.names = [("variable", self.text(node), node) for node in found["enumerator"]]
         self.names += [("namespace", word, node) for node in found["namespace"] for word in self.path_of(node)]
         for node in found["declaration"]:
@@ -75,22 +75,22 @@ class Source:
                     self.names += [("field", name, node)] * (node.type == "field_declaration")
         for node in found["type"]:
             if name := self.text(named(node)):
-                is_torchs = "<" in name or self.path_of(part(node, "type"))[-1] == name  # specialised, or its alias
+                is_torchs = "<" in name or self.path_of(part(node, "type"))[-1] == name  # a specialisation or alias
                 self.declared |= set() if is_torchs else {(*self.around(node), name)}
                 self.names += [("type", name, node)] * (node.type in ("type_definition", "alias_declaration"))
 
-        # In the body of a macro, a##b and #x are names.
+        # In the body of a macro, a##b and #x are parsed as names.
         code = _HASH.sub(lambda x: b"_" * len(x[0]), code)
 
         def parsed(start: int, end: int) -> Node:
             where = tree_sitter.Range((0, 0), (0, 0), start, end)  # rows and columns are not used
             return tree_sitter.Parser(_LANGUAGE, included_ranges=[where]).parse(code).root_node
 
-        # Some branches of conditions are parsed alone, as is what follows #pragma (it may call a function), and the
-        # body of each macro, with its name and parameters.
+        # Three kinds of fragments are parsed alone: some branches of #if; what follows #pragma, which may call a
+        # function; and the body of each macro, kept with the macro's name and parameters.
         alone = [*branches, *(node.byte_range for node in found["pragma"])]
         self.fragments = [("", list[str](), parsed(*span)) for span in alone]
-        self.pasted: set[tuple[str, int]] = set()  # macros, and which of their arguments are parts of names
+        self.pasted: set[tuple[str, int]] = set()  # macros, and which of their arguments are pasted into names
         for node in found["macro"]:
             parameters = [self.text(x) for x in part(node, "parameters").named_children]
             name, value = self.text(part(node, "name")), part(node, "value")
@@ -116,7 +116,7 @@ class Source:
 
 
 class Project:
-    """The files, and the names that they declare, which are not torch's."""
+    """The files of the extension, and the names that they declare."""
 
     def __init__(self, paths: Iterable[pathlib.Path]) -> None:
         data = {path: path.read_bytes() for path in paths}
@@ -132,7 +132,7 @@ class Project:
         names = {name for source in sources for _, name in source.includes}
         self.included = {name: [x for x, at in files if at.endswith("/" + name.lstrip("./"))] for name in names}
         self.visible = {source: self._visible(source) for source in sources}
-        # For each file, those that it includes, and those that are included before it or after it.
+        # For each file: the files that it includes, those that include it, and all that these include.
         visible = self.visible.values()
         self.around = {source: {x for files in visible if source in files for x in files} for source in sources}
         self.inside: dict[Source, set[Path]] = {file: {()} for file in sources}  # the namespaces that include a file
@@ -140,16 +140,16 @@ class Project:
             for inner in (inner for file in self.included[name] for inner in self.visible[file]):
                 self.inside[inner].add(path)
         declared = {file: {(*path, *name) for path in self.inside[file] for name in file.declared} for file in sources}
-        # For each file, what it and the files around it declare, and what of that is in torch's namespaces.
+        # For each file: the names that it and the files around it declare, and those of them in torch's namespaces.
         self.declared = {file: set[Path]().union(*(declared[x] for x in self.around[file])) for file in sources}
         self.mine = {file: {x for x in names if x[0] in ROOTS and len(x) > 1} for file, names in self.declared.items()}
-        # In a namespace `mine` that has a namespace `torch`, that name means mine::torch.
+        # If a namespace `mine` contains a namespace `torch`, then inside of it `torch` means mine::torch.
         self.hides_torch = {file for file in sources if any("torch" in name[1:-1] for name in self.declared[file])}
 
     def _visible(self, source: Source) -> list[Source]:
         """Return a file and the files of the project that it includes, directly or indirectly."""
         found = [source]
-        for file in found:  # it grows
+        for file in found:  # the list grows
             for _, name in file.includes:
                 found += [x for x in self.included[name] if x not in found]
         return found
@@ -161,13 +161,13 @@ def part(node: Node, field: str) -> Node:
 
 
 def above(node: Node) -> Iterator[Node]:
-    """Yield the nodes around one, from the inside."""
+    """Yield the nodes around one, the innermost first."""
     while node.parent is not None:
         yield (node := node.parent)
 
 
 def is_misread(node: Node) -> bool:
-    """Tell whether the grammar gave up in a node, not counting the blocks in it."""
+    """Tell whether the parser failed in a node, not counting the blocks in it."""
     inner = (child for child in node.children if child.has_error and child.type != "compound_statement")
     return node.is_error or node.is_missing or any(map(is_misread, inner))
 

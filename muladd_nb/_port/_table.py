@@ -1,4 +1,4 @@
-"""The tables: what to write instead of each name, which names the stable ABI has and since when, and words."""
+"""The tables: the replacement of each name; the stable ABI's names, and since when it has them; and sets of words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = "2.10"  # the oldest torch that a port may target; versions are compared
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What to write instead of a name: ``to`` is code if the change is mechanical, else advice.
+    """The replacement of a name: ``to`` is code if the change is mechanical, else advice.
 
     In code, ``$1`` is an argument, ``$*`` all of them, ``$T1`` a template argument, ``$self`` the object of a method.
     The line of the table with the name ``*`` is for all other names of its kind.
@@ -25,15 +25,15 @@ class Row:
 
     kind: str
     what: str
-    args: str  # how many arguments it is for: "2", "0-1", "1-"; with ":T" or ":3", template arguments too
+    args: str  # the number of arguments: "2", "0-1", "1-"; after ":", of template arguments: "3", or "T" for any
     how: str
     to: str
     source: str = ""
-    runs: str = ""  # the oldest torch that runs it
-    builds: str = ""  # the oldest torch whose headers have it
+    runs: str = ""  # the oldest torch that runs the replacement
+    builds: str = ""  # the oldest torch whose headers have the replacement
 
     def fits(self, count: int | None, template: int) -> bool:
-        """Tell whether it is for a call with these numbers of arguments and template arguments."""
+        """Tell whether the row is for a call with these numbers of arguments and template arguments."""
         arity, _, wanted = self.args.partition(":")
         if wanted and (template == 0 if wanted == "T" else template != int(wanted)):
             return False
@@ -48,10 +48,10 @@ def _read(file: str) -> list[dict[str, str]]:
 _NAMES = _read("names.csv")
 ATEN = {name["name"] for name in _NAMES if name["kind"] == "aten"}
 NAMES = {name["name"]: name for name in _NAMES if name["kind"] != "aten"}
-WORDS = defaultdict[str, dict[str, str]](dict)  # by kind, or by the type whose methods these are
+WORDS = defaultdict[str, dict[str, str]](dict)  # by kind; for methods, by the type of the object
 for _word in _read("words.csv"):
     WORDS[_word["kind"]][_word["name"]] = _word["word"]
-RARE = ATEN - WORDS["common"].keys()  # names of functions and methods that tell that they are torch's
+RARE = ATEN - WORDS["common"].keys()  # names of functions and methods that only torch has
 _METHOD = re.compile(r"torch::stable::.*[A-Z]\w*::(\w+)$")
 _METHODS = {match[1]: NAMES[name] for name in NAMES if (match := _METHOD.match(name))}
 
@@ -78,7 +78,7 @@ def find(kind: str, what: str, count: int | None, template: int, target: str) ->
     return next((row for row in fits if row.runs <= target), fits[0] if fits else None)
 
 
-# The start of a declaration, or of the namespaces around it, at the start of a line as torch's headers are formatted.
+# The start of a namespace or a declaration. torch's headers are formatted so that these are at the start of a line.
 _DECLARES = re.compile(
     r"""^(?:namespace\ ([\w:]+)\ {|(?:class|struct|union|enum(?:\ class)?)(?:\ [A-Z]\w*)?\ (\w+)(?=\ [:{])
     |using\ (\w+)\ =|using\ [\w:]+::(\w+);|(?:[\w:<>,&*]+\ )+[&*]*(\w+)\()""",
@@ -88,7 +88,7 @@ _DECLARES = re.compile(
 
 @functools.cache
 def torchs() -> dict[str, set[str]]:
-    """Return the names that the headers of the installed torch declare in each namespace, as ``torch::jit``."""
+    """Return the names that the installed torch's headers declare, by namespace, such as ``torch::jit``."""
     found, include = defaultdict[str, set[str]](set), Path(torch.__file__).parent / "include"
     for path in (path for top in ("ATen", "c10", "torch") for path in (include / top).rglob("*.h")):
         if path.parent.name != "ops":  # ATEN has these

@@ -1,7 +1,7 @@
-"""The type of an expression, which is what a schema calls it, such as Tensor, Tensor[], int? or (Tensor, Tensor).
+"""The type of an expression, by its name in a schema, such as Tensor, Tensor[], int? or (Tensor, Tensor).
 
-Or it is another word: sizes, options, dtype, layout, device, device type, stream, library, pybind, other; or "" if it
-is unknown. ``words.csv`` has the words of C++ types, and of what the methods of a tensor return.
+Types that schemas lack have our own words: sizes, options, dtype, layout, device, device type, stream, library, pybind,
+other; "" is unknown. ``words.csv`` has the words for C++ types, and for the results of a tensor's methods.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ._table import ATEN, RARE, ROWS, WORDS
 
 LITERALS = ("true", "false", "lambda_expression", "new_expression", "cast_expression", "sizeof_expression")
 ELEMENT = ("[]", "*", "value", "value_or", "at", "front", "back", "get")
-TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # one of a tuple's own elements
+TUPLE = re.compile(r"\((?:[^()]*, )?Tensor[,)]")  # a tuple with a Tensor among its own elements
 TORCHS = re.compile(r"Tensor|sizes|options|device|stream")
-WRITTEN = {"_cuda_stream": "stream", "_item_": "other", "Tensor self_": "Tensor"}  # lambdas of --write
+WRITTEN = {"_cuda_stream": "stream", "_item_": "other", "Tensor self_": "Tensor"}  # lambdas that --write inserts
 
 
 class Types(Names):
-    """Says the type of an expression."""
+    """Finds the type of an expression."""
 
     def type_of(self, node: Node) -> str:
         match node.type:
@@ -49,7 +49,7 @@ class Types(Names):
                 return "other" if kind.endswith("_literal") or kind in LITERALS else ""
 
     def type_of_call(self, function: Node, arguments: Sequence[Node]) -> str:
-        """Return what a call returns."""
+        """Return the type that a call returns."""
         if function.type == "lambda_expression":
             return next((WRITTEN[word] for word in WRITTEN if word in self.text(function)), "")
         is_method = function.type == "field_expression"
@@ -64,7 +64,7 @@ class Types(Names):
                 return self.agreed(declarations)
             of = "Tensor" if not of and name in RARE else of
             of = of.removesuffix("?") if function.children[1].type == "->" else of
-            unknown = "" if "Tensor" in of or not of else "other"  # what returns a part of tensors may be one
+            unknown = "" if "Tensor" in of or not of else "other"  # a method on tensors may return one of them
             return self.part_of(of, name, of if of in ("Tensor", "options") else unknown)
         inner = [self.type_of(x) for x in arguments]
         full = self.resolve(words, called=True) or ("",)
@@ -87,7 +87,7 @@ class Types(Names):
         return WORDS[of].get(name, default)
 
     def type_of_type(self, node: Node) -> str:
-        """Return the word for a type, as it stands in a schema if it has one."""
+        """Return the word for a type: the schema's, if schemas have it."""
         words = self.words(node.child_by_field_name("type") or node)
         is_parameter = len(words) == 1 and self.variable(words[0].text) is not UNKNOWN  # of a template
         if node.type in ("placeholder_type_specifier", "auto", "decltype") or is_parameter:
@@ -98,7 +98,7 @@ class Types(Names):
             return "Tensor"
         if name in WORDS["type"]:
             return WORDS["type"][name]
-        if found := self.project.named.pop(("type", name), []):  # it is no alias inside, as in using A = b::A
+        if found := self.project.named.pop(("type", name), []):  # popped: in using A = b::A, b::A is no alias
             alias = self.in_file(found[0][0]).type_of_type(part(found[0][1], "type"))
             self.project.named["type", name] = found
             return alias
@@ -116,9 +116,9 @@ class Types(Names):
         for source, node in [x for x in declarations if x[0] is self.source] or declarations:
             of = self.in_file(source).type_of_type(part(node, "type"))
             found.add("Tensor[]" if of == "Tensor" and part(node, "declarator").type == "array_declarator" else of)
-        plain = found and all(found) and not any(map(TORCHS.search, found))  # they differ, but none is torch's
+        plain = found and all(found) and not any(map(TORCHS.search, found))  # the types differ, but none is torch's
         return found.pop() if len(found) == 1 else "other" if plain else ""
 
     def in_file(self, source: Source) -> Types:
-        """Return what resolves the names of another file of the project."""
+        """Return an object that resolves the names of another file of the project."""
         return self if source is self.source else Types(source, self.project, self.target)
