@@ -133,7 +133,7 @@ def _tell(tell: Callable[[str], None] | None, schemas: Sequence[str], *, kernel:
 
 
 def _own_files(folder: Path, package: str) -> dict[str, str]:
-    """Return the author's files of a project, by their names: those in which operators have entries."""
+    """Return the author's files in which operators have entries, by their names."""
     names = [renamed(name, package) for name, _ in read(RESOURCES / "project")]
     return {name: _text_of(folder, name) for name in names if (folder / name).is_file()}
 
@@ -163,7 +163,7 @@ def to_edit(schemas: Sequence[str], package: str, *, kernel: bool = False, rows:
 
 
 def _over_rows(schema: Schema) -> str:
-    """Return how the schema of an operator over rows is understood."""
+    """Return a description of how we understand the schema of an operator over rows."""
     along = "the dimension `dim`" if "dim" in schema.reduces else "the last dimension"
     along = "the dimensions of `normalized_shape`" if "normalized_shape" in schema.reduces else along
     shape = "one value for each row" if schema.is_of_row else "the shape of the tensors"

@@ -1,7 +1,7 @@
 """The files of a project that are copies: the layer, and the tests that every operator passes.
 
-The project's ``layer.sha256`` lists them with their hashes at the time of copying. From these, ``muladd-nb update``
-knows which copies were edited since, and which no longer exist.
+The project's ``layer.sha256`` lists them with their hashes at the time of copying. ``muladd-nb update`` compares these
+to find copies that the author has edited or deleted since.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _sha256(text: str) -> str:
 
 def license_text() -> str:
     """Return the licence of this package."""
-    # A wheel has it only among its metadata.
+    # In a wheel, only the metadata has the licence.
     return importlib.metadata.distribution("muladd_nb").read_text("licenses/LICENSE") or ""
 
 

@@ -1,4 +1,4 @@
-"""The words of the C++ templates of a kernel: the kernel's parameters, and the code that computes an element."""
+"""The words that fill a kernel's C++ templates: the kernel's parameters, and the code that computes an element."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {
 
 
 class Cpp:
-    """The C++ of an operator: a name for each argument, and the words of the templates."""
+    """The C++ of an operator: a name for each argument, and the words that fill the templates."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -99,7 +99,7 @@ class Cpp:
         return lines + [f"{out}[i] = static_cast<T>(value);" for out in self.results]
 
     def _each(self, x: Argument) -> tuple[str, str]:
-        """Return the beginning of a statement for each tensor of an argument, and the element in that statement."""
+        """Return the start of a statement for each tensor of an argument, and the expression for its element there."""
         name = self.names[x.name]
         if x.type == "Tensor[]":
             return f"for (int64_t k = 0; k < {name}.count; k++) ", f"{name}.of[k][i]"

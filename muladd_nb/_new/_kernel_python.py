@@ -1,4 +1,4 @@
-"""The words of the Python templates of a kernel: a fake kernel, a batching rule, and the derivative of a product."""
+"""The words that fill a kernel's Python template: fake kernel, batching rule, and the derivative of a product."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORM = Kernel.of(OP, DTYPES)"""
 
 
 class Python:
-    """The Python of an operator: a name for each argument, and the words of the templates."""
+    """The Python of an operator: a name for each argument, and the words that fill the template."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema

@@ -1,4 +1,4 @@
-"""Templates of a kernel's files, and names for its arguments, for C++ and Python alike.
+"""Templates of a kernel's files, and names for its arguments, in C++ and in Python.
 
 A template is a file of the folder ``kernel``. Each ``@name@`` in it is replaced by a text that depends on the schema.
 """
@@ -24,7 +24,7 @@ def fill(text: str, words: Mapping[str, str]) -> str:
 
 
 def named(wanted: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """Return a free name for each wanted one, by appending underscores until it is free."""
+    """Return a name that is not taken for each wanted name, by appending underscores to it."""
     names: dict[str, str] = {}
     used = set(taken)
     for own in wanted:

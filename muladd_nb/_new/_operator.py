@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ._kernel_words import in_lines
 from ._schema import REQUIRED, Argument, Schema, functor_name
 
-# The argument that a test passes for each type, and the elements if it passes a list.
+# For each type, the argument that a test passes; _ELEMENTS has the elements of lists.
 _EXAMPLES = {
     "Tensor": "tensor()",
     "float": "either(1.5, 0.5)",
@@ -34,11 +34,11 @@ _REDUCES = {
 }
 _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
-# The types of a functor's parameters. A Tensor and a float are C.
+# The types of a functor's parameters. A Tensor and a float become C.
 _CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "int[]": "int64_t", "bool": "bool"}
 
 Files = dict[str, str]
-ROW_H = '#include "elementwise/rows/row.h"\n'  # in functors.h if a functor is over rows
+ROW_H = '#include "elementwise/rows/row.h"\n'  # functors.h needs it for functors over rows
 
 
 def add(files: Files, schema: Schema, package: str) -> None:
@@ -180,7 +180,7 @@ def add_line(files: Files, call: str, does: str) -> None:
 
 
 def append(files: Files, path: str, name: str, item: str) -> None:
-    """Append an item to the list, the dict or Meson's files that a file assigns to ``name``."""
+    """Append an item to the list, dict or Meson's files() that is assigned to ``name`` in a file."""
     pattern = rf"^({name}\b.* = (?:files)?[\[{{(])(|\n(?:.*\n)*?)([\]}})])$"
     indented = " " * _indentation(path) + item
     expected = f"; {name} must have each entry on a line of its own"
@@ -234,7 +234,7 @@ struct {functor} {{
 """
 
 
-# A new operator over rows divides the product of its arguments by this, or returns the mean square.
+# A new operator over rows divides the product of its arguments by this, or returns the product's mean square.
 _ROOT = "sqrt(1 + mean of ({}) ** 2)"
 
 

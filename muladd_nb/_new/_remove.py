@@ -76,7 +76,7 @@ def _remove_entry(files: Files, own: set[str]) -> None:
         raise ValueError(f"{path} is not as it was written: there is no entry of {' or '.join(sorted(own))} to remove")
     for functor in functors:
         for header in [x for x in files if x.startswith("src/") and not re.search(rf"\b{functor}\b", files[path])]:
-            # From the comment above it to the line that closes it.
+            # From the comment above the functor to its last line.
             struct = rf"^(?://.*\n)*(?:template.*\n)?struct {functor}\b[^;{{]*\{{\n(?:.*\n)*?\}};.*\n\n?"
             over_rows = "class Row>" in files[header]
             files[header] = re.sub(struct, "", files[header], count=1, flags=re.MULTILINE)
@@ -98,7 +98,7 @@ def _remove_functions(files: Files, path: str, own: set[str]) -> None:
 
 
 def _remove_imports(files: Files, path: str, names: set[str]) -> None:
-    """Remove imports that ``add`` wrote and nothing uses any more."""
+    """Remove imports that ``add`` wrote and that nothing uses any more."""
     text = files[path]
     used = {x.id for x in ast.walk(ast.parse(text, path)) if isinstance(x, ast.Name)}
     for name in names - used:
@@ -152,7 +152,7 @@ def _drop(files: Files, path: str, name: str, is_own: Callable[[ast.expr], bool]
         before, after = lines[begin][: first.col_offset], lines[end][last.end_col_offset :]
         after = re.sub(rb"^\s*,[ \t]*(#.*)?", b"", after)
         if not before.strip() and not after.strip():
-            while begin and lines[begin - 1].lstrip().startswith(b"#"):  # the author's comment on it
+            while begin and lines[begin - 1].lstrip().startswith(b"#"):  # the author's comments on the item
                 begin -= 1
             del lines[begin : end + 1]
         else:

@@ -11,7 +11,7 @@ import sys
 from difflib import get_close_matches
 from typing import Any
 
-MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # src/elementwise/operator.h allows derivatives one tensor more
+MAX_TENSORS, MAX_OPTIONAL, MAX_ARGUMENTS = 8, 3, 16  # in src/elementwise/operator.h, derivatives may have 9 tensors
 
 CPP_KEYWORDS = frozenset(
     """alignas alignof asm auto bool break case catch char class concept const consteval constexpr constinit
@@ -227,7 +227,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
 
 
 def _fits(default: Any, type_: str) -> bool:
-    """Return whether an argument of this type can have this default. torch's parser checks only those of lists."""
+    """Return whether an argument of this type can have this default. torch's parser checks this only for lists."""
     type_, marks = re.subn(r"^Optional\[(.*)\]$", r"\1", type_)
     types = {"int": int, "float": float, "bool": bool, "str": str}
     return (marks and default is None) or type(default) is types.get(type_, type(default))
@@ -316,7 +316,7 @@ def _check_argument(argument: Any, refuse: Any, *, writes_out: bool, updates: bo
     base = re.sub(r"Optional\[(.*)\]", r"\1", type_)
     near = get_close_matches(type_, allowed, 1)
     if base not in _CALLED and (not near or type_ in allowed):
-        _argument_of_kernel(argument, refuse)  # if a kernel cannot have it either, this says what to do
+        _argument_of_kernel(argument, refuse)  # raises with advice, if a kernel cannot have it either
     if "List" in str(argument.real_type):
         raise refuse(f"{name} is a list; pass its elements one by one, or use --kernel, which takes lists")
     if argument.real_type.kind().startswith("Sym"):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-# For file endings: the command that formats files in place, and the one that succeeds if a file is formatted already.
+# For each set of endings: the command that formats files in place, and the one that succeeds if they are formatted.
 _FORMATTERS = {
     (".py",): (["ruff", "format", "--no-cache"], ["ruff", "format", "--no-cache", "--check"]),
     (".h", ".cpp", ".cu"): (["clang-format", "-i"], ["clang-format", "--dry-run", "--Werror"]),
@@ -29,8 +29,8 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = False) -> None:
     """Write files into a project, replacing existing ones, and remove those whose text is None.
 
-    A file keeps its mode, and the line ends that most of its lines have; of a symbolic link, the target is replaced.
-    Raise ``ValueError``, and leave the folder as it was, if one cannot be written.
+    A file keeps its mode, and the line ends that most of its lines have. If it is a symbolic link, its target is
+    replaced. Raise ``ValueError``, and leave the folder as it was, if a file cannot be written.
     """
     temporary = folder / f".muladd-nb-{os.getpid()}"
     place = {name: (folder / name).resolve() if text is not None else folder / name for name, text in files.items()}
@@ -68,7 +68,7 @@ def replace(folder: Path, files: Mapping[str, str | None], *, formatted: bool = 
 def format_written(folder: Path, names: Iterable[str], before: Path | None = None) -> None:
     """Format files in a folder as the project's lint expects, if its formatters are installed.
 
-    A file that exists in the folder ``before``, and is not formatted there, stays as it is: its author formats by hand.
+    If a file exists in the folder ``before`` and is not formatted there, its author formats by hand: we leave it alone.
     """
     for endings, (in_place, check) in _FORMATTERS.items():
         chosen = [name for name in names if name.endswith(endings)]
@@ -87,7 +87,7 @@ def _run(command: list[str], folder: Path, names: list[str]) -> int | None:
 
 
 def _with_ends_of(path: Path, text: str) -> str:
-    """Return a text with the line ends of the file, CRLF if most of its lines have that."""
+    """Return a text with the line ends of the file: CRLF if most of its lines have it, else LF."""
     before = path.read_bytes() if path.is_file() else b""
     return text.replace("\n", "\r\n") if 2 * before.count(b"\r\n") > before.count(b"\n") else text
 

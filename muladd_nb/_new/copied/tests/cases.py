@@ -22,7 +22,7 @@ from my_ops._layer.torch_private import arguments
 from my_ops._operators import FORMS, TABLE
 
 # Elements that are tried in addition to random ones. They are powers of two that are not far apart, so float32 adds
-# hundreds of them without rounding, in every order. Then every result that differs is wrong.
+# hundreds of them without rounding, in any order, and a result that differs is wrong.
 LARGE, SMALL = 2.0**6, 2.0**-6
 EXTREMES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, LARGE, -LARGE, SMALL, -SMALL, float("inf"), float("-inf"))
 
@@ -48,8 +48,8 @@ class Case:
         - ``tensor(low=-2, high=2, shape=None, dtype=None)`` makes a tensor of random elements between these bounds. By
           default it has the shape and dtype that are being tested, ``tensor.shape`` and ``tensor.dtype``. If ``low`` is
           not negative, no element is less, nor -0.0. An index is ``tensor(0, tensor.shape[0], dtype=torch.int64)``; a
-          kernel must refuse elements outside of these bounds. If the functor gives a tensor a dtype of its own, it is
-          converted to that.
+          kernel must refuse elements outside of these bounds. If the functor declares another dtype for a tensor, it
+          is converted to that.
         - ``either(1.5, -1.0)`` returns the first value; other calls try the others. An optional tensor is
           ``either(tensor(), None)``.
 
@@ -65,7 +65,7 @@ class Case:
         one value for each row by ``shape=tensor.shape[:-1]``.
     differentiable
         The arguments that have a gradient. The default comes from the table. For a kernel it is all floating-point
-        tensors, or none if the kernel writes or takes a list.
+        tensors, or none if the kernel writes to a tensor or takes a list.
     results
         The dtype of each result. By default the functor decides, or it is the dtype of the first tensor, or that of the
         reference if it returns integers. If dtypes follow a rule, pass a function of the arguments:
@@ -210,7 +210,7 @@ class Case:
         return [as_dtype(x, own[name]) if name in own and is_tensor(x) else x for name, x in pairs]
 
     def samples(self, device: str) -> Iterator[tuple[str, list[Any]]]:
-        """Yield a description and the arguments of each call with which values and gradients are tested."""
+        """Yield a description and the arguments of each call that tests values and gradients."""
         finite = [x for x in self.extremes if abs(x) < float("inf")]
         kinds = {"random": (), "finite": finite, "extreme": self.extremes}
         for dtype, choice, shape, kind in itertools.product(self.dtypes, self.choices, self.shapes, kinds):
@@ -362,12 +362,12 @@ def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def product(*factors: Any) -> Any:
-    """Return the product of tensors and numbers, also of those in lists. None is left out."""
+    """Return the product of tensors and numbers, including those in lists. None is left out."""
     return functools.reduce(operator.mul, _each_of(factors), 1)
 
 
 def times(factor: Any, *tensors: Any) -> tuple[Tensor, ...]:
-    """Return each tensor, also each one in lists, times a factor. None is left out."""
+    """Return each tensor, including those in lists, times a factor. None is left out."""
     return tuple(x * factor for x in _each_of(tensors))
 
 

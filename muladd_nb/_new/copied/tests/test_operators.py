@@ -75,7 +75,7 @@ FAR_TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 0.15, torch.float32: 1e-3,
     ids=["a large common mean", "100 and 1000"],
 )
 def test_values_far_from_zero(case, device, far):
-    """Results are right if a naive variance would lose all digits, or naive exponentials would overflow."""
+    """Results are right where a naive variance would lose all digits, or naive exponentials would overflow."""
     dtypes = [dtype for dtype in case.dtypes if dtype.is_floating_point]
     for dtype, choice, shape in itertools.product(dtypes, case.choices, case.shapes[:-1]):
         args = case.sample(dtype, device, shape, choice, **far)
@@ -90,7 +90,7 @@ def test_values_far_from_zero(case, device, far):
 
 
 def of_template(case, args):
-    """Return what an operator computes before its author edits it: a product, over rows divided by its mean square."""
+    """Return what an unedited operator computes: a product; over rows, a normalized product or its mean square."""
     pairs = [(name, x.double() if is_tensor(x) else x) for name, x in zip(case.names, args, strict=True)]
     written = [x for name, x in pairs if name in case.written and is_tensor(x)]
     others = case.reduces if case.is_over_rows else case.written
@@ -229,7 +229,7 @@ def test_broadcasting(case, device, shape):
         given = [small if i == place else x for i, x in enumerate(whole)]
         expanded = [small.expand(shape) if i == place else x for i, x in enumerate(whole)]
         if torch.broadcast_shapes(*(x.shape for x in tensors(given) if x.dim() == 2 or x is small)) != shape:
-            continue  # no other tensor says how long a row is
+            continue  # no other tensor determines the length of a row
         what = f"{case.name} of a {of_one} as {case.names[place]}"
         result, expected = case.call(*given), case.call(*expanded)
         assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m, what=what: f"{what}: {m}")
@@ -313,7 +313,7 @@ def test_writes_that_are_refused(case, device):
         name, x = re.escape(case.names[place]), args[place]
         for other in (other for other in places if case.names[place] in case.written and other != place):
             if args[other].dtype != x.dtype:
-                pass  # different dtypes are refused before
+                pass  # an earlier check refuses different dtypes
             elif case.kernel or case.names[other] in case.written:
                 message = ".* is written to and must share no memory with "
                 refused(message, place, lambda given, other=other: given[other])
@@ -375,7 +375,7 @@ def test_bad_arguments_are_named(case, device, data):
         bad += [(case.names.index(name), more, f"{name} must be .*{values[-1]}, got {more}")] * (more not in values)
     for place, x, message in bad:
         refuses(case, message, case.call, *args[:place], x, *args[place + 1 :], out=out)
-    for place in missing if others else ():  # the operator, too, refuses None, not only the public function
+    for place in missing if others else ():  # the operator itself must refuse None, too
         by_place, by_keyword = case.given([*args[:place], None, *args[place + 1 :]])
         message = f"{names[place]} must be a tensor, got None"
         refuses(case, message, case.ops[0], *by_place, *[out] * case.writes, **by_keyword)
@@ -398,13 +398,13 @@ def test_a_kernel_takes_the_shapes_that_its_fake_kernel_takes(case, device):
         for other in (*(torch.cat([x, x], dim) for dim in range(x.dim())), x[None]):
             given = [*args[:place], other, *args[place + 1 :]]
             real, fake = outcome(given), outcome(without_data(given))
-            may_differ = real == "an error" and not x.is_floating_point()  # it sees the integers
+            may_differ = real == "an error" and not x.is_floating_point()  # only a real kernel sees the integers
             what = f"{case.names[place]} of shape {list(other.shape)} in place of {list(x.shape)}"
             assert real == fake or may_differ, f"{case.name}: {what} gives {real}, and in the fake kernel {fake}"
 
 
 def test_a_tensor_on_mps_is_refused(case, device):
-    """One sentence says what to do with a tensor of an Apple GPU. Without such a device, fake tensors can be on one."""
+    """An error says what to do with a tensor on an Apple GPU. Fake tensors can be on one without such a device."""
     args = case.sample(case.dtypes[0], device)
     with FakeTensorMode() as mode:
         args = [mode.from_tensor(x) if is_tensor(x) else x for x in args]
@@ -432,7 +432,7 @@ def test_no_memory_is_read_past_the_end_of_a_storage(case, device):
 
 
 def test_memory_that_is_not_there_is_refused(case, device):
-    """A tensor without memory is refused. Autograd makes such zeros; a view of them begins at null plus an offset."""
+    """A tensor without memory is refused. Autograd makes such zeros. A view of them begins at null plus an offset."""
     args = case.sample(case.dtypes[-1], device)
     out = case.empty_out(args)
     for place, x in enumerate(args):
@@ -502,7 +502,7 @@ def test_gradients(case, device):
         actual = gradients(case, case.call, args, case.present(args), cotangents)
         expected = gradients(case, case.reference, wide, case.present(args), cotangents)
         for name, gradient in actual.items():
-            # Compare only where the reference's gradient is finite, and in the range of the dtype.
+            # Compare only where the reference's gradient is finite in the tested dtype.
             dtype = gradient.dtype
             of_reference = expected[name].to(dtype)
             where = of_reference.isfinite()
@@ -562,7 +562,7 @@ def test_where_no_gradient_comes_back_none_is_passed_on(case, device):
 
 
 def of_floats(case, args, names):
-    """Return a function of these arguments, which returns the floating-point results, and the arguments."""
+    """Return a function from these arguments to the floating-point results, and the arguments."""
     places = [case.names.index(name) for name in names]
 
     def function(*x):
@@ -583,7 +583,7 @@ def test_arguments_without_a_gradient(case, device):
     for name, x in zip(case.names, args, strict=True):
         if is_float(x) and name not in case.differentiable:
             given, results = leaves(case, args, [name]), ()
-            with contextlib.suppress(RuntimeError):  # some refuse here
+            with contextlib.suppress(RuntimeError):  # some operators refuse the call itself
                 results = as_tuple(case.call(*given))
             for y in results:
                 if y.requires_grad:
@@ -603,8 +603,8 @@ class Taylor:
         self.names = case.present(samples[0])
         self.points = [of_floats(case, args, self.names)[1] for args in samples]
         function = of_floats(case, samples[0], self.names)[0]  # the other arguments come from the first sample
-        # An infinite result, such as the logarithm of a probability that is 0, is a constant, and no finite difference
-        # or polynomial can say so.
+        # Infinite results, such as the logarithm of a probability of 0, are replaced by a constant, because finite
+        # differences and polynomials cannot represent them.
         self.function = lambda *x: tuple(torch.where(y.isinf(), 0, y) for y in function(*x))
         self.shapes = [x.shape for x in self.points[0]]
         self.result_shapes = [y.shape for y in self.function(*self.points[0])]
@@ -618,7 +618,7 @@ class Taylor:
         y = flat(self.function(*split(x, self.shapes)))
         levels, rows = [y.detach()], [y]
         for n in range(order):
-            # Differentiate each element by itself: through a stack of them, autograd would go through all of them.
+            # Differentiate each element by itself. Through a stack, autograd would visit the graphs of all elements.
             rows = [self.gradient(y, x, create_graph=n + 1 < order) for row in rows for y in row]
             levels.append(torch.stack(rows).detach().view(*levels[-1].shape, len(x)))
         return levels
@@ -688,7 +688,7 @@ def test_nested_derivatives(case, device, depth):
     for nesting in [nesting for n in range(depth) for nesting in itertools.product(TRANSFORMS, repeat=n + 1)]:
         forward = sum(nesting.count(name) for name in ("jvp", "jacfwd"))
         if case.is_over_rows and (forward > 1 or len(nesting) - nesting.count("vmap") > orders):
-            continue  # operators over rows refuse it
+            continue  # operators over rows refuse this nesting
         batch = (2,) * nesting.count("vmap")
         which = torch.arange(2 ** len(batch), device=device) % 3  # batch dimensions differ from each other
         x = [
@@ -711,7 +711,7 @@ def compare(case, actual, expected, what, by_argument):
 
 
 def two_that_differ(case, device, choice):
-    """Return arguments of two calls, whose tensors of integers differ if they can."""
+    """Return the arguments of two calls. Their tensors of integers differ, if that is possible."""
     for _ in range(20):
         pair = [case.sample(case.dtypes[-1], device, choice=choice) for _ in range(2)]
         both = [(x, y) for x, y in zip(*pair, strict=True) if is_tensor(x) and not is_float(x)]
@@ -763,7 +763,7 @@ def test_compiled(case, device, backend):
 
 
 def test_fused(case, device):
-    """The entry ``fused`` of the table is right. No other quick test runs Inductor, which alone uses it."""
+    """The table's entry ``fused`` is right. Only Inductor uses it, and no other quick test runs Inductor."""
     test_compiled(case, device, "inductor")
 
 
@@ -785,7 +785,7 @@ def test_numbers_change_without_compiling_again(case, device):
     for factor in (1.0, 1.25, 1.5, 1.75):
         changed = [x * factor if place in numbers(args) else x for place, x in enumerate(args)]
         case.check(compiled(*changed), case.call(*changed), f"the compiled result, all numbers times {factor}")
-    assert compilations <= 2  # after the second call, the compiler treats them as variables
+    assert compilations <= 2  # from the second one on, the compiler treats numbers as variables
 
 
 def test_numbers_that_require_grad_are_refused(case, device):
