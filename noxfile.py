@@ -24,8 +24,8 @@ nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 
-# torch -> CPythons: each torch and each CPython at least once, and the newest CPythons with the newest torch. A version
-# that ends in t has no GIL, and compiles the package.
+# torch -> CPythons: each torch and each CPython at least once, and the newest CPythons with the newest torch. A CPython
+# that ends in t has no GIL; for it the package is compiled from the sdist.
 MATRIX = {
     "2.10": "3.13",
     "2.11": "3.10",
@@ -50,16 +50,16 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(tags=["gate"])
 def tests_all(session: nox.Session) -> None:
-    """Run all tests, also the slow ones, which test the same promises more thoroughly."""
+    """Run all tests, including the slow ones, which test the same promises more thoroughly."""
     session.install(".[test]")
     session.run("pytest", "-m", "", *session.posargs)
 
 
 @nox.session(tags=["quick"])
 def projects(session: nox.Session) -> None:
-    """Run the slow tests of operators that are added to the layer, or written for a project.
+    """Run the slow tests that add operators to the layer or to a generated project.
 
-    tests_all also runs the two that -k leaves out: every name of an argument, and the repair of a wheel.
+    Only tests_all runs the two that -k leaves out: every name of an argument, and the repair of a wheel.
     """
     session.install(*PROJECT["build-system"]["requires"], ".[test]")
     files = [f"tests/test_{name}.py" for name in ("layer", "new", "build")]
@@ -82,13 +82,13 @@ def executorch(session: nox.Session) -> None:
     session.run("pytest", "-q", *files, *session.posargs)
 
 
-# Tests of calls that are no tests of the fast path itself, and that compile little.
+# Tests of calls that do not test the fast path itself, and that compile little.
 THROUGH_DISPATCHER = ["autograd", "broadcasting", "layout", "out", "subclasses"]
 
 
 @nox.session(tags=["quick", "gate"])
 def dispatcher(session: nox.Session) -> None:
-    """Run the tests of calls without the fast path: then nothing outside of torch's stable ABI is used."""
+    """Run the tests of calls without the fast path, so that only torch's stable ABI is used."""
     session.install(".[test]")
     files = [f"tests/test_{name}.py" for name in THROUGH_DISPATCHER]
     session.run("pytest", "-q", *files, *session.posargs, env={"MULADD_NB_FAST_PATH": "0"})
@@ -98,7 +98,7 @@ def dispatcher(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """Run the tests on torch's nightly build, the next torch; arguments after -- go to pytest."""
     index = "https://download.pytorch.org/whl/nightly/cpu"
-    alone = {"PIP_CONFIG_FILE": os.devnull}  # else another index of the configuration would offer a release
+    alone = {"PIP_CONFIG_FILE": os.devnull}  # another index in pip's configuration could offer a release
     session.install("--pre", "torch", f"--index-url={index}", env=alone, success_codes=[0, 1])
     installed = _output(session, "pip", "list", "--format=freeze")
     if not re.search(r"^torch==.*\bdev", installed, re.MULTILINE):
@@ -134,7 +134,7 @@ def docs(session: nox.Session) -> None:
     session.install(".[docs]")
     doctrees = Path(session.create_tmp()).resolve() / "doctrees"
     shutil.rmtree(doctrees, ignore_errors=True)  # after a partial build the search index lacks the other pages
-    # The tests run other pages of the gallery. The quick form leaves those out, and the one that compiles a project.
+    # The quick form leaves out the pages of the gallery that the tests run, and the page that compiles a project.
     options = ["-D", "sphinx_gallery_conf.filename_pattern=plot_training"] if QUICK else []
     for program, builder, folder in (
         (["sphinx-build"], "html", "build/docs"),
@@ -144,7 +144,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tools/check_site.py", "build/docs")
 
 
-# How a user of each extra would begin.
+# The first command that a user of each extra would run.
 EXTRAS = {
     "examples": ["python", "docs/examples/plot_exponential.py"],
     "onnx": ["python", "-c", "import muladd_nb.onnx"],
@@ -159,7 +159,7 @@ EXTRAS = {
 @nox.session(tags=["gate"])
 @nox.parametrize("extra", [*EXTRAS])
 def extras(session: nox.Session, extra: str) -> None:
-    """Install one extra and run what it is for: the extra must install everything that this needs."""
+    """Install one extra and run its first command: the extra must install everything that the command needs."""
     session.install(f".[{extra}]")
     session.run(*EXTRAS[extra], env={"MPLBACKEND": "agg"})
 
@@ -203,20 +203,20 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(requires=["wheel"], venv_backend="none")
 def matrix(session: nox.Session) -> None:
-    """Run the tests of that wheel on every CPython and torch; after --, choose versions and test files."""
+    """Run the tests with the wheel on every CPython and torch; after --, choose versions and test files."""
     files = [word for word in session.posargs if word.startswith("tests/")]
     _measure(session, {*session.posargs} - {*files}, files)
 
 
 @nox.session(requires=["wheel"], venv_backend="none", tags=["quick"])
 def another_torch(session: nox.Session) -> None:
-    """Run the tests that depend on torch's private names and its dispatcher, with that wheel and one more torch."""
+    """Run the tests that depend on torch's private names and dispatcher, with the wheel and another torch."""
     names = ("import", "private", "dispatch", "recording", "subclasses", "transforms", "opcheck")
     _measure(session, {ANOTHER_TORCH}, [f"tests/test_{name}.py" for name in names])
 
 
 def _measure(session: nox.Session, versions: set[str], files: list[str]) -> None:
-    """Run the tests of the wheel on these versions, or on all. All files on all versions renew the table."""
+    """Run the tests with the wheel on these versions, or on all. A full run renews the table."""
     (built,) = Path("dist").resolve().glob("*.whl")
     (sdist,) = Path("dist").resolve().glob("*.tar.gz")
     older = False
@@ -280,7 +280,7 @@ def _cell(session: nox.Session, built: Path, torch: str, python: str, files: lis
     return [*installed, *map(str, _counts(results))]
 
 
-# The folder for CPythons that need a newer C library than the system's, and the packages they need.
+# The folder for CPythons that need a newer C library than the system's, and the Debian packages that they need.
 PYTHONS = Path("build/pythons").resolve()
 NEWER = ["3.14", "3.15"]
 NEWER_NEEDS = (
@@ -302,7 +302,7 @@ def pythons(session: nox.Session) -> None:
     for version in NEWER:
         python = PYTHONS / f"usr/bin/python{version}"
         session.run("patchelf", *loader, python)
-        # Its pyconfig.h includes the architecture's by a path relative to /usr/include.
+        # Debian's pyconfig.h includes the architecture's pyconfig.h by a path relative to /usr/include.
         (PYTHONS / f"usr/include/python{version}/x86_64-linux-gnu").symlink_to("../x86_64-linux-gnu")
         session.run(python, "-c", "import ctypes, sqlite3, ssl, sys; print(sys.version)", external=True)
 
@@ -371,7 +371,7 @@ def fuzz_rows(session: nox.Session) -> None:
 
 @nox.session(tags=["gate"])
 def mistakes(session: nox.Session) -> None:
-    """Plant mistakes in the operators of a generated project, or those after --; its tests must see each."""
+    """Plant mistakes, or those after --, in the operators of a generated project; its tests must detect each."""
     session.install(*PROJECT["build-system"]["requires"], ".[test]")
     session.run("python", "tests/mistakes", *session.posargs)
 
@@ -383,7 +383,7 @@ def soak(session: nox.Session) -> None:
     session.run("python", "tests/soak.py", *session.posargs)
 
 
-# Tests that compile, that are about files and not about memory, or that need too much memory with a sanitizer.
+# Tests that compile, that test files and not memory, or that need too much memory with a sanitizer.
 NOT_SANITIZED = ["aoti", "build", "codebase", "docs", "executorch_build", "layer", "library", "new", "sources", "traps"]
 SANITIZED = ["contract", "layout", "out"]  # the tests of the quick session
 
@@ -408,9 +408,9 @@ def sanitizers_all(session: nox.Session) -> None:
 def _sanitize(session: nox.Session, *chosen: str) -> Path:
     """Run the chosen tests, and return the file with their results."""
     session.install("meson-python", "ninja", "nanobind>=3", ".[test]")
-    # Inside torch, ThreadSanitizer does not see that libgomp's threads wait for each other, and reports a race for
-    # whatever the caller wrote before they began. Suppressing at::internal::invoke_parallel would hide our kernels
-    # too. So the same launch.h gives the same kernels to std::threads, and nothing is suppressed.
+    # ThreadSanitizer does not see how torch's libgomp threads wait for each other, and reports everything that the
+    # caller wrote before they began as a race. Suppressing at::internal::invoke_parallel would hide our kernels too.
+    # So this test runs the same launch.h and the same kernels on std::threads, and suppresses nothing.
     options = ["-Db_lundef=false", "-Doptimization=1"]  # with -O3 the checked code takes three times as long to compile
     folder = _set_up_kernels(session, "-Db_sanitize=thread", *options)
     session.run("meson", "test", "-C", folder, "--print-errorlogs", "threads")
@@ -448,7 +448,7 @@ def races(session: nox.Session) -> None:
     }
     variables = [f"{name}={value}" for name, value in environment.items()]
     soak = ["python", "tests/soak.py", "threads", *(session.posargs or ["--seconds", "20"])]
-    session.run("setarch", "-R", "env", *variables, *soak, external=True)  # ThreadSanitizer wants its addresses free
+    session.run("setarch", "-R", "env", *variables, *soak, external=True)  # -R: its addresses must be free
 
 
 @nox.session
@@ -510,7 +510,7 @@ def aarch64(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "gate"])
 def clang(session: nox.Session) -> None:
-    """Compile the package with clang; test its contract, or files after --, and that kernels have GCC's bits."""
+    """Compile the package with clang; test its contract, or files after --, and that kernels return GCC's bits."""
     if shutil.which("clang++") is None:
         session.error("clang++ is missing: apt-get install clang")
     session.install(*PROJECT["build-system"]["requires"], *PROJECT["project"]["optional-dependencies"]["test"])
@@ -524,8 +524,8 @@ def clang(session: nox.Session) -> None:
 
 # The oldest macOS that the newest torch runs on.
 OLDEST_MACOS = "14.0"
-# The generator is Python, so that of the wheel for macOS runs here. The package around it is not executed: it would
-# load the kernels.
+# The generator is Python, so the one in the wheel for macOS runs here. We do not execute the package's __init__, which
+# would load the kernels.
 WRITE_PROJECT = """
 import importlib.util, sys
 from pathlib import Path
@@ -539,10 +539,10 @@ _new.add(["gather_rows(Tensor x, Tensor index) -> Tensor"], project, kernel=True
 
 @nox.session(tags=["quick", "gate"])
 def macos(session: nox.Session) -> None:
-    """Cross-compile the wheel for macOS, and that of a generated project, and audit them; no Mac has run them.
+    """Cross-compile the wheels of the package and of a generated project for macOS, and audit them; no Mac runs them.
 
-    The package is compiled against the newest torch for macOS, as a release is. The project has the same layer, and is
-    compiled against the oldest. Both wheels are audited with both.
+    As for a release, the package is compiled against the newest torch for macOS. The project has the same layer, and is
+    compiled against the oldest torch. Both wheels are audited with both versions.
     """
     session.install(*PROJECT["build-system"]["requires"], "abi3info", "lief", "wheel", "ziglang")
     work = Path(session.create_tmp()).resolve() / "macos"
@@ -582,7 +582,7 @@ def macos(session: nox.Session) -> None:
         session.run("python", "-c", WRITE_PROJECT, env={"PYTHONPATH": str(work / "package")})
     build(work / "my_ops", "oldest")
 
-    # The audit must find this: macOS has no such function.
+    # The audit must find this function, which macOS lacks.
     planted = work / "planted.cpp"
     planted.write_text('extern "C" int dl_iterate_phdr(...);\nextern "C" int f() { return dl_iterate_phdr(); }\n')
     compiler = ["python", "tests/macos/apple_clang", "-bundle", "-Wl,-undefined,dynamic_lookup"]
@@ -603,13 +603,13 @@ def macos(session: nox.Session) -> None:
 
 
 def _libsystem(session: nox.Session) -> Path:
-    """Return the stub of libSystem that ziglang brings."""
+    """Return the stub of libSystem that comes with ziglang."""
     package = _output(session, "python", "-c", "import ziglang; print(ziglang.__path__[0])")
     return Path(package) / "lib/libc/darwin/libSystem.tbd"
 
 
 def _with_nvcc(session: nox.Session) -> dict[str, str]:
-    """Return the environment variables with which nvcc is found; without one on this machine, install PyPI's."""
+    """Return the environment variables for finding nvcc. If this machine has none, install PyPI's."""
     if shutil.which("nvcc"):
         return {}
     session.install(
@@ -632,7 +632,7 @@ PYPI = (
     "torch==2.10.* numpy nanobind-backend typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock "
     "rich pygments markdown-it-py mdurl pytest pluggy iniconfig packaging pytest-xdist execnet"
 )
-# Tests that compile, or start another Python, are left out: the kernel would not run that under QEMU.
+# Tests that compile or start another Python are left out: Linux would not run the new process under QEMU.
 AARCH64_TESTS = ["tests/test_rounding.py", "tests/test_out.py", "tests/test_autograd.py"]
 AARCH64_TESTS += ["-k", "not instruction_set and not compile"]
 
@@ -650,7 +650,7 @@ def _test_aarch64_wheel(session: nox.Session) -> None:
     pip = ["python", "-P", "-m", "pip"]  # -P: do not import from the folder of the sources
     binaries = ["--no-deps", "--only-binary=:all:", "--python-version=3.11", *platforms]
     session.run(*pip, "install", "-q", *binaries, "--target", site, *PYPI.split())
-    # The build uses the headers and libraries of the first torch that it finds, and imports none.
+    # The build uses the headers and libraries of the first torch that it finds, and does not import it.
     cross = f"-Csetup-args=--cross-file={Path('tests/kernels/aarch64.ini').resolve()}"
     session.run(
         *pip, "wheel", "-q", "--no-build-isolation", "--no-deps", "-Csetup-args=-Dcuda=disabled", cross,
@@ -659,7 +659,7 @@ def _test_aarch64_wheel(session: nox.Session) -> None:
     )  # fmt: skip
     (built,) = wheels.glob("*-linux_aarch64.whl")
     shutil.unpack_archive(built, site, "zip")
-    # No PATH: the compiler of this machine makes code that could not be loaded there.
+    # No PATH: this machine's compiler makes code that the emulated Python could not load.
     python = ["qemu-aarch64", "-L", root, "-E", "PATH=", "-E", f"PYTHONHOME={root / 'usr'}", "-E", f"PYTHONPATH={site}"]
     python += [root / "usr/bin/python3.11"]
     session.run(*python, "-m", "muladd_nb", "check", external=True)
@@ -683,7 +683,7 @@ def _set_up_kernels(session: nox.Session, *options: str) -> Path:
 
 
 def _build_and_test_kernels(session: nox.Session, *options: str) -> Path:
-    """Compile the package, test the kernels that it is linked from, and return the folder that it is installed in."""
+    """Compile and install the package, test the kernels in it, and return the folder where it is installed."""
     build, folder = (Path(session.create_tmp()).resolve() / name for name in ("build", "package"))
     for old in (build, folder):
         shutil.rmtree(old, ignore_errors=True)

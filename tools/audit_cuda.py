@@ -3,16 +3,17 @@
     python tools/audit_cuda.py BUILD TABLE
 
 compiles src/operators.cu, and the operators over rows of tests/kernels, with the command of the Meson build in the
-folder BUILD, once for each of its architectures, reads the assembler's report and the machine code, and writes a table
-to TABLE. It is an error
+folder BUILD, once for each of its architectures. It reads the assembler's report and the machine code, and writes a
+table to TABLE. It is an error
 
-- if a kernel keeps anything in local memory (a spill), or the one for adjacent elements takes more than 64 registers;
-- if that one does not load and store 128 bits at a time, or one over rows does not for each type of element;
+- if a kernel keeps anything in local memory (a spill), or a kernel for adjacent elements uses more than 64 registers;
+- if a kernel for adjacent elements does not load and store 128 bits at a time, or a kernel over rows does not for each
+  type of element;
 - if the arithmetic is not as promised: one FFMA or DFMA for each element of an operator that is rounded once, none for
   a product or a sum; and a product and a sum written as two operations (tests/kernels/two_operations.cu) stay two;
 - if a kernel with 32-bit offsets divides;
-- if a variable has no initial value, which is what nvcc makes of some tables (math/trigonometric.h);
-- if the audit does not see a kernel that is made to keep something in local memory (tests/kernels/spill.cu).
+- if a variable has no initial value, because nvcc drops that of some tables (math/trigonometric.h);
+- if the audit does not detect a kernel that is made to keep something in local memory (tests/kernels/spill.cu).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ NAME = re.compile(
     r"([\w:(), ]+)> >, elementwise::cuda::Operands<elementwise::List<(?:elementwise::)?(\w+)>"
 )
 # The kernels of an operator over rows: its own, those of its derivatives, and those that add up the rows of a gradient.
-ROLES = ["recorded", "gradients", "tangent", "second"]  # of rows/family.h
+ROLES = ["recorded", "gradients", "tangent", "second"]  # in the order of rows/family.h
 NAME_OF_ROWS = re.compile(
     r"cuda::rows_kernel<elementwise::\w+::passes::RowLoop<(?:[\w:<]+::Parts<)?[\w:]*::(\w+)"
     r"(?:, \d+u>, \([\w:]+\)(\d)>)?, (\w+), ([\w:(), ]+)>"
@@ -81,7 +82,7 @@ class Kernel:
 
     @property
     def loads(self) -> int:
-        """Return the number of 128-bit loads, also of those that copy to shared memory."""
+        """Return the number of 128-bit loads, including those that copy to shared memory."""
         return self._count(r"LDG(STS)?\..*\b128\b")
 
     @property
@@ -123,7 +124,7 @@ class Kernel:
 
 
 def commands(build: Path) -> tuple[list[str], Path, list[str]]:
-    """Return the build's command for operators.cu, without output and architectures; its folder; the architectures."""
+    """Return the build's command for operators.cu without output and architectures, its folder, the architectures."""
     entries = json.loads((build / "compile_commands.json").read_text())
     (entry,) = [entry for entry in entries if entry["file"].endswith("operators.cu")]
     words = iter(shlex.split(entry["command"]))
@@ -191,9 +192,9 @@ def _named(name: str) -> tuple[str, str, int, int, str]:
 
 
 def table(kernels: list[Kernel], archs: list[str]) -> list[list[str]]:
-    """Return a line for each functor, form and dtype: what all architectures share, then registers and instructions.
+    """Return a line for each functor, form and dtype: first the common columns, then those of each architecture.
 
-    Over rows, one line has the largest of the kernels with and without optional tensors.
+    Kernels over rows differ by their optional tensors; the line describes the largest one.
     """
     rows = [["functor", "elements", "dtype", "arithmetic", "128-bit loads, stores", *(f"sm_{arch}" for arch in archs)]]
     of_all: dict[tuple[str, str, str], dict[str, Kernel]] = {}

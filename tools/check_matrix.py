@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fail if docs/matrix.csv is older than torch: than a release of a series that is in it, or of a new series.
+"""Fail if torch has a newer release than docs/matrix.csv, in a series that the table has or in a new series.
 
-A new release has to be measured. The script asks the index that pip installs from; without a network it compares
+A new release has to be tested. The script asks the index that pip installs from; without a network it compares
 nothing.
 """
 

@@ -5,9 +5,9 @@ usage: check_site.py SITE [SCREENSHOTS]
 
 Print a line for each fault, and exit with status 1 if there is one. Faults of a page: it reports an error on the
 console, loads something from elsewhere, is wider than the window or has the wrong colours; it cuts off code or a
-table, or puts two lines of code into one; on a desktop it breaks a name in a table or hides its own contents; it has no
-link to its source. Faults of the site: a link within it leads nowhere; a search does not find the right page first; a
-public name is not in the index. With a second argument, a picture of each page is saved in that folder.
+table, or puts two lines of code into one; on a desktop it breaks a name in a table or hides its table of contents; it
+has no link to its source. Faults of the site: a link within it leads nowhere; a search does not find the right page
+first; a public name is not in the index. With a second argument, save a picture of each page in that folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLUMNS_OF_CODE = 92
 NO_SOURCE = {"genindex.html", "py-modindex.html", "search.html"}  # Sphinx writes these
 
-# What readers search for, and the page that must come first: the one with an index entry that begins with "!".
+# Searches of readers, and the page that must come first. Its index entry for the search begins with "!".
 SEARCHES = {
     "install": "start",
     "gpu": "start",
@@ -91,8 +91,8 @@ SEARCHES = {
     "nox": "contributing",
 }
 
-# Elements that end past the window's edge and are not in a box that scrolls, as code and tables may be. The width of
-# the document does not show them: the theme lets the whole content scroll, which must not be needed.
+# Elements that end past the window's edge and are not in a box that scrolls, as code and tables may be. The document's
+# width does not show them, because the theme lets the whole content scroll. Readers should not need that.
 TOO_WIDE = """() => [...document.querySelectorAll('.content *')].filter(element => {
   if (element.getBoundingClientRect().right <= innerWidth + 1 || !element.checkVisibility()) return false
   for (let box = element; !box.matches('.content'); box = box.parentElement)
@@ -111,7 +111,7 @@ CUT_OFF = """selector => [...document.querySelectorAll(selector)].filter(
   box => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1
 ).map(box => box.textContent.trim().slice(0, 60))"""
 
-# Code with two lines beside each other.
+# Code with two lines side by side.
 NO_LINES = """() => [...document.querySelectorAll('.content pre')].filter(box => {
   const tops = [...box.querySelectorAll('.line')].flatMap(line => line.getClientRects()[0]?.top ?? [])
   return tops.some((top, line) => line && top <= tops[line - 1])
@@ -138,7 +138,7 @@ COLUMNS = """() => {
   return Math.min(...widths) / context.measureText('m').width
 }"""
 
-# The page's own contents, if there are any, are visible in the window.
+# Whether the page's own table of contents, if it has one, is visible in the window.
 IN_SIGHT = """selector => [...document.querySelectorAll(selector)].every(element => {
   const { left, right } = element.getBoundingClientRect()
   return left >= 0 && right <= innerWidth && element.checkVisibility()
@@ -231,7 +231,7 @@ def main(site: Path, screenshots: Path | None) -> int:
     root = serve(site)
     names = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if "_static" not in path.parts)
     problems: list[str] = []
-    said: list[str] = []  # what the browser reports about the open page
+    said: list[str] = []  # the browser's messages about the open page
     links: dict[str, set[str]] = {}  # each address within the site: the pages that link to it
     anchors: dict[str, set[str]] = {}  # each page: the ids that links can lead to
 
@@ -244,7 +244,7 @@ def main(site: Path, screenshots: Path | None) -> int:
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
         )
-        # Widths do not depend on colours, so one pass for each is enough.
+        # Widths do not depend on colours, so one pass for each width, with one of the schemes, is enough.
         for (device, width), scheme in zip(WIDTHS.items(), SCHEMES, strict=True):
             context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page = context.new_page()

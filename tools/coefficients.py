@@ -31,7 +31,7 @@ class Polynomial:
     bits: int  # the length of the coefficients' significands: 24 or 53
     weight: Function = lambda x: mpf(1)
     exact: int = 0  # the number of lowest coefficients that have twice the bits, as two words
-    fits: int = 99  # after this many fits, round all remaining coefficients: with many, few fits converge
+    fits: int = 99  # after this many fits, round the rest: with many coefficients, most fits do not converge
 
 
 def exp_tail(x: mpf) -> mpf:
@@ -107,7 +107,7 @@ POLYNOMIALS = {
     # expm1 adds this to x. The first coefficient is 1/2, which the header does not list.
     "exp float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 5, 24, weight=abs, fits=2),
     "exp double": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 10, 53, weight=abs, fits=3),
-    # The same for the absolute error: 1 is added to the result.
+    # The same with the absolute error, because 1 is added to the result.
     "sigmoid float": Polynomial(exp_tail, (-LN2_HALF, LN2_HALF), 4, 24, weight=lambda x: x**2, fits=2),
     "tanh float": Polynomial(by_square(mp.tanh, 3, identity), (mpf(0), mpf("0.9025")), 6, 24, weight=lambda z: z),
     "log float": Polynomial(log1p_tail, (mpf("0.6953125") - 1, mpf("0.390625")), 8, 24, weight=lambda x: x**2, fits=1),
@@ -152,12 +152,12 @@ def remez(function: Function, powers: Sequence[int], interval: tuple[mpf, mpf], 
     def chebyshev(count: int) -> list[mpf]:
         return [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
 
-    def scale(x: mpf) -> mpf:  # odd powers change sign at 0, and the errors must still alternate
+    def scale(x: mpf) -> mpf:  # odd powers change sign at 0; the errors must alternate nevertheless
         return weight(x) * (-1 if x < 0 and powers[0] % 2 else 1)
 
     grid = chebyshev(POINTS)
     weighted = [([x**k * scale(x) for k in powers], function(x) * scale(x)) for x in grid]
-    at = [round((POINTS - 1) * i / n) for i in range(n + 1)]  # the grid itself is dense towards the ends
+    at = [round((POINTS - 1) * i / n) for i in range(n + 1)]  # the grid is denser towards the ends
     for _ in range(30):
         matrix = mp.matrix([[*weighted[i][0], (-1) ** k] for k, i in enumerate(at)])
         solution = mp.lu_solve(matrix, mp.matrix([weighted[i][1] for i in at]))
@@ -196,7 +196,7 @@ def coefficients(polynomial: Polynomial) -> tuple[list[mpf], mpf]:
 
 
 def literal(x: mpf, bits: int) -> str:
-    """Return a number in C++'s hexadecimal form; as two numbers, high and low, if it has more bits than a word."""
+    """Return a number in C++'s hexadecimal notation, as two words if it has more bits than one word."""
     high = rounded(x, bits)
     text = float(high).hex().replace("0p", "p") if high else "0.0"
     mantissa, _, exponent = text.partition("p")
@@ -207,7 +207,7 @@ def literal(x: mpf, bits: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(POLYNOMIALS)}; all of them if none is given")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(POLYNOMIALS)}; by default all")
     for name in parser.parse_args().names or POLYNOMIALS:
         polynomial = POLYNOMIALS[name]
         found, error = coefficients(polynomial)

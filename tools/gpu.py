@@ -2,8 +2,8 @@
 
     python tools/gpu.py [--quick] [--dry-run]
 
-`nox -s gpu` runs this after everything that needs no GPU. Without a GPU, or with --dry-run, it prints what it would
-run.
+`nox -s gpu` runs this after everything that needs no GPU. Without a GPU, or with --dry-run, it only prints the
+commands.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SANITIZED = ["tests/test_layout.py", "tests/test_out.py", "tests/test_rounding.p
 
 @dataclass
 class Step:
-    """A command, and what the report says about it."""
+    """A command, and its text in the report."""
 
     name: str
     command: list[str]
@@ -76,7 +76,7 @@ def sanitizer(tool: str) -> Step:
 
 
 def packaged(program: str) -> str | None:
-    """Return a program of the package nvidia-cuda-sanitizer-api, if it is installed."""
+    """Return the path of a program in the package nvidia-cuda-sanitizer-api, or None if that is not installed."""
     try:
         files = importlib.metadata.files("nvidia-cuda-sanitizer-api") or []
     except importlib.metadata.PackageNotFoundError:
@@ -104,7 +104,7 @@ def steps(*, quick: bool) -> list[Step]:
 
 
 def machine() -> dict[str, str]:
-    """Return the machine and the versions that the numbers belong to."""
+    """Return the machine and the versions with which the numbers were measured."""
     driver = Path("/sys/module/nvidia/version")
     info = muladd_nb.build_info()
     return {
@@ -145,7 +145,7 @@ def bandwidth() -> Iterable[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer cases of each benchmark")
-    parser.add_argument("--dry-run", action="store_true", help="say what would run")
+    parser.add_argument("--dry-run", action="store_true", help="only print the commands")
     arguments = parser.parse_args()
     devices = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
     if arguments.dry_run or devices == 0:
@@ -168,7 +168,7 @@ def main() -> int:
         print(run.stdout)
         try:
             result = step.result(run.stdout)
-        except (OSError, KeyError, ET.ParseError):  # the step ended before it wrote one
+        except (OSError, KeyError, ET.ParseError):  # the step ended before it wrote its results
             result = "no result"
         if run.returncode != 0:
             failed += 1

@@ -2,8 +2,8 @@
 
 Each operator costs this for each instruction set, which limits how many operators, dtypes and instruction sets a
 package can have. The script compiles a list of one operator, with two tensors and four dtypes, and a list of three,
-with the flags of the build. Half the difference is the cost of one operator, without the code that all share. The
-seconds are processor time, so that other work on the machine matters little.
+with the flags of the build. Half the difference is the cost of one operator, without the code that all operators share.
+The seconds are processor time, so that other work on the machine matters little.
 """
 
 import argparse
@@ -23,7 +23,7 @@ LIST = """
 using Cost = elementwise::List<%s>;
 ELEMENTWISE_OPERATORS(cost, Cost)
 """
-# Each has another constant, because GCC merges equal functions.
+# Each functor has another constant, because GCC merges equal functions.
 FUNCTOR = "struct F%d { template <class C> C operator()(C a, C b) const { return a * b + C(%d.5); } };"
 OPERATOR = 'elementwise::Operator<"f%d(Tensor a, Tensor b)", F%d, elementwise::out | %s>'
 
@@ -45,8 +45,8 @@ def measure(compiler: list[str], folder: Path, operators: int, forms: str) -> tu
 def main() -> int:
     """Configure the kernels alone, measure, print, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent, help="of the sources")
-    parser.add_argument("--most", type=float, default=float("inf"), metavar="KB", help="fail if any is more")
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent, help="the sources' root")
+    parser.add_argument("--most", type=float, default=float("inf"), metavar="KB", help="fail if an operator costs more")
     parser.add_argument("--differentiable", action="store_true", help="with the derivatives of the functor")
     arguments = parser.parse_args()
     forms = "elementwise::functional" + " | elementwise::differentiable" * arguments.differentiable

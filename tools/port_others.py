@@ -1,4 +1,4 @@
-"""Run ``muladd-nb port`` on the sources of other extensions, and compile what it leaves, into ``docs/ported.csv``.
+"""Run ``muladd-nb port`` on other extensions, compile the result, and write the counts into ``docs/ported.csv``.
 
 Usage: ``tools/port_others.py pytorch_scatter=DIR ...``, where DIR is a clone. In a copy, the script makes the
 mechanical changes and the report, and compiles each C++ file for the CPU with only the headers of the stable ABI. If
@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "docs/ported.csv"
 OTHER_DEVICES = {"cuda", "mps", "mlu", "npu", "musa", "hip", "rocm", "xpu", "metal"}
-# A processor that has all instructions which the sources ask for. Nothing is run.
+# A processor with all instructions that the sources use. Nothing is run.
 EXTRA = ["-march=sapphirerapids"] if platform.machine() == "x86_64" else []
 # Headers that an extension has as a submodule and needs to compile.
 STUBS = {
@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep the copies in this folder")
     parser.add_argument("--include", action="append", default=[], help="a folder of headers of other libraries")
     parser.add_argument("--define", action="append", default=[], help="a macro that the extension's setup.py defines")
-    parser.add_argument("--headers", type=Path, help="the folder torch/include of another torch than the installed one")
+    parser.add_argument("--headers", type=Path, help="torch/include of another torch than the installed one")
     parser.add_argument("--jobs", type=int, default=1, help="how many files to compile at once")
     arguments = parser.parse_args()
     EXTRA.extend(f"-isystem{folder}" for folder in arguments.include)
@@ -94,7 +94,7 @@ def main() -> int:
 def measure(
     port: Any, name: str, copy: Path, headers: Path, target: str, jobs: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what was found in a copy and changed, and the errors at lines that the report does not name."""
+    """Port a copy. Return its line of the table, and the errors at lines that the report does not name."""
     before = port.Port([copy], target)
     before.write(force=True)
     after = port.Port([copy], target)
@@ -106,20 +106,20 @@ def measure(
     )
     again = [f for f in after.findings if f.how == "mechanical"]
     sources = [path for path in sorted(copy.rglob("*")) if path.suffix in (".cpp", ".cc", ".cxx") and path.is_file()]
-    # A file that another one includes is compiled there.
+    # A file that another one includes is compiled as part of it.
     included = {name for path in sources for name in re.findall(rb'#[ \t]*include ".*?([^/"]+)"', path.read_bytes())}
     files = [path for path in sources if _is_for_cpu(path, copy) and path.name.encode() not in included]
     errors, unnamed = set(), [f"{f.path}:{f.line}: changes again: {f.what}" for f in again]
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda path: compile_errors(path, copy, headers, target), files))
-    # A file that needs the header of another library, which is not here, is left out.
+    # A file is left out if it needs a header of a library that is not installed here.
     lacks = re.compile(r"fatal error: (?!(?:ATen|c10|torch|pybind11)/)([\w./+-]+): No such file")
     missing = [path for path, texts in zip(files, found, strict=True) if any(lacks.match(text[2]) for text in texts)]
     print("Left out:", *missing)
     found = [texts for path, texts in zip(files, found, strict=True) if path not in missing]
     for where, line, text in itertools.chain(*found):
         if re.match(r"}\s*;?\s*(//.*)?$", Path(where).read_text("utf-8", "replace").splitlines()[max(line - 1, 0)]):
-            continue  # the end of a namespace with a class in it that g++ gave up
+            continue  # the end of a namespace: g++ reports it after it failed in a class
         errors.add((where, line))
         if (where, line) not in named:
             unnamed.append(f"{where}:{line}: {text}")
@@ -171,7 +171,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
         where, number, text = os.path.normpath(match[1]), int(match[2]), match[3]
         inside = root in Path(where).parents
         if "required" in text and inside:
-            required = required or (where, number)  # the innermost comes first
+            required = required or (where, number)  # g++ prints the innermost line first
         elif pending and inside and ("in expansion of macro" in text or "required" in text):
             found.append((where, number, pending))
             pending = None
@@ -185,7 +185,7 @@ def compile_errors(path: Path, root: Path, headers: Path, target: str) -> list[t
                 pending = text
             required = None
     if pending:
-        found.append((*last, pending))  # of the same instance of a template
+        found.append((*last, pending))  # it belongs to the instance of a template in the last error
     return found
 
 
@@ -197,7 +197,7 @@ def _is_for_cpu(path: Path, root: Path) -> bool:
 
 
 def stable_headers(folder: Path, include: Path | None = None) -> Path:
-    """Return a folder with the headers of the stable ABI, and no others of torch's."""
+    """Return a folder with the headers of the stable ABI, and no other headers of torch."""
     stable = folder / "stable"
     if include is None:
         import torch

@@ -1,11 +1,11 @@
 """Record which names libtorch's stable ABI has, and since when, in ``muladd_nb/_port/names.csv``.
 
 ``tools/stable_names.py 2.10.0=DIR 2.11.0=DIR ...`` reads the headers of each torch, where DIR is its folder
-``torch/include``. A wheel for macOS is the smallest that has them:
+``torch/include``. torch's smallest wheels are those for macOS:
 ``pip download --no-deps --platform macosx_14_0_arm64 torch==2.14.1``.
 
-A name has two versions. ``runs`` is the oldest torch that a library may be built for and use it: what the gate
-``TORCH_FEATURE_VERSION`` around it says. ``builds`` is the oldest torch whose headers have it.
+A name has two versions. ``runs`` is the oldest target for which a library can use the name, from the conditions on
+``TORCH_FEATURE_VERSION`` around it. ``builds`` is the oldest torch whose headers have the name.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 PRIVATE = re.compile(
     r"[<\s]|\bdetail\b|\bimpl\b|\bguts\b|^THO_AP|^_|::_|(\w+)::\1$|::float$|[a-z]_$(?<!fill_)(?<!zero_)(?<!copy_)"
 )
-FIRST = "2.10"  # the oldest that muladd_nb supports; it has everything that older ones have
+FIRST = "2.10"  # the oldest torch that muladd_nb supports; it has all names of older ones
 
 Key = tuple[str, str]
 
 
 def main() -> None:
-    """Read each torch that is named, oldest first, and write the table."""
+    """Read the given torch headers, oldest first, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torch", nargs="+", metavar="VERSION=DIR")
     rows: dict[Key, dict[str, str]] = {}
@@ -55,7 +55,7 @@ def names(include: Path) -> dict[Key, tuple[str, str]]:
         for path in sorted((include / folder).rglob("*.h")):
             header = path.relative_to(include).as_posix()
             if "shim_" in path.name and folder.endswith("aoti_torch/c"):
-                continue  # generated: operators that Inductor calls, with no promise
+                continue  # generated, without promises: operators that Inductor calls
             found["header", header] = (header, FIRST)
             public = re.sub(r"_(struct|inl)\.h$", ".h", header)  # tensor.h includes tensor_struct.h and tensor_inl.h
             for kind, name, runs in _declared(path.read_bytes()):
@@ -110,13 +110,13 @@ def _walk(node: tree_sitter.Node, scope: tuple[str, ...], runs: str) -> Iterator
         elif kind == "using_declaration" and "namespace" not in _text(child):
             used = _text(child).removeprefix("using").strip(" ;")
             yield "name", "::".join((*scope, used.split("::")[-1])), runs
-            if used.startswith("c10::"):  # the grammar loses the namespace of some, between #if and #else
+            if used.startswith("c10::"):  # between #if and #else the parser loses some namespaces
                 yield "name", used, runs
         elif kind in ("function_definition", "declaration", "field_declaration", "type_definition"):
             for declared in _declarators(child):
                 yield "name", "::".join((*scope, declared)), runs
             if kind == "function_definition":
-                continue  # its body
+                continue  # skip its body
         if child.type in ("compound_statement", "template_parameter_list", "parameter_list"):
             continue
         yield from _walk(child, inner, gate)
