@@ -14,7 +14,7 @@ from torch.nn import functional as f
 
 LIMIT = 1.5
 Function = Callable[..., Tensor]
-# For each operator: what its functor returns, the same in PyTorch, and the shapes of its tensors for n elements.
+# For each operator: its functor's expression, the same in PyTorch, and the shapes of its tensors for n elements.
 OPERATORS: dict[str, tuple[str, Function, Callable[[int], list[tuple[int, ...]]]]] = {
     "softclip(Tensor x, float limit) -> Tensor": (
         "x / (1 + elementwise::abs(x) / limit)",
@@ -50,7 +50,7 @@ def edit(project: Path) -> None:
 
 
 def by_hand(ours: Any) -> dict[str, Function]:
-    """Return nodes in Python as an author writes them, for an operator with one gradient and for one with two."""
+    """Return handwritten autograd functions for an operator with one gradient and for one with two."""
     ops = torch.ops.tour_ops
 
     class Softclip(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """Measures what a program pays once: its import, its first calls, eager and compiled, and its peak of memory.
 
-Each side runs in new processes, in turns. A process prints how many seconds its work takes, or by how many GiB its
+The sides take turns, and each run is a new process. It prints how many seconds its work takes, or by how many GiB its
 resident memory grows at most. The caches of torch.compile are off.
 """
 

@@ -1,7 +1,7 @@
-"""Fragment the memory of this machine: `with fragmented():` leaves no huge page free, and none that is quick to make.
+"""Fragment the memory of this machine: within `with fragmented():` no huge page is free, and none is quick to make.
 
-It allocates the free memory in small pages, frees every other one, and takes the huge pages that are left. The kernel
-can then make another huge page only by moving 256 small ones in the page fault.
+It allocates the free memory in small pages, frees every other one, and takes the huge pages that are left. To make
+another huge page, the kernel must then move 256 small ones during the page fault.
 python benchmarks/fragment.py COMMAND... runs a command in that state.
 """
 
@@ -20,7 +20,7 @@ POPULATE_WRITE = 23  # madvise, from Linux 5.14; the module mmap has no name for
 
 
 def _free() -> int:
-    """Return how much free memory may be taken so that `LEFT` stays available."""
+    """Return how many bytes of free memory we may take so that `LEFT` bytes stay available."""
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     known = {words[0]: int(words[1]) << 10 for words in lines}
     return min(known["MemFree:"], known["MemAvailable:"] - LEFT)

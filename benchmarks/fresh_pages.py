@@ -1,9 +1,9 @@
 """Fresh results in new processes, with huge pages and without. fragment.py runs this in fragmented memory.
 
 The time of a fresh result depends on the pages that the kernel has ready, which differs from process to process. So
-each side runs in many processes of its own, one after another, in random order. For each process we take the median of
-its calls, the first call, and all calls together, and compare with the median process without huge pages. Low, median
-and high are the 10th, 50th and 90th percentiles of the processes.
+each side runs in many new processes, one after another, in random order. For each process we take the median of its
+calls, the first call, and all calls together, and compare with the median process without huge pages. Low, median and
+high are the 10th, 50th and 90th percentiles of the processes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
             "without huge pages": partial(without_huge_pages, a, b),
         }
         yield {"dtype": name, "numel": 1 << exponent}, sides
-    torch.set_num_threads(THREADS)  # the report says what the processes had
+    torch.set_num_threads(THREADS)  # the report shows the threads of the processes
 
 
 if __name__ == "__main__":

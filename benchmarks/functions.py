@@ -13,7 +13,7 @@ from torch.nn import functional
 
 Eager = Callable[..., torch.Tensor]
 ROOT_HALF, ROOT_2_OVER_PI = "C(0.70710678118654752440)", "C(0.79788456080286535588)"
-# For each operator: what the functor returns, and the same in PyTorch.
+# For each operator: the functor's expression, and the same in PyTorch.
 FUNCTIONS: dict[str, tuple[str, Eager]] = {
     "exp": ("elementwise::exp(x)", torch.exp),
     "log": ("elementwise::log(x)", torch.log),
@@ -53,7 +53,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
             torch.compiler.reset()
             compiled, compiled_into = torch.compile(eager), torch.compile(partial(into, eager))
             mine = getattr(ours, function)
-            has_out = hasattr(torch, function)  # then eager has an out= too
+            has_out = hasattr(torch, function)  # if so, eager also writes into out=
             for exponent in (12, 20) if quick else (12, 16, 20, 24):
                 x = torch.randn(1 << exponent, device=device()).abs().to(DTYPES[name])
                 if function != "log":

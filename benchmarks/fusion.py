@@ -42,7 +42,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
 
         sides: Sides = {
             "fused": compiled(ops, "off"),
-            "calls, compiled": compiled(ops, "on"),  # Inductor does not fuse operators that must not be contracted
+            "calls, compiled": compiled(ops, "on"),  # with contraction on, Inductor does not fuse ours
             "a * b + c, compiled": compiled(formulas, "off"),
             "operator, eager": partial(chain, ops, a, b),
         }

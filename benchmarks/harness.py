@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks: build the peers and projects, measure the sides, print a table, write the JSON."""
+"""Shared code of the benchmarks: build peers and projects, measure each side, print a table, write the JSON."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def run(
     measure: Callable[..., dict[str, Any]] = measure,
     seconds: float = 3.0,
 ) -> None:
-    """Measure each case, print its ratios to the first side, and write all of them to results/NAME.json.
+    """Measure each case, print its ratios, and write all of them to results/NAME.json.
 
-    A case is its description and its sides. The times of the other sides are divided by that of the first.
+    A case is its description and its sides. Ratios are the times of the other sides divided by that of the first.
     """
     parser = argparse.ArgumentParser(description=name)
     parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")

@@ -52,7 +52,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
         yield {"mode": "forward with grad", "numel": numel}, {k: partial(f, x, y) for k, f in functions.items()}
         yield {"mode": "forward and backward", "numel": numel}, {k: partial(step, f) for k, f in functions.items()}
 
-    # A public function asks these questions before it goes past the dispatcher, if it cannot ask torch's C++.
+    # A public function calls these before it bypasses the dispatcher, if it cannot call torch's C++ functions instead.
     asked = {
         attribute or of.__name__: partial(getattr, of, attribute) if attribute else of
         for of, attribute, _ in (*private.QUIET_KEYS, *private.QUIET)

@@ -1,12 +1,12 @@
 """Numbers in Markdown that come from results/*.json, so that prose and measurements cannot disagree.
 
-A comment before a number names the record, the values that choose one case of it, and the side that we are compared
-with. The number is how many times faster we are, by the median::
+A comment before a number names the record, the values that select one of its cases, and the side that we compare with.
+The number tells how many times faster we are, by the median::
 
     large results are <!-- throughput: float32; fresh; 2^24; eager -->5.3 times as fast
 
-`low` or `high` after the side selects a quartile, and `us`, `ms` or `s` the time of a call; `mymuladd; us` is our own.
-A case that was measured on a busy machine is refused. `report.py --readme` rewrites the numbers in the files, the
+`low` or `high` after the side selects a quartile. `us`, `ms` or `s` selects the time of a call; `mymuladd; us` is our
+own. A case that was measured on a busy machine is refused. `report.py --readme` rewrites the numbers in the files, the
 documentation takes them from the records when it is built, and tests/test_docs.py compares the two.
 """
 
@@ -28,7 +28,7 @@ def ratios(row: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
     """Return how many times faster the first side is than each other one: lower quartile, median, upper quartile."""
     if "ratios" in row:
         return {side: (of["low"], of["median"], of["high"]) for side, of in row["ratios"].items()}
-    mine, *others = row["seconds"]  # an old record, without ratios
+    mine, *others = row["seconds"]  # old records have no ratios
     return {side: (row["seconds"][side] / row["seconds"][mine],) * 3 for side in others}
 
 
@@ -53,7 +53,7 @@ def number(record: str, words: list[str]) -> float:
 
 
 def fill(text: str, keep_comments: bool = True) -> str:
-    """Return Markdown with each marked number as the records have it, with as many decimals as it is written with."""
+    """Return Markdown with each marked number taken from the records, with as many decimals as it has in the text."""
 
     def replace(match: re.Match[str]) -> str:
         comment, record, words, _, decimals = match.groups()
@@ -64,7 +64,7 @@ def fill(text: str, keep_comments: bool = True) -> str:
 
 
 def pictured() -> tuple[Rows, str]:
-    """Return the cases that the README's picture shows, and the same in words, which stand in the picture's file."""
+    """Return the cases in the README's picture, and a description of them, which the picture's file contains."""
     rows = json.loads((RESULTS / "throughput-cpu.json").read_text())["rows"]
     chosen = [row for row in rows if (row["dtype"], row["result"], row["busy"]) == ("float32", "fresh", False)]
     for row in chosen:

@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from records import RESULTS, Rows, fill, pictured, ratios
 
 ROOT = Path(__file__).parent.parent
-# Each alternative that we are compared with has a color, and an entry in the table of sides, in this order.
+# Each side has a color, and an entry in the table of sides, in this order.
 SIDES = {
     "eager": "`a * b + c`: two passes over memory, and a temporary",
     "mul + add": "the same, with the functions `torch.mul` and `torch.add`",
@@ -94,7 +94,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
             y = position + thickness * (sides.index(side) - (len(sides) - 1) / 2)
             axes.barh(y, ratio, thickness, color=colors[side])
             axes.plot([low, high], [y, y], color="gray", linewidth=1.5)
-            end = max(ratio, high, 1)  # no label is drawn across the line at 1
+            end = max(ratio, high, 1)  # labels must not cross the line at 1
             axes.annotate(f"{ratio:.1f}x", (end, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     axes.xaxis.set_major_formatter("{x:g}x")
     axes.margins(x=0.1)
@@ -106,7 +106,7 @@ def bars(axes: Axes, rows: Rows, colors: dict[str, str]) -> None:
 
 
 def case(row: dict[str, Any]) -> str:
-    """Return the name of the case in `row`, without what its plot says already."""
+    """Return the name of the case in `row`, without the words that its plot shows already."""
     name = str(row.get("layout") or row.get("mode") or row.get("function"))
     return f"{name}\n{row['numel']:,} elements" if "mode" in row else name
 
@@ -292,12 +292,12 @@ ELSEWHERE = {
     "fresh_pages": "pages.md",
     "fragmented": "pages.md",
 }
-CLOSED = {"report.md", "pages.md"}  # a section of these is closed until a reader opens it
+CLOSED = {"report.md", "pages.md"}  # the sections of these are closed until a reader opens them
 DROPDOWN = ("\n:::::::{{dropdown}} {}\n", "\n:::::::\n")
 
 
 def picture(output: Path) -> None:
-    """Draw the one picture: float32 on the CPU, by size."""
+    """Draw the README's picture: float32 on the CPU, by size."""
     rows, text = pictured()
     draw(
         output / "speed", lines, rows, text, 6.4, 3.6, "Speed-up of mymuladd (float32, two cores; bands are quartiles)"

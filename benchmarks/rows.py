@@ -30,7 +30,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return f.cross_entropy(logits, labels, reduction="none")
 
 
-# For each operator: the same in PyTorch, and its tensors for a shape and a dtype. All but labels have a gradient.
+# For each operator: the reference in PyTorch, and its tensors for a shape and a dtype. All but labels have a gradient.
 OPERATORS: dict[str, tuple[Function, Callable[..., list[Tensor]]]] = {
     "softmax": (lambda x: f.softmax(x, -1), lambda x, w: [x]),
     "log_softmax": (lambda x: f.log_softmax(x, -1), lambda x, w: [x]),

@@ -45,7 +45,7 @@ def normalized(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tenso
 
 
 Function = Callable[..., Any]
-# For each operator: the same in PyTorch, and arguments for n elements. A shape stands for a tensor with a gradient.
+# For each operator: the reference in PyTorch, and arguments for n elements. A shape means a tensor with a gradient.
 OPERATORS: dict[str, tuple[Function, Callable[[int], list[Any]]]] = {
     "silu_and_mul(Tensor x, Tensor y) -> Tensor": (lambda x, y: f.silu(x) * y, lambda n: [(n,), (n,)]),
     "gelu_and_mul(Tensor x, Tensor y) -> Tensor": (lambda x, y: f.gelu(x) * y, lambda n: [(n,), (n,)]),

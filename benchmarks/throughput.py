@@ -62,7 +62,7 @@ def cases(quick: bool) -> Iterator[tuple[dict[str, Any], Sides]]:
                 into["streaming triad"] = partial(peer.streaming_triad, a, b, out)
             if triton_muladd is not None:
                 into["Triton"] = partial(triton_muladd, a, b, out)
-                # A copy moves two arrays, and we move three: the limit is 1.5 copies.
+                # A copy moves two arrays, and we move three, so our limit is the time of 1.5 copies.
                 into["copy"] = partial(out.copy_, a)
             yield {"result": "out=", **case}, into
 
