@@ -1,7 +1,7 @@
 """The table of calls that the tests share: one for each form of each operator, and for each public function.
 
-It is made from the forms that the package registers, so that a new operator is in it, and in all tests that use it, as
-soon as it has its entries.
+It is made from the forms that the package registers. So a new operator is in the table, and in all tests that use it,
+as soon as it has its entries.
 """
 
 import functools
@@ -57,7 +57,7 @@ class Call:
         return formula(**{x: given[x] for x in _parameters(formula)})
 
     def result(self, *tensors, c=0.5):
-        """Return the result of the form that returns one, with the kernel's bits; if none does, the formula's."""
+        """Return the result of the form that returns a result, bit for bit; without one, that of the formula."""
         functional = self.form.functional
         return functional(*self._as_taken(tensors, c).values()) if functional else self.expected(*tensors, c=c)
 
@@ -107,7 +107,7 @@ def _calls():
     functions = {}  # for each operator, by the name of its first form
     for form in FORMS:
         if form.by:
-            continue  # a derivative: the tests of the other operators call it
+            continue  # a derivative, which the tests of other operators call
         name = form.op.name().removeprefix("muladd_nb::")
         packet = getattr(torch.ops.muladd_nb, form.op.overloadpacket.__name__)
         yield Call(name, form, packet if form.op._overloadname == "default" else form.op)

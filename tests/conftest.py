@@ -12,13 +12,13 @@ import torch
 
 import muladd_nb
 
-# Tests start the programs of this environment, also if it is not activated.
+# Tests start the programs of this environment even if it is not activated.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # The processes of pytest-xdist share the processors. With OpenMP threads that spin while they wait, some tests take six
 # times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# If Triton is installed, Inductor starts processes that import torch and wait for Triton kernels, also in tests that
-# compile for the CPU only.
+# If Triton is installed, Inductor starts processes that import torch and wait for Triton kernels, even if a test
+# compiles only for the CPU.
 os.environ.setdefault("TORCH_WARM_POOL", "0")
 # Inductor should not compile six programs to find out which instruction sets the compiler supports.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
@@ -26,14 +26,14 @@ HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 if not HAS_GIL:  # torch may import triton, which would turn it on
     os.environ.setdefault("PYTHON_GIL", "0")
 
-MODULE = Path(muladd_nb._C.__file__).name  # its suffix is that of this CPython
+MODULE = Path(muladd_nb._C.__file__).name  # its suffix is for this CPython
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA_DEVICES = torch.cuda.device_count() if muladd_nb.build_info()["cuda_version"] else 0
 CUDA = CUDA_DEVICES > 0
 
 
 def on_cuda(devices=1):
-    """Return the mark of a case that needs this many CUDA devices; without them it is not collected."""
+    """Return the mark of a case that needs this many CUDA devices. Without them the case is not collected."""
     return pytest.mark.cuda(devices)
 
 
@@ -41,7 +41,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=on_cuda())]
 
 
 def each(calls):
-    """Return the mark that runs a test once for each of these calls of `calls.py`."""
+    """Return the mark that runs a test once for each of these calls from `calls.py`."""
     return pytest.mark.parametrize("call", calls, ids=str)
 
 

@@ -1,6 +1,6 @@
 """One process of test_distributed.py: runs every check, and writes the results.
 
-A check is a function of a device mesh. It runs in all processes at once; one that fails in any of them has failed.
+A check is a function of a device mesh. It runs in all processes at once, and fails if it fails in any of them.
 """
 
 import itertools
@@ -47,13 +47,13 @@ def distribute(x, mesh, placements):
 
 
 def pairs(mesh):
-    """All 16 pairs. On a mesh of two dimensions, b has its placements in the other order."""
+    """Yield all 16 pairs of placements. On a mesh of two dimensions, b has its placements in the reverse order."""
     for pair in itertools.product(PLACEMENTS, repeat=2):
         yield ([pair[0]], [pair[1]]) if mesh.ndim == 1 else (list(pair), list(pair[::-1]))
 
 
 def some(calls, mesh):
-    """All of them on a mesh of one dimension. On two, where each takes long, only those with different rules."""
+    """Return all calls on a mesh of one dimension. On two, where each takes long, return those with different rules."""
     return calls if mesh.ndim == 1 else FUNCTIONS if calls is RETURNING else calls[:1]
 
 
@@ -184,13 +184,13 @@ def bad_arguments_are_refused(mesh):
 
 
 def backend(mesh):
-    """On a mesh of two dimensions, which only the slow tests use, Inductor compiles programs, too."""
+    """Return Inductor only for a mesh of two dimensions, which only the slow tests use."""
     return "aot_eager" if mesh.ndim == 1 else "inductor"
 
 
 @check
 def a_kernel_of_ones_own_is_not_computed_shard_by_shard(mesh):
-    """It may be a sum over a sharded dimension, which only its author knows."""
+    """The kernel may compute a sum over a sharded dimension. Only its author knows that."""
     with torch.library._scoped_library("kernels", "FRAGMENT") as library:
         library.define("whole(Tensor x) -> Tensor")
         op = torch.ops.kernels.whole.default
@@ -252,7 +252,7 @@ class Modulated(nn.Module):
 
 
 class Scaled(Modulated):
-    """A model that also multiplies by a parameter of its own, which FSDP shards and gathers."""
+    """A model with one more parameter, which FSDP shards and gathers, and by which it multiplies."""
 
     def forward(self, x):
         hidden = muladd_nb.mymuladd(self.features(x), self.gain(x), 1.0)

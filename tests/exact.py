@@ -49,7 +49,7 @@ def value(call, numbers, c, dtype):
     if not all(map(math.isfinite, (*numbers, c))):
         return formula(lambda x: math.copysign(1, x) if x and math.isfinite(x) else x)  # a product could overflow
     exact = formula(Fraction)
-    if exact == 0:  # the terms are zeros, or cancel: then Python's floats are exact
+    if exact == 0:  # the terms are zeros or cancel, so Python's floats are exact
         return formula(float)
     once = nearest(exact, compute)
     return math.copysign(rounded(float(once), dtype), 1 if exact > 0 else -1)

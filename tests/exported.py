@@ -24,7 +24,7 @@ class Both(torch.nn.Module):
 
 
 def pte(model, args, dynamic_shapes=None):
-    """The .pte of `model`, as bytes."""
+    """Return the .pte of `model` as bytes."""
     from executorch.exir import to_edge
 
     program = torch.export.export(model.eval(), args, dynamic_shapes=dynamic_shapes)
@@ -37,7 +37,7 @@ def forward(program):
     muladd_nb.executorch.load()
     program = Runtime.get().load_program(program)
     method = program.load_method("forward")
-    return lambda *args: (program, method.execute(args))[1]  # the program holds the bytes that the method reads
+    return lambda *args: (program, method.execute(args))[1]  # keep the program: it owns the bytes that the method reads
 
 
 def same_bits(x, y):

@@ -19,7 +19,7 @@ _server.set_forkserver_preload(
 
 
 def python(code, stderr):
-    """Run `code`; return the exit status and its stderr, which goes through that file."""
+    """Run `code` with its stderr in that file; return the exit status and the text of stderr."""
     (result,) = together({stderr: code})
     return result
 

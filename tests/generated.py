@@ -9,8 +9,8 @@ from conftest import CUDA, MODULE
 # The options of this package's own build. If this Python has no stable ABI, it compiles for this Python only.
 ABI = [] if ".abi3" in MODULE else ["--config-settings=setup-args=-Dpython.allow_limited_api=false"]
 
-# For a short build: without loop optimisation, operators over rows compile in a third of the time, and for the
-# processor of this machine alone in two thirds of that.
+# For a short build: without loop optimisation, operators over rows compile in a third of the time. For this machine's
+# processor only, they take two thirds of that.
 QUICKLY = [f"--config-settings=setup-args=-D{option}" for option in ("optimization=1", "native=true")]
 
 

@@ -1,4 +1,4 @@
-"""Makes torch lack a private name, or have another function there, while a package is imported."""
+"""Removes a private name from torch, or replaces one of its C++ functions, while a package is imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 def import_without(package: str, path: str, instead: str = "") -> list[str]:
     """Import a package while torch lacks `module:name.name` or the whole `module`. Return the package's warnings.
 
-    ``instead`` is a function that is found in place of one of torch's C++ functions.
+    ``instead`` is the symbol of a function that replaces one of torch's C++ functions.
     """
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -58,9 +58,9 @@ def _take_away(patch: pytest.MonkeyPatch, package: str, instead: str, module: st
         return patch.setitem(sys.modules, module, None)
     *outer, name = names.split(".")
     owner: Any = reduce(getattr, outer, found)
-    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # an attribute of its objects
+    if name in getattr(owner, "__annotations__", ()) and isinstance(owner, type):  # only instances have it
         return patch.delitem(owner.__annotations__, name)
-    if owner is torch._C.TensorBase:  # is immutable, so it is replaced
+    if owner is torch._C.TensorBase:  # immutable, so we replace the whole class
         others = {key: getattr(owner, key) for key in dir(owner) if key != name}
         return patch.setattr(found, outer[0], SimpleNamespace(**others))
     return patch.delattr(owner if name in getattr(owner, "__dict__", ()) else type(owner), name)

@@ -1,4 +1,4 @@
-"""Layouts: each function returns a tensor that equals `x` and has other strides."""
+"""Layouts: each function returns a tensor with the elements of `x` and other strides."""
 
 import torch
 

@@ -43,7 +43,7 @@ def leaks(seconds):
         every_kind(a, b, out)
         torch.func.jvp(lambda a: muladd_nb.mymul(a, a), (a.detach(),), (b.detach(),))
 
-    for _ in range(min(2000, 200 + int(100 * seconds))):  # objects that are made once and kept
+    for _ in range(min(2000, 200 + int(100 * seconds))):  # until all objects that are made once exist
         once()
     before, count, until = memory(), 0, time.monotonic() + seconds
     while time.monotonic() < until:
@@ -191,8 +191,8 @@ SOAKS = {soak.__name__: soak for soak in (leaks, threads, interrupts, forks, all
 
 def main():
     parser = argparse.ArgumentParser("tests/soak.py", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(SOAKS)}; all without")
-    parser.add_argument("--seconds", type=float, default=60, help="for each")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(SOAKS)}; by default all")
+    parser.add_argument("--seconds", type=float, default=60, help="the time of each test")
     parser.add_argument("--record", action="store_true", help="put the figures into docs/reliability.csv")
     arguments = parser.parse_args()
     for name in arguments.names or SOAKS:

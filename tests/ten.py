@@ -15,7 +15,7 @@ BIAS_ACT = "bias_act(Tensor x, Tensor bias, float slope, float clamp) -> Tensor"
 KERNEL = "row_logsumexp(Tensor x) -> Tensor"
 GATHER = "gather_rows(Tensor x, Tensor index, Tensor? keep=None) -> Tensor"
 SCATTER = "scatter_rows(Tensor src, Tensor index, int rows, Tensor? keep=None) -> (Tensor, Tensor)"
-RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows; that of the ten is a kernel
+RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"  # over rows; the project of ten has it as a kernel
 KERNELS = [
     "running_sum(Tensor x, int dim, bool reverse) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
@@ -34,7 +34,7 @@ EVERY_ARGUMENT = [
 
 
 def edit(project: Path, *diffs: Path | str) -> None:
-    """Apply diffs; those of the site are named without a path."""
+    """Apply diffs. The site's own diffs are named without a path."""
     for diff in diffs:
         path = DIFFS / f"{diff}.diff" if isinstance(diff, str) else diff
         subprocess.run(["git", "apply", "-p0"], input=path.read_bytes(), cwd=project, check=True)

@@ -62,7 +62,7 @@ def run(*command, **environment):
 
 
 def test_the_package_calls_the_operator_where_it_is_not_fused(example):
-    """It is fused on x86 if it has a neighbour, as the second operator has."""
+    """On x86 an operator with a neighbour is fused, as the second one is."""
     with zipfile.ZipFile(example.package) as package:
         calls = "".join(package.read(name).decode() for name in package.namelist() if name.endswith(".json"))
     fused = {"muladd_nb::mymuladd_out"} if fuses("cpu") else set()

@@ -103,7 +103,7 @@ def test_a_storage_that_is_smaller_than_its_tensor_is_not_read_by_a_cast(device,
     *(pytest.param(n, "inductor", marks=pytest.mark.slow) for n in (5, 70_000)),
 ])  # fmt: skip
 def test_a_backward_pass_is_computed_in_the_dtype_of_the_forward(device, call, target, n, backend):
-    """The backward pass ignores the region that it runs in. 300,000 is infinite or not exact in that region's dtype."""
+    """The backward pass ignores the region that it runs in, in whose dtype 300,000 is infinite or not exact."""
     inputs = [torch.full((n,), x, device=device, requires_grad=True) for x in (1.0, 300_001.0, 2.0)[: len(call.names)]]
 
     def derivatives(function, region):

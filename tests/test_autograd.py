@@ -16,7 +16,7 @@ ops = torch.ops.muladd_nb
 
 
 def some(names):
-    """Return which of the names each subset has, for all but the empty one."""
+    """Return all subsets of the names except the empty one, each as a tuple of bools."""
     return [needs for needs in itertools.product([True, False], repeat=len(names)) if any(needs)]
 
 
@@ -155,7 +155,7 @@ def inputs_of(needs):
 
 
 def backward_passes(function, needs, written, when, hooks, create_graph):
-    """Return the results of two backward passes, and of one through the gradients, with a write before one of them."""
+    """Write before one of three backward passes, the last of which goes through gradients, and return all results."""
     x, wanted = inputs_of(needs)
     seen = []
     with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone) if hooks else nullcontext():
@@ -190,7 +190,7 @@ def test_repeated_backward_passes_are_as_atens(call):
 
 
 def tangents(function, needs, duals, is_recorded, transform, written):
-    """Return whether result and tangent require grad, and the result of the tangent's backward pass after a write."""
+    """Return whether value and tangent require grad, and the outcome of the tangent's backward pass after a write."""
     x, _ = inputs_of(needs)
     of_x = [torch.linspace(1, 3, 4).requires_grad_(is_recorded) for _ in needs]
     places = [place for place, is_dual in enumerate(duals) if is_dual]
@@ -228,14 +228,14 @@ def test_a_tangent_that_there_is_not_stays_zero_beside_an_infinity():
     infinite = torch.full((3,), float("inf"), requires_grad=True)
     x, t = torch.ones(2, 3)
     _, tangent = torch.func.jvp(lambda x: muladd_nb.mymuladd(x, infinite, 0.5), (x,), (0 * t,))
-    assert tangent.isnan().all()  # as the product is
+    assert tangent.isnan().all()  # 0 * infinity
     _, tangent = torch.func.jvp(lambda b: muladd_nb.mymuladd(infinite, b, x), (x,), (t,))
     assert torch.equal(tangent, infinite)
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_a_tangent_of_zero_has_a_derivative(shape):
-    """Such a tangent, whose strides are 0, looks like the zeros that stand for a missing one."""
+    """A tangent of zero with strides of 0 looks like the zeros that stand for a missing tangent."""
     x, b, zero, one = (torch.tensor(x).expand(shape) for x in (3.0, 5.0, 0.0, 1.0))
 
     def tangent(t):
@@ -299,5 +299,5 @@ def test_a_gradient_has_the_layout_of_its_tensor_where_that_is_not_read_or_broad
         for grad in (torch.ones((), device=device).expand(shapes[0]), torch.rand(shapes[0], device=device)):
             result = ops.mymuladd.Tensor(*inputs)
             for x, gradient in zip(wanted, torch.autograd.grad(result, wanted, grad), strict=True):
-                hands_on = x is inputs[2] and gradient.shape == grad.shape  # the result's own gradient
+                hands_on = x is inputs[2] and gradient.shape == grad.shape  # c gets the result's gradient itself
                 assert hands_on or in_order(gradient) == in_order(x), (needs, gradient.stride(), x.stride())

@@ -61,8 +61,8 @@ def test_the_strides_are_those_of_the_first_tensor_of_the_shape(device):
         ((whole, row, column), (3, 1)),
         ((row, turned, column), (1, 5)),
         ((turned, whole, row), (1, 5)),
-        ((row, column, column.t()[:, :1]), (3, 1)),  # none has it
-        ((column, turned[:, ::2], column), (1, 5)),  # without its gaps
+        ((row, column, column.t()[:, :1]), (3, 1)),  # no tensor has the shape
+        ((column, turned[:, ::2], column), (1, 5)),  # the same order, without gaps
     ):
         real = ops.mymuladd.Tensor(*args)
         with FakeTensorMode() as mode:
@@ -161,7 +161,7 @@ def test_in_forward_mode_a_mistake_is_told_in_the_words_of_the_operator(device):
 
 
 def test_in_forward_mode_what_that_kernel_cannot_is_computed_by_each_tensor(device):
-    """16-bit dtypes, calls that are also recorded in reverse mode, and tangents of a subclass."""
+    """The cases are 16-bit dtypes, calls that reverse mode records too, and tangents of a subclass."""
     a, b, c, t = tensors([(5, 3)] * 4, device)
     leaf, leaf_tangent = a.clone().requires_grad_(), t.clone().requires_grad_()
     for x, tangent in (a.half(), t.half()), (leaf, t), (a, leaf_tangent), (a, TwoTensor(t, t)):
@@ -200,15 +200,15 @@ def test_inference_mode_has_no_tangents_under_a_transform(device):
 
     def of_no_tangent(a):
         with torch.inference_mode():
-            return ops.mymuladd.Tensor(a, a, a)  # unpack_dual would fail on a there
+            return ops.mymuladd.Tensor(a, a, a)  # here unpack_dual(a) would fail
 
     assert not jacfwd(of_no_tangent)(a).any()
 
 
 SUMMED = [
     ((700, 90), (90,), (90,)),  # along the first dimension
-    ((90, 1), (90, 700), (90, 700)),  # the last
-    ((3, 40, 500), (40, 1), ()),  # around one, and all
+    ((90, 1), (90, 700), (90, 700)),  # along the last dimension
+    ((3, 40, 500), (40, 1), ()),  # along the first and the last, and along all
     ((3, 1, 600), (3, 40, 600), (40, 600)),  # in the middle
     ((40, 600), (600, 40), (600,)),  # across the order of memory
     ((90_001,), (), (1,)),
@@ -236,7 +236,7 @@ def test_what_was_broadcast_is_summed_in_the_pass_of_the_gradients(shapes, dtype
             "muladd_nb::mymuladd.Tensor",
             "muladd_nb::_mymuladd_gradients.Tensor",
         ]
-        gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # nobody observes this call
+        gradients.append(torch.autograd.grad(ops.mymuladd.Tensor(*args), args, grad))  # not observed
     torch.set_num_threads(threads)
     wide = [x.detach().double().requires_grad_() for x in args]
     expected = torch.autograd.grad(reference(*wide), wide, grad.double())

@@ -265,7 +265,7 @@ def test_an_unknown_instruction_set_is_a_sentence(script):
 
 
 class Machine:
-    """A clock that the measured functions advance, and the time that threads have waited for a processor so far."""
+    """A clock that the measured functions advance, and the time for which threads have waited for a processor."""
 
     def __init__(self, monkeypatch):
         self.now = self.waited = 0.0
@@ -295,7 +295,7 @@ def alternating(*values):
 
 
 def test_bench_takes_ratios_of_neighbours(machine):
-    # The machine becomes slower and slower, for both alike.
+    # The machine becomes slower and slower for both sides alike.
     result = _bench.measure({"ours": machine.takes(lambda: 0.01 + machine.now / 1e9), "other": machine.takes(0.03)})
     assert result["ratios"]["other"] == pytest.approx({"low": 3, "median": 3, "high": 3})
     assert result["seconds"] == pytest.approx({"ours": 0.01, "other": 0.03})

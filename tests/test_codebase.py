@@ -181,14 +181,14 @@ def test_a_workflow_runs_all_that_ci_runs():
     for workflow in (ROOT / ".github/workflows").glob("*.yml"):
         gates |= {*re.findall(r"nox -s (\w+)", workflow.read_text())}
     assert "executorch" in quick and quick - gates == {"another_torch", "bench", "projects", "sanitizers"}
-    assert {"matrix", "bench_all", "tests_all", "sanitizers_all"} <= gates  # they include what those four prove
+    assert {"matrix", "bench_all", "tests_all", "sanitizers_all"} <= gates  # these cover the four above
     extras = importlib.metadata.metadata("muladd_nb").get_all("Provides-Extra")
     tried = {f"extras(extra='{extra}')" for extra in extras} & gates
     assert len(extras) - len(tried) == 2  # dev and executorch have their own gates
 
 
 def public_functions():
-    """Read the source: importing some modules registers operators, or needs other packages."""
+    """Read the sources, because importing some modules registers operators or needs other packages."""
     for path in sorted((ROOT / "muladd_nb").glob("[!_]*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
@@ -218,7 +218,7 @@ def test_every_operator_has_a_call_and_a_row_in_the_documentation():
     documented = re.findall(r"^\| `(\S+\(.* -> .*?)` \|", text("docs/operators/index.md"), re.MULTILINE)
     assert sorted(documented) == sorted(schema.removeprefix("muladd_nb::") for schema in public)
     assert {call.function for call in calls.CALLS if call.is_public} == {*calls.PUBLIC.values()}
-    # The namespace also has derivatives, and the operators that compiled programs call in place of others.
+    # The namespace also has derivatives, and operators that compiled programs call instead of the public ones.
     functional = {schema.name for schema in schemas if schema.name.startswith("muladd_nb::_functional_")}
     assert functional == {
         call.form.op._schema.name.replace("::", "::_functional_") for call in calls.OPERATORS if call.writes
@@ -333,7 +333,7 @@ def test_functors_are_vectorised_however_long_they_are_and_with_a_condition(tmp_
         compiled |= {*isa}
         width = {"avx2": 32, "avx512": 64}[isa[0]]
         loops = re.findall(rf"kernels\.h:.*loop vectorized using {width} byte vectors", run.stderr)
-        assert len(loops) >= 3 * 4 * 2, loops  # operators, dtypes, and loops of each
+        assert len(loops) >= 3 * 4 * 2, loops  # operators x dtypes x loops of each
         assert not re.findall(r"kernels\.h:.*control flow in loop", run.stderr)
     assert compiled == {"avx2", "avx512"}
 

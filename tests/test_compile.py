@@ -35,7 +35,7 @@ class Module(torch.nn.Module):
 
 
 def test_forward_and_backward(device):
-    """All dtypes in one program, which compiles faster than a program for each."""
+    """One program with all dtypes compiles faster than a program for each."""
 
     def f(*tensors):
         values = [
@@ -64,7 +64,7 @@ def test_the_first_call_of_a_public_function_may_be_a_compiled_one():
     (lambda a: muladd_nb.mymul(a, a), ops.mymul.default),
 ], ids=["numbers", "keywords", "tensors", "mymul"])  # fmt: skip
 def test_a_compiled_public_function_is_the_operator_and_few_guards(f, expected):
-    """Each guard takes some 10 ns of each call; without ``while_compiling`` there would be 105."""
+    """Each guard adds some 10 ns to each call. Without ``while_compiling`` there would be 105 guards."""
     targets, guards = [], []
 
     def backend(graph, inputs):
@@ -134,7 +134,7 @@ def test_out_variants_write_and_return_what_they_are_given(device):
         result = compiled(a, written[6:], returned)
         assert all(map(torch.equal, (result, written, returned), (expected, memory, out)))
 
-    def below(a, out):  # autocast, whose dtype is another, and autograd
+    def below(a, out):  # below autocast to another dtype, and autograd
         return ops.mymul.out(a, a, out=out)
 
     with torch.autocast(device, torch.bfloat16), warnings.catch_warnings():
@@ -149,7 +149,7 @@ def test_the_generated_code_writes_in_place(device):
     tensors = [torch.randn(5, 7, device=device) for _ in range(MOST + len(writes))]
     compiled = torch.compile(lambda *x: write_all(writes, x[:MOST], x[MOST:]), fullgraph=True)
     _, (code,) = run_and_get_code(compiled, *tensors)
-    # The operator gets the arguments of the program themselves: no buffer between, no copy back.
+    # The operator gets the program's arguments themselves: there is no buffer between, and no copy back.
     lines = [line for line in code.splitlines() if "torch.ops.muladd_nb." in line]
     given = [set(re.findall(r"arg\d+_1", line)) for line in lines]
     assert list(map(len, given)) == [len(call.names) + 1 for call in writes]
@@ -169,7 +169,7 @@ def test_values_of_c_cost_one_recompilation(device, backend, out):
     counter = CompileCounterWithBackend(backend)
     compiled = torch.compile(f, backend=counter, fullgraph=True)
     a, b = torch.randn(5, device=device), torch.randn(5, device=device)
-    b[0] = torch.copysign(torch.zeros(()), -a[0])  # a product of -0.0, whose sign only a c of -0.0 keeps
+    b[0] = torch.copysign(torch.zeros(()), -a[0])  # the product is -0.0, whose sign only a c of -0.0 keeps
     for c in (0.1, 0.2, 1e300, -3.0, 0.0, -0.0, 1.0, 1e-45):
         result, expected = compiled(a, b, c).clone(), f(a, b, c)
         assert torch.equal(result.view(torch.int32), expected.view(torch.int32))
@@ -275,7 +275,7 @@ def test_inductor_fuses_every_form_with_the_bits_of_the_kernel(device, dtypes, d
 
 
 def test_inductor_fuses_derivatives(device):
-    """The results have the bits of the kernels. In 16-bit dtypes Inductor alone would round only what a loop stores."""
+    """Results have the kernels' bits. In 16-bit dtypes Inductor by itself would round only stored values."""
 
     def loss(a, b, c):
         return -muladd_nb.mymul(-muladd_nb.mymuladd(-a, -b, c), -b)
@@ -347,13 +347,13 @@ def test_what_inductor_fuses_is_refused_as_the_operator_refuses_it(device, chang
         torch.compile(lambda a, b: -muladd_nb.mymuladd(a, b, 0.5), fullgraph=True)(a, b)
 
 
-# ---- Operators with entries of their own
+# ---- Operators that these tests define
 
 library = torch.library.Library("compile_test", "DEF")
 
 
 def defined(name, parameters, kernel, family=(), **promises):
-    """Return a form of a floating-point operator that has no other forms, with these operators of its derivatives."""
+    """Define a floating-point operator with a single form, and derivatives by the operators in ``family``."""
     library.define(f"{name}({parameters}) -> Tensor")
     library.impl(name, kernel, "CPU")
     op = getattr(torch.ops.compile_test, name).default
@@ -407,7 +407,7 @@ def softclip(x, y, limit):
 
 
 def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
-    """Tries it alone and with a neighbour, forward and backward. Other backends call the operator."""
+    """The operator runs alone and with a neighbour, forward and backward. Other backends call it."""
     op = defined(
         "softclip",
         "Tensor x, Tensor y, float limit",
@@ -433,7 +433,7 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
     for f in (op, softclip):
         torch.testing.assert_close(actual, gradients(of_each(f), *tensors), rtol=2e-2, atol=2e-2)
     _, expected = run_and_get_code(gradients, torch.compile(of_each(softclip), fullgraph=True), *tensors)
-    # It has the loads, stores and operations of a program that contains the formula, so it is as fast.
+    # The program has the loads, stores and operations of one that contains the formula, so it is as fast.
     of_both = [[sorted(re.sub(r"#.*|_fused\w*|(?<=tmp)\d+", "", code).splitlines()) for code in some]
                for some in (codes, expected)]  # fmt: skip
     # torch 2.10 fuses the two dtypes in another order, so it writes into other buffers.
@@ -444,7 +444,7 @@ def test_inductor_compiles_the_formula_of_an_operator_whose_bits_may_differ():
 
 
 def test_a_derivative_is_that_of_the_formula_only_where_inductor_compiles_it():
-    """Eager mode uses the kernels' derivative. Here that is twice as large, so that the test can tell them apart."""
+    """Eager mode uses the kernels' derivative, which is twice as large here, so that the test can tell them apart."""
     by_x = defined("_tripled_by_x", "Tensor x, Tensor grad", lambda x, grad: 6 * grad)
     form = Form("_tripled_by_x(Tensor x, Tensor grad)", "functional", by_x, tuple(DTYPES), Elementwise(), by=("x",))
     op = defined("tripled", "Tensor x", lambda x: 3 * x, {("x",): form}, formula=lambda x: 3 * x, fused="formula")
@@ -498,7 +498,7 @@ assert torch.equal(compiled(torch.ones(40)), torch.full((40,), 3.0))
 
 @pytest.mark.slow
 def test_inductor_compiles_the_formula_in_the_first_program_of_a_process():
-    """Also in a process that has not imported Inductor yet."""
+    """This process has not imported Inductor before."""
     code = FIRST.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -562,7 +562,7 @@ def test_the_caches_of_compiled_programs_know_what_operators_are_lowered_to(tmp_
 
 
 def test_the_tag_of_these_caches_is_that_of_all_that_a_program_is_made_of(tmp_path):
-    """An edit of a functor counts, too: compiled programs contain the derivatives that are constants."""
+    """An edit of a functor counts, too, because compiled programs contain derivatives that are constants."""
     (tmp_path / "formulas").mkdir()
 
     def tag(row, formula="x", declared=2.0, schemas=()):
@@ -716,12 +716,12 @@ def test_an_operator_without_the_layer_has_the_trap_of_torch():
 
 @pytest.mark.parametrize("function", [ops.mymul, muladd_nb.mymul])
 def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(device, function):
-    """An example is a training step that calls backward: that code is eager, but Dynamo looks at every frame."""
+    """For example, a compiled training step calls backward. That runs in eager mode, but Dynamo sees every frame."""
 
     def compiled_frames(function):
         torch.compiler.reset()
         torch._dynamo.utils.counters.clear()
-        # Large enough that a node in Python records the call.
+        # Large enough for a node in Python to record the call.
         x, y = (torch.ones(2**16 + 1, device=device, requires_grad=True) for _ in range(2))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -729,7 +729,7 @@ def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(
             torch.compile(lambda: function(x, y).sum().backward(), backend="eager")()
         return torch._dynamo.utils.counters["frames"]["total"]
 
-    compiled_frames(function)  # torch 2.10 also compiles what torch does once, at the first call of an operator
+    compiled_frames(function)  # torch 2.10 also compiles its own set-up at the first call of an operator
     assert compiled_frames(function) == compiled_frames(torch.mul)
 
 
@@ -750,6 +750,6 @@ def test_flex_attention_has_what_is_fused_in_its_loop_even_where_other_programs_
 def test_flex_attention_says_that_it_cannot_call_a_kernel():
     called = defined("doubled", "Tensor x", lambda x: 2 * x)
     x = torch.rand(5, 4).t()
-    assert torch.equal(torch.compile(lambda x: called(x) + 1)(x), 2 * x + 1)  # elsewhere, as torch calls it by itself
+    assert torch.equal(torch.compile(lambda x: called(x) + 1)(x), 2 * x + 1)  # other programs can call it
     with pytest.raises(Exception, match='doubled: flex_attention .* cannot call a kernel: .* fused="formula"'):
         attention(called)

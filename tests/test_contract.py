@@ -61,7 +61,7 @@ def test_shapes_must_be_equal(call, device, of_a, of_b):
 @each(OPERATORS)
 @pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
 def test_a_tensor_on_mps_is_refused_by_one_sentence(call, place):
-    """In eager mode and compiled. This machine has no such device, but fake tensors can be on one."""
+    """Eager mode and compilation refuse it. Fake tensors can be on such a device, even if this machine has none."""
     argument = call.names[place]
     with FakeTensorMode():
         tensors = [torch.zeros(3) for _ in call.names]
@@ -198,7 +198,7 @@ def test_a_tensor_c_has_no_gradient(device):
         ops.mymuladd.tensor_c(a, a, c)
     with pytest.raises(RuntimeError, match=sentence.replace("mymuladd:", "mymuladd_out:")):
         ops.mymuladd_out.tensor_c(a, a, c, a.clone())
-    for observer in (nullcontext, DispatchMode):  # past the dispatcher, and by Python's registrations
+    for observer in (nullcontext, DispatchMode):  # past the dispatcher, and through Python's registrations
         with torch.no_grad(), observer():
             out = torch.ones_like(a)
             ops.mymuladd_out.tensor_c(a, a, c, out)
@@ -269,7 +269,7 @@ def _free_memory(device):
 
 
 def test_more_than_2_to_the_31_elements(device):
-    """One tensor serves as a new result and then in place, because the first touch of memory takes most of the time."""
+    """Touching memory first takes most of the time, so one tensor is a new result, and is then written in place."""
     if _free_memory(device) < 6 << 30:
         pytest.skip("needs 6 GiB of free memory")
     n = (1 << 31) + 6
@@ -278,7 +278,7 @@ def test_more_than_2_to_the_31_elements(device):
     assert [bound.item() for bound in out.aminmax()] == [3, 3]
     transposed = out.view(2, -1).t()
     for of_x, inout in ((x, out), (x.view(-1, 2), transposed)):
-        before, last = out[0].item(), (-1,) * inout.ndim  # at an offset that 32 bits cannot hold
+        before, last = out[0].item(), (-1,) * inout.ndim  # the last offset does not fit into 32 bits
         inout[last] = -4
         ops.mymuladd_out(of_x, inout, 1.0, inout)
         assert inout[last].item() == -5
@@ -298,7 +298,7 @@ def test_none_is_no_tensor(call, device):
 
 
 def each_place(call, tensor, wrong):
-    """Yield the name of each tensor of a call, and the tensors and ``out`` with a wrong one in its place."""
+    """Yield the name of each tensor of a call, and the tensors and ``out`` with that one replaced by a wrong one."""
     names = [*call.names, "out"]
     for name in names if call.writes else names[:-1]:
         yield name, [wrong if x == name else tensor() for x in names]
@@ -332,7 +332,7 @@ def test_a_storage_without_elements_to_read_may_be_empty(device):
 
 
 def test_whether_a_tensor_overlaps_itself_takes_a_bounded_search():
-    """Layouts for which the search for an overlap takes many steps."""
+    """For this layout, the search for an overlap takes many steps."""
     out = torch.empty_strided((2**29, 2**29), (2**29 + 12, 2**29 + 11), device="meta")
     with pytest.raises(RuntimeError, match="^myadd_out: out must not overlap itself"):
         ops.myadd_out(out, out, out)

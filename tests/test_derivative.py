@@ -150,7 +150,7 @@ def by_a_formula(op, formula, **promises):
 
 
 def by_a_slope(op, slope, reads):
-    """Register an operator's derivative by its first argument: a slope, computed from some arguments and the result."""
+    """Register the derivative by the first argument: a slope, computed from arguments and the result in ``reads``."""
     others = (None,) * (len(op._schema.arguments) - 1)
     layer.derivative(
         op,
@@ -241,8 +241,8 @@ for _name in vars(Aten):
 # ---- Random nestings, with recording turned on and off anywhere
 
 
-# A saved tensor, or an intermediate of a derivative, has derivatives if the mode in which it was computed recorded
-# them. So if modes change, results agree only for operators whose derivatives are computed in the same way.
+# A saved tensor or an intermediate of a derivative can be differentiated only if the mode in which it was computed
+# recorded it. So if modes change, results agree only for operators that compute derivatives as ATen does.
 ALIKE = [
     lambda m, x, y: m.power(x * y, 3.0),
     lambda m, x, y: m.muladd(x, y, x),
@@ -334,7 +334,7 @@ def disagreement(seed, ours, atens, leaves, modes):
         return ...
     got = outcome(f, ours, x)
     if isinstance(got, Exception):
-        # The views that a batching rule makes in inference mode raise this, before anything is differentiated.
+        # Views that a batching rule makes in inference mode raise this error before anything is differentiated.
         return ... if "Cannot set version_counter for inference tensor" in str(got) else got
     if got[2] > expected[2]:  # ATen's may require a gradient that is zero everywhere
         return "requires_grad is True"
@@ -536,7 +536,7 @@ def test_names_of_nodes():
 
 
 def test_the_tangent_of_a_derivative_that_is_a_constant():
-    """The kernel of this derivative also takes the number, which is not saved."""
+    """The kernel of this derivative also takes the number `c`, which is not saved."""
     op = define("plus(Tensor x, float c) -> Tensor", lambda x, c: x + c)
     by_x = define("_plus_by_x(Tensor x, float c, Tensor grad) -> Tensor", lambda x, c, grad: grad.clone())
     form, of_x = form_of(op), dataclasses.replace(form_of(by_x), by=("x",), constant=1.0)
@@ -770,7 +770,7 @@ def test_what_cannot_work_is_refused_when_registered(op, error, sentence):
 
 
 def test_functions_without_those_that_they_need_are_refused():
-    """A formula can replace vjp, jvp or both. It cannot replace save, which they need."""
+    """A formula can replace vjp, jvp or both. It cannot replace save, which vjp and jvp need."""
     vjp, jvp = (lambda needs, saved, *grads: grads), (lambda saved, *tangents: tangents)
     for given in (
         {},
@@ -819,7 +819,7 @@ SLOPES = {  # of x ** 3
 
 @pytest.mark.parametrize("name", SLOPES)
 def test_torch_func_in_the_functions_of_an_author(name):
-    """Works in reverse mode; in forward mode one sentence refuses it, or a formula does without it."""
+    """It works in reverse mode. In forward mode an error refuses it, unless there is a formula."""
     slope, save = SLOPES[name], lambda needs, inputs, results: inputs
     plain = {
         "vjp": lambda needs, saved, grad: grad * 3 * saved[0].square(),
@@ -1109,7 +1109,7 @@ torch.library.register_autocast("derivative_test::formed", "cpu", torch.bfloat16
 
 
 def test_a_derivative_by_a_formula_is_computed_in_the_dtype_of_the_operator():
-    """Tests only the first derivative: a matrix product's calls ATen, whose own derivative follows the region."""
+    """Only the first derivative does: ATen computes the others of a matrix product, in the dtype of the region."""
     derivatives_are_computed_in_the_dtype_of(ops.formed, None, 1)
 
 

@@ -1,4 +1,4 @@
-"""Profilers, modes and other observers see the operators, also those that the public functions call directly."""
+"""Profilers, modes and other observers see the operators, even those that the public functions call directly."""
 
 import json
 import threading
@@ -60,7 +60,7 @@ def test_who_observes_one_thread_observes_no_other(observer):
     seen = []
 
     def observed():
-        muladd_nb.mymuladd(a, b, 0.5)  # unobserved, first
+        muladd_nb.mymuladd(a, b, 0.5)  # the first call is not observed
         with observer() as mode:
             if isinstance(mode, Recorder):
                 mode.seen = seen

@@ -16,7 +16,7 @@ EXAMPLE = HERE.parent / "docs" / "examples" / "distributed" / "train.py"
 
 
 def run(*command):
-    """Run a program as a user would, and return the last line it prints; Gloo greets before."""
+    """Run a program as a user would, and return the last line that it prints; Gloo's greeting comes before."""
     environment = {
         "OMP_NUM_THREADS": "1",
         # Otherwise torch may give a process the program that another one compiled, for shards of another size.
@@ -44,13 +44,13 @@ def start(processes, script, *arguments):
 
 
 def checks():
-    """The names of the functions that the worker marks with @check."""
+    """Return the names of the worker's functions with @check."""
     tree = ast.parse((HERE / "distributed_worker.py").read_text())
     return [f.name for f in tree.body if isinstance(f, ast.FunctionDef) and f.decorator_list]
 
 
 def fork(processes, folder):
-    """The same in forked processes, which need not import torch again."""
+    """Run the worker in forked processes, which need not import torch again."""
     code = (
         f"import os, sys; os.dup2(2, 1); sys.path.insert(0, {str(HERE)!r}); import torch; torch.set_num_threads(1); "
         f"import distributed_worker; distributed_worker.main('cpu', init_method='file://{folder}/store', "

@@ -136,7 +136,7 @@ def test_wrong_arguments_are_refused_and_the_process_goes_on(capfd):
     ],
 )
 def test_a_program_that_only_the_kernel_refuses(tmp_path, capfd, result, a, says):
-    # An operator that Python registers without checks can be exported with any arguments.
+    # If Python registers the operators, without checks, a program with wrong arguments can be exported.
     code = f"""
 import torch
 from executorch.exir import to_edge
@@ -172,7 +172,7 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    # Set after the import, which would refuse it. The library for the runtime reads it at its first call.
+    # We set the variable after the import, which would refuse it. The runtime's library reads it at its first call.
     run = python("import os, muladd_nb.executorch; os.environ['MULADD_NB_SIMD'] = 'sse9'" + code)
     assert run.stdout.strip() == "method->execute() failed with error 0x12"
     assert "MULADD_NB_SIMD must be one of" in run.stderr

@@ -220,6 +220,6 @@ def test_a_package_without_the_kernels_says_how_to_build_them():
             ImportError, match=r"built without kernels for ExecuTorch: .* -Csetup-args=-Dexecutorch=enabled"
         ):
             function()
-    # Under _new there are the sources of such a build, which `muladd-nb new` copies, but no result of one.
+    # _new has sources for such a build, which `muladd-nb new` copies, but nothing that it has built.
     files = [str(file) for file in importlib.metadata.files("muladd_nb") if "_new" not in file.parts]
     assert [file for file in files if "executorch" in file and not file.endswith((".py", ".pyc"))] == []

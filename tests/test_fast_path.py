@@ -22,13 +22,13 @@ from muladd_nb import _C
 from muladd_nb._layer import torch_private
 
 ops = torch.ops.muladd_nb
-IN_CPP = [path for path in torch_private.names if path.startswith("libtorch:")]  # none, where C++ is not asked
+IN_CPP = [path for path in torch_private.names if path.startswith("libtorch:")]  # empty if torch's C++ is not called
 TAKEN = [call for call in CALLS if not call.returns_out]
 
 
 @pytest.fixture
 def taken():
-    """Return how many calls went past the dispatcher since the last call of this function."""
+    """Return a function that counts the calls past the dispatcher since it was last called."""
     if not _C.wants_fast_path():
         pytest.skip("the fast path is off")
     before = [_C.calls_past_dispatcher()]
@@ -47,7 +47,7 @@ def test_a_plain_call_goes_past_the_dispatcher(device, call, taken):
         with torch.no_grad():
             call(x, out=x if call.writes else None)
         assert taken() == 1
-    with torch.inference_mode():  # here the dispatcher calls the kernel of an overload without a step through Python
+    with torch.inference_mode():  # here calling an overload reaches its kernel without a step in Python
         call(a.clone(), b, c, out=out.clone())
     assert taken() == (call.writes or not isinstance(call.function, torch._ops.OpOverload))
     if not call.writes:
@@ -122,7 +122,7 @@ KINDS = {
     "wrapper": Kind(lambda x: TwoTensor(x, x + 1), ("Python", "PythonTLSSnapshot"), lambda x: getattr(x, "b", x)),
     "named": Kind(lambda x: x.refine_names("N"), ("Named",), lambda x: x.rename(None)),
 }
-if not hasattr(torch.Tensor, "refine_names"):  # torch has none any more
+if not hasattr(torch.Tensor, "refine_names"):  # newer torch has no named tensors
     del KINDS["named"]
 # Dispatch keys that no tensor here can have: those of other devices, those of a thread, and those that no tensor has.
 NOT_MADE = {
@@ -135,7 +135,7 @@ NOT_MADE = {
 
 
 def test_there_is_a_tensor_for_every_dispatch_key():
-    """A new torch may have another key: then this test fails, and asks for a tensor with it."""
+    """If a new torch has another key, this test fails until there is a tensor with that key."""
     of_devices = {key.removeprefix("StartOf").removesuffix("Backends") for key in torch._C.DispatchKey.__members__}
     keys = {
         key
@@ -150,7 +150,7 @@ def test_there_is_a_tensor_for_every_dispatch_key():
 
 
 def outcome(function, tensors, kind):
-    """The result of a call, or its error."""
+    """Return the result of a call, or its error."""
     try:
         result = function(*tensors)
         return type(result), getattr(result, "names", None), kind.read(result) if result is not None else None
@@ -204,7 +204,7 @@ def compare(kind, call, place, shape):
 
 @pytest.mark.parametrize("write", [False, True])
 def test_zero_tensors_as_autograd_hands_them_out(write):
-    """Autograd returns such zeros as the gradient of an unused tensor. A part of them has the address null + offset."""
+    """Autograd returns such zeros as the gradient of an unused tensor. A view of them has the address null + offset."""
     a, b = torch.rand(4, requires_grad=True), torch.rand(4)
     tangent = torch.func.jvp(lambda x: x * b, (a,), (torch.ones(4),))[1]
     (zero,) = torch.autograd.grad(tangent.sum(), a)
@@ -232,7 +232,7 @@ def test_zero_tensors_in_a_backward_pass():
 
 @each([call for call in CALLS if not call.form.tensor_numbers])
 def test_memory_that_is_not_there_is_refused(call):
-    """Tries every way to make a tensor without memory, whose storage has a size, and begins at null."""
+    """Each tensor in turn has a storage that has a size, and begins at null."""
     count = len(call.names) + call.writes
     for place in range(count):
         x = [torch.ones(4) for _ in range(count)]
@@ -334,11 +334,11 @@ def test_a_result_that_is_larger_than_every_input_is_computed_without_the_lock(o
     def count():
         while not done.is_set():
             before[0] += 1
-            time.sleep(0)  # lets the other one go on
+            time.sleep(0)  # lets the other thread run
 
     thread = threading.Thread(target=count)
     thread.start()
-    sys.setswitchinterval(1000)  # from here on, no thread runs unless this one lets it
+    sys.setswitchinterval(1000)  # from here on, other threads run only if this one releases the GIL
     try:
         start, counted = before[0], 0
         for _ in range(50):  # on a busy machine the other thread may not run at once
@@ -395,7 +395,7 @@ for name, call in calls.items():
 """
 
 
-# Each function of torch's C++ in turn, except for a variable, and for functions that are called during the import.
+# All functions of torch's C++ in the table, except those called during the import. (_KEYS is a variable.)
 THROWING = [path for path in IN_CPP if "OperatorEntry" not in path and not path.endswith(torch_private._KEYS)]
 
 

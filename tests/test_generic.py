@@ -66,7 +66,7 @@ operator = pytest.mark.parametrize("info", [*map(info, FUNCTIONS)], ids=lambda i
 
 
 def noncontiguous(sample):
-    """The same sample, in memory with gaps."""
+    """Return the same sample in memory with gaps."""
     return sample.transform(
         lambda x: (
             layouts.every_other_column(x.detach()).requires_grad_(x.requires_grad)
@@ -103,7 +103,7 @@ def test_the_schema_says_what_is_written_and_returned(info, device):
     for sample in samples(info, device):
         with SchemaCheckMode() as mode:
             info(sample.input, *sample.args)
-    assert mode.ops  # it has seen them
+    assert mode.ops  # the mode has seen operators
 
 
 @each([call for call in OPERATORS if call.writes])
@@ -140,7 +140,7 @@ def test_aot_autograd(info, device, dynamic):
 
 @operator
 def test_composite_compliance_of_the_derivatives(info, device):
-    """PyTorch's check that a derivative supports subclasses: no step of it bypasses them."""
+    """PyTorch's check that a derivative supports subclasses: no step bypasses them."""
     for sample in samples(info, device, requires_grad=True):
         args = (sample.input, *sample.args)
         composite_compliance.check_with_mode(info.op, args, {}, torch.testing.assert_close)
@@ -158,7 +158,7 @@ def test_gradients(info, device):
             gradgradcheck(info.op, args, check_batched_grad=True, check_fwd_over_rev=True, check_rev_over_rev=True)
 
 
-# ---- Two nested transforms in any order, compared with the same in ATen.
+# ---- Nested transforms in any order, compared with ATen.
 
 
 def scalar(g):
@@ -194,7 +194,7 @@ def test_nestings(device, depth, inside):
         return nested
 
     ours, aten = nest(FUNCTIONS), nest([call.expected for call in FUNCTIONS])
-    # tests/fuzz/nesting.py tries random nestings. Here: of those four deep, every seventh.
+    # tests/fuzz/nesting.py tries random nestings. Here we try every seventh of depth 4.
     for names in itertools.islice(itertools.product(TRANSFORMS, repeat=depth), 0, None, 7 if depth == 4 else 1):
         mine, theirs = ours, aten
         for name in names:

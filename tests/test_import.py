@@ -55,7 +55,7 @@ def test_a_missing_torch_or_backend_is_named(last_line):
         "ImportError: muladd_nb needs torch 2.10 or newer: run 'pip install torch'."
     )
     if ".abi3" not in MODULE:
-        return  # nanobind is in it
+        return  # the module contains nanobind
     assert last_line(_without("nanobind_backend")) == (
         "ImportError: muladd_nb needs nanobind-backend: run 'pip install nanobind-backend'."
     )
@@ -121,7 +121,7 @@ def test_a_module_that_is_reloaded_as_notebooks_do_works_or_says_why_not(tmp_pat
     assert forked.python(RELOAD, tmp_path / "stderr") == (0, "")
 
 
-# Modes that may be active if a function imports the package. They must not see that the package looks at ATen's nodes.
+# Modes that may be active when a function imports the package. They must not see how the package inspects ATen's nodes.
 AROUND = {
     "a transform": "torch.func.grad(lambda x: muladd().mymul(x, x).sum())(torch.ones(3))",
     "a dispatch mode": "\nwith FlopCounterMode(display=False) as mode: muladd()\nassert not mode.get_total_flops()",

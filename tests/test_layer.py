@@ -280,7 +280,7 @@ struct Popcount {
 ]
 
 
-# If this package is installed in editable mode, its finder would come before PYTHONPATH.
+# If this package is installed in editable mode, its finder comes before PYTHONPATH.
 PYTEST = """
 import sys, pytest
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "MesonpyMetaFinder"]

@@ -36,7 +36,7 @@ def test_where_it_is(capsys):
 @needs("readelf", "nm")
 def test_it_needs_libtorch_and_no_python():
     needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", LIBRARY).stdout)
-    assert "libtorch.so" in needed  # without it, the loader would not find the CUDA half of torch
+    assert "libtorch.so" in needed  # without it, the loader would not find torch's CUDA libraries
     assert not [name for name in needed if re.match(r"lib(python|torch_python|c10|cudart)", name)]
     symbols = run("nm", "--dynamic", LIBRARY).stdout
     assert "aoti_torch" in symbols
@@ -175,7 +175,7 @@ BUILDS = {
     ],
 )
 def test_a_program_links_to_it(build, tmp_path):
-    # Moved, to show that the folder can be.
+    # Move the library, to show that it works from any folder.
     installed = tmp_path / "installed"
     installed.mkdir()
     for file in (LIBRARY, LIBRARY.with_name("muladd_nb.pc")):

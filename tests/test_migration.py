@@ -1,4 +1,4 @@
-"""The page on moving an extension to the stable ABI: the code before and after computes the same."""
+"""The page on moving an extension to the stable ABI: its code before and after computes the same results."""
 
 import runpy
 import shutil
@@ -33,7 +33,7 @@ def test_an_extension_that_moved_computes_what_it_did(tmp_path, monkeypatch):
     before, after = torch.ops.before.silu_mul, moved_ops.silu_mul
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         x, y = torch.randn(50, 37).to(dtype).t(), torch.randn(37, 50).to(dtype)
-        torch.testing.assert_close(after(x, y), before(x, y))  # the C library's exp has other last bits
+        torch.testing.assert_close(after(x, y), before(x, y))  # the C library's exp differs in the last bits
         assert after(x, y).stride() == before(x, y).stride()
     x, y = torch.randn(2, 8, dtype=torch.float64)
     gradients = [torch.autograd.functional.jacobian(silu_mul, (x, y)) for silu_mul in (before, after)]

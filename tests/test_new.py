@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def softclip(tmp_path_factory):
-    """The project of the tour, edited and installed, with a kernel of its own."""
+    """Return the project of the tour, edited and installed, with an operator that has its own kernel."""
     folder = tmp_path_factory.mktemp("softclip")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -58,7 +58,7 @@ def softclip(tmp_path_factory):
 
 
 def test_each_mistake_to_plant_has_one_place(tmp_path):
-    """`nox -s mistakes` plants them, which takes long."""
+    """Planting them takes long: `nox -s mistakes`."""
     sys.path.append(str(ROOT / "tests/over_rows"))
     from mistakes import rows, table
     from project import write_project as over_rows
@@ -81,7 +81,7 @@ def test_an_operator_passes_its_tests(softclip):
 @pytest.mark.parametrize(
     ("operator", "file", "right", "wrong", "sentence"),
     [
-        # The text has another length, because Python does not recompile a file with equal length and modification time.
+        # Another length than `right`: Python does not recompile a file with equal length and modification time.
         (
             "softclip",
             "_operators.py",
@@ -249,7 +249,7 @@ def printed(project, right, wrong, *target):
     [
         ("return x * limit", "return x * limitt", "../src/functors.h:16:16: error: .*limitt"),
         ("return x * limit", "return std::exp(x)", "std::exp has no derivative: write elementwise::exp"),
-        # A number of float64 that is rounded to float32, and one that is rounded to an integer.
+        # The first of these would round a float64 number to float32, the second to an integer.
         ("C limit", "float limit", "the functor must take what its declaration says, in its order, and be const: a C"),
         ("C limit", "int64_t limit", "the functor must take what its declaration says"),
         ("C limit", "C limit, C more", "Softclip.*the functor must take what its declaration says"),
@@ -302,7 +302,7 @@ def test_a_functor_over_rows_that_does_not_compile_is_one_error(set_up, right, w
 @pytest.mark.slow
 @needs("meson", "ninja", "nvcc")
 def test_a_functor_that_is_for_the_host_alone_is_one_error_of_nvcc(set_up):
-    """By default nvcc only warns, which pip does not show, and leaves out the kernel."""
+    """By default nvcc leaves out the kernel and only warns, which pip does not show."""
     project = set_up(SOFTCLIP, "-Dcuda=enabled", "-Dgpu_archs=90")
     target = "src/elementwise/cuda/libcuda_kernels.a"
     lines, (error,) = printed(project, "x * limit", "std::max(x, limit)", target)
@@ -329,7 +329,7 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 def test_a_kernel_is_checked_as_an_element_wise_operator_is(softclip):
-    """The calls are in a separate process, because a missing check would end it."""
+    """The calls run in a separate process, because without a check they would crash it."""
     printed = run(sys.executable, "-c", CALLS, cwd="/", PYTHONPATH=str(softclip[1]))
     past = "row_logsumexp: x must lie in its storage, got shape [3, 4], strides [4, 1] and offset 0 in a storage of "
     sentences = 3 * [f"{past}0 bytes", f"{past}40 bytes"] + ["row_logsumexp: x must be a tensor, got None"]
@@ -352,7 +352,7 @@ def test_its_tools_make_a_wheel_for_every_python_and_torch(folder):
     run("src/elementwise/tools/audit_wheel", repaired.relative_to(project), cwd=project)
 
 
-# update_ multiplies by this, so that its result shows whether each of these arguments arrived; and the same in Python.
+# update_ multiplies by this, so its result shows whether these arguments arrived. REFERENCE is the same in Python.
 WEIGHT = """k_ * (device.is_cpu() + 2 * (layout == torch::headeronly::Layout::Strided) +
                    4 * (value_ == torch::headeronly::MemoryFormat::Contiguous) + 8 * (fs == std::vector{1.5, 0.5}) +
                    16 * (bs == std::vector{true, false}) + 32 * (names == std::vector<std::string>{"text", "text"}) +
@@ -365,7 +365,7 @@ REFERENCE = (
 
 @pytest.mark.slow
 def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
-    """The kernel gets the arguments that were passed."""
+    """One kernel also shows that it receives the arguments that are passed."""
     kernels = [KERNEL, "both(Tensor x, Tensor y, float c, int k, bool b) -> (Tensor, Tensor)", *EVERY_ARGUMENT]
     assert main(["new", "signal_ops", "--kernel", *kernels]) == 0
     project = folder / "signal_ops"
@@ -379,7 +379,7 @@ def test_what_is_written_works_before_it_is_edited(folder, monkeypatch):
     assert main(["add", PAIR, RAMP, AFFINE, FADE]) == 0
     assert main(["add", "--rows", *ROWS]) == 0
     install(project, folder / "site", *QUICKLY)
-    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # its texts are old
+    its_tests(project, folder / "site", "-k", "not (text_of_the_template and update_)")  # its texts are not updated
 
 
 PRODUCTS = """
@@ -572,7 +572,7 @@ def recorded(project):
 
 
 def test_hosts_of_code_leave_the_copies_out_of_differences_and_searches(folder):
-    """They leave out no other file."""
+    """Code hosts leave out no other file."""
     assert main(["new", "signal_ops", SOFTCLIP]) == 0
     project = folder / "signal_ops"
     run("git", "init", "-q", cwd=project)
@@ -600,11 +600,11 @@ def refused(arguments, capsys):
 
 
 def test_a_case_can_say_that_no_element_is_negative(monkeypatch):
-    """Neither a random one nor an extreme one, as the second moment of Adam must not be."""
+    """This includes random and extreme elements. Adam's second moment, for example, must not be negative."""
     path = ROOT / "muladd_nb/_new/copied/tests/cases.py"
     source = path.read_text().replace("from my_ops", "from muladd_nb")
     namespace = {"__name__": "cases"}
-    monkeypatch.setitem(sys.modules, "cases", types.ModuleType("cases"))  # where dataclasses look for it
+    monkeypatch.setitem(sys.modules, "cases", types.ModuleType("cases"))  # dataclasses look it up there
     exec(compile(source, path, "exec"), namespace)
     for extremes, mean, low in itertools.product(((), namespace["EXTREMES"], (1000.0, -1000.0)), (0, 1000.0), (0, 1)):
         tensor = namespace["_Tensor"](torch.float32, "cpu", (2000,), extremes, mean)
@@ -792,7 +792,7 @@ REMOVED = {
 )
 @pytest.mark.parametrize("schemas", REMOVED.values(), ids=REMOVED)
 def test_what_is_removed_was_never_added(folder, capsys, monkeypatch, schemas, first, end):
-    """All files are restored byte for byte, in any order of removal, even if the author has edited the operator."""
+    """All files are restored byte for byte, in any order of removal, even if the author has edited the operators."""
     assert main(["new", "zoo_ops", *first]) == 0
     monkeypatch.chdir(folder / "zoo_ops")
     for path in (Path("python/zoo_ops/ops.py"), Path("src/functors.h"), Path("meson.build"), Path("README.md")):

@@ -1,4 +1,4 @@
-"""The operators of the documentation's tour that have a kernel, and one over rows, in a project."""
+"""The tour's operators with their own kernels, and one over rows, in a project."""
 
 import os
 import re
@@ -30,7 +30,7 @@ SAYS = """\
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    """A project with these operators of the tour, and `level`."""
+    """Return a project with these operators of the tour, and `level`."""
     folder = tmp_path_factory.mktemp("kernels")
     project = _new.create("my_ops", [KERNEL], folder, kernel=True)
     edit(project, "row_logsumexp")
@@ -77,7 +77,7 @@ def test_an_index_may_be_of_int32(kernels):
 
 
 def test_those_of_the_tour_pass_their_tests(kernels):
-    """test_new.py has the other one."""
+    """test_new.py tests row_logsumexp."""
     its_tests(*kernels, "-k", "rms_norm or gather_rows or scatter_rows")
 
 

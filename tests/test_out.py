@@ -120,7 +120,7 @@ def test_memory_of_any_alignment_is_written(dtype):
 
 
 def test_overlap_is_decided_as_numpy_decides():
-    """Random views of the same memory, compared with numpy.shares_memory."""
+    """For random views of the same memory, the check agrees with numpy.shares_memory."""
     numpy = pytest.importorskip("numpy")
     generator = torch.Generator().manual_seed(3)
 
@@ -195,7 +195,7 @@ def test_a_batched_write_is_counted(device, call):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiled_write_is_counted(device, backend):
-    """All of them in one program, because that compiles faster than a program for each."""
+    """One program with all writes compiles faster than a program for each."""
 
     def write(a, outs):
         for call, out in zip(WRITES, outs, strict=True):

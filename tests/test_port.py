@@ -1,4 +1,4 @@
-"""``muladd-nb port`` names what binds an extension to one torch, and changes what is mechanical and nothing else."""
+"""``muladd-nb port`` names the code that binds an extension to one torch, and makes only the mechanical changes."""
 
 import csv
 import json
@@ -55,7 +55,7 @@ def port(tmp_path, *options, **files):
 
 
 def found(tmp_path, capsys, *options, **files):
-    """Return the findings, as a set of tuples of line, what and how."""
+    """Return the findings as a set of tuples: line, what, how."""
     port(tmp_path, "--json", *options, **files)
     report = json.loads(capsys.readouterr().out)
     return {(x["line"], x["what"], x["how"]) for x in report["findings"]}, report
@@ -719,7 +719,7 @@ def test_the_table_has_all_that_this_torch_has():
     more = {name for kind, name in here if name not in (ATEN if kind == "aten" else NAMES)}
     assert not more, "run tools/stable_names.py with this torch, too"
     gates = {name: runs for (kind, name), (_, runs) in here.items() if kind != "aten"}
-    # A newer torch may ask for an older version. The table has the version on which all of them run.
+    # A newer torch's headers may require an older version. The table has the version that suits all headers.
     assert all(_version(runs) <= _version(NAMES[name]["runs"]) for name, runs in gates.items())
 
 

@@ -1,4 +1,4 @@
-"""Private names of torch are in one table; if torch lacks one, only what needs it is lost."""
+"""One table has all private names of torch. If torch lacks one, only the features that need it are lost."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ from muladd_nb._layer.torch_private import names
 
 PACKAGE = Path(__file__).parent.parent / "muladd_nb"
 HOME = "torch_private.py"
-DOCUMENTED = {"torch._check"}  # an underscore, but a page of its own in PyTorch's documentation
+DOCUMENTED = {"torch._check"}  # has an underscore, but also a page in PyTorch's documentation
 
 
 def private(name):
@@ -82,7 +82,7 @@ def test_this_torch_lacks_nothing():
 
 # torch._C is left out, because without it there is no torch.
 MODULES_OF_TORCH = sorted({module for path in names if private(module := path.partition(":")[0])} - {"torch._C"})
-IN_CPP = [path for path in names if path.startswith("libtorch:")]  # nothing, on a torch that is newer than all tried
+IN_CPP = [path for path in names if path.startswith("libtorch:")]  # empty on a torch newer than those tested
 QUICK = [
     *IN_CPP,
     "torch._C:_are_functorch_transforms_active",

@@ -95,7 +95,7 @@ def test_results_are_freed():
 
 
 def test_a_tensor_is_kept_while_it_is_read():
-    """While the kernel reads a tensor, torch refuses another thread that replaces it in its object, as for ATen."""
+    """While the kernel reads a tensor, torch does not let another thread replace it in its object, as with ATen."""
     a, b, other = (torch.ones(1 << 22) for _ in range(3))
     refused = threading.Event()
 

@@ -1,4 +1,4 @@
-"""ATen's node records small calls: the values, gradients and error messages, and when it does not."""
+"""ATen's node records small calls: values, gradients, error messages, and the calls that it does not record."""
 
 import itertools
 import threading
@@ -119,7 +119,7 @@ OBSERVERS = {
 
 
 def appearance(call, inputs):
-    """The inputs of a node and the tensors that it saves, each as an index, with shape, strides and dtype."""
+    """Return the inputs of a node and its saved tensors as indices; of the latter also shape, strides and dtype."""
     place_of = {x.data_ptr(): place for place, x in enumerate(inputs)}
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
@@ -143,7 +143,7 @@ def test_every_node_looks_the_same(device, call, aten, own, count):
                 names.add(node(call(*inputs)))
             seen.append((edges, [(place, *rest) for place, shape, *rest in saved if shape == (size,)]))
         assert all(one == seen[0] for one in seen)
-        assert names == {aten, own}  # both were seen
+        assert names == {aten, own}  # both nodes were seen
 
 
 @every_call

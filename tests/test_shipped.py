@@ -20,7 +20,7 @@ REFUSED = {
     "stylegan3 filtered_lrelu": "its results must be tensors, as compiled programs need, got ",
     "mamba selective_scan_fwd": "the length of a list of results is not known before a call",
 }
-# The element-wise ones, as entries. Where a project computes with two halves of an input, these operators have two
+# The element-wise operators, as entries. Where a project computes with two halves of an input, these operators have two
 # tensors, which may be views of one. A float8 is passed as its bits, and a class with the number of each column.
 ENTRIES = {
     "silu_and_mul": ["silu_and_mul(Tensor x, Tensor y) -> Tensor"],
@@ -91,7 +91,7 @@ NO_ENTRIES = {
 
 
 def refusal(schema, *, kernel=True):
-    """Return the error message for a schema, or nothing if it is accepted with all its arguments."""
+    """Return the error message for a schema, or an empty string if it is accepted with all its arguments."""
     try:
         taken = read(schema, kernel=kernel)
     except ValueError as error:
@@ -150,7 +150,7 @@ print(_C.calls_past_dispatcher() - before)
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project with all of them."""
+    """Return a project with all entries."""
     folder = tmp_path_factory.mktemp("shipped")
     project = _new.create("shipped_ops", [schema for schemas in ENTRIES.values() for schema in schemas], folder)
     for name, to in {
@@ -166,8 +166,8 @@ def project(tmp_path_factory):
 @pytest.mark.slow
 def test_those_pass_all_their_tests(project):
     install(project, project.parent / "site")
-    its_tests(project, project.parent / "site", "-k", "not template")  # its texts are those of the template
-    # A number that chooses a kernel is one of its values, however the operator is called, and on the fast path.
+    its_tests(project, project.parent / "site", "-k", "not template")  # its documentation is the template's
+    # A number that chooses a kernel must be one of its values, however the operator is called, even on the fast path.
     assert run(sys.executable, "-c", CHOICES, cwd="/", PYTHONPATH=str(project.parent / "site")).strip() == "18"
 
 

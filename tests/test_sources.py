@@ -1,4 +1,4 @@
-"""In the repository's root, `import muladd_nb` finds the sources first, and imports the installed package."""
+"""In the repository's root, `import muladd_nb` finds the sources first, but imports the installed package."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """An environment with the files of muladd_nb, as a wheel installs them."""
+    """Return an environment with the files of muladd_nb, as a wheel installs them."""
     environment = Environment(tmp_path_factory.mktemp("installed"))
     package = environment.site / "muladd_nb"
     shutil.copytree(Path(muladd_nb.__file__).parent, package, dirs_exist_ok=True)
@@ -57,7 +57,7 @@ def without(tmp_path_factory):
     return Environment(tmp_path_factory.mktemp("without"))
 
 
-# What a program may do with a package; it prints from where everything was imported.
+# Uses of a package. The program prints from where everything was imported.
 USE = """
 import importlib, importlib.util, json, pickle, sys
 import muladd_nb, torch

@@ -1,4 +1,4 @@
-"""Tensor subclasses and special tensors: kept, handled, or refused with a cure."""
+"""Tensor subclasses and special tensors are kept, handled, or refused with advice."""
 
 import pytest
 import torch
@@ -125,7 +125,7 @@ def check_compiled_with_lengths(device, call, backend):
     compiled = torch.compile(call, fullgraph=True, backend=backend)
     for ours, aten in zip(compiled(a, b).unbind(), call.expected(a, b).unbind(), strict=True):
         torch.testing.assert_close(ours, aten)
-    if device == "cpu" and len(call.names) > 1:  # on a GPU the process can do no more after that
+    if device == "cpu" and len(call.names) > 1:  # on a GPU, the process could not go on after that
         x, y = call.names[:2]
         sentence = f"{x} and {y} must have the same offsets, and not only the same lengths"
         with pytest.raises(RuntimeError, match=sentence):
@@ -134,7 +134,7 @@ def check_compiled_with_lengths(device, call, backend):
 
 @each(RETURNING)
 def test_jagged_with_lengths_compiled(device, call):
-    """The program compares the offsets when it runs: to the compiler, those of two inputs are two tensors."""
+    """The program compares the offsets at run time, because for the compiler two inputs have two offset tensors."""
     check_compiled_with_lengths(device, call, "aot_eager")
 
 

@@ -15,7 +15,7 @@ ops = torch.ops.muladd_nb
 
 
 class Composed:
-    """A vector function and a scalar one, made of nested operators, or of their formulas."""
+    """A vector function and a scalar function, made of nested operators or of their formulas."""
 
     def __init__(self, functions):
         self.functions = functions
@@ -227,14 +227,14 @@ COMPILED = {
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_transform(vectors, matrices, name):
-    """Differentiates a function of all operators, nested in each other."""
+    """The function nests all operators in each other."""
     inputs = matrices if name in BATCHED else vectors
     ours, aten = both(COMPILED[name], FUNCTIONS)
     expected = aten(*inputs)
     try:
         result = torch.compile(ours, fullgraph=True, backend="aot_eager")(*inputs)
-    except torch._dynamo.exc.TorchDynamoException:  # Unsupported is not the only one
-        # Does this torch's Dynamo refuse the same with ATen's operators?
+    except torch._dynamo.exc.TorchDynamoException:  # Dynamo has more errors than Unsupported
+        # Dynamo must then refuse the same with ATen's operators.
         with pytest.raises(torch._dynamo.exc.TorchDynamoException):
             torch.compile(aten, fullgraph=True, backend="aot_eager")(*inputs)
         pytest.skip(f"dynamo of torch {torch.__version__} does not capture {name}")

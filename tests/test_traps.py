@@ -1,4 +1,4 @@
-"""The C++ programs of the page on traps: the commands at the top of each print the output that it shows."""
+"""The C++ programs of the page on traps: run with the commands at their tops, they print the output shown there."""
 
 import doctest
 import os

@@ -32,7 +32,7 @@ def recorded(project):
 
 
 def record_anew(project, *more):
-    """Write the record of the files that are there now."""
+    """Write the record of the present files."""
     head = "".join(line for line in (project / RECORD).read_text().splitlines(keepends=True) if line[0] == "#")
     names = sorted(name for name in {*recorded(project), *more} if (project / name).exists())
     sums = subprocess.run(["sha256sum", *names], capture_output=True, text=True, check=True).stdout
@@ -40,12 +40,12 @@ def record_anew(project, *more):
 
 
 def make_older(project):
-    """Change the layer into an older one, with a record that fits."""
+    """Change the layer as if it were older, with a matching record."""
     header, test = Path("src/elementwise/contract.h"), Path("tests/cases.py")
     header.write_text(header.read_text().replace("#pragma once", "#pragma once // before"))
     test.write_text(test.read_text().replace("class Case", "class CaseOfBefore"))
-    Path("src/elementwise/rows/task.h").unlink()  # there is one now
-    old = ["src/elementwise/old/before.h", "python/my_ops/_layer/before.py"]  # there was one
+    Path("src/elementwise/rows/task.h").unlink()  # a file that only the new layer has
+    old = ["src/elementwise/old/before.h", "python/my_ops/_layer/before.py"]  # files that only the old layer has
     for name in old:
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("before\n")

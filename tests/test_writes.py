@@ -51,7 +51,7 @@ def _writes_to_a_clone(call, x):
 
 
 def _writes_to_a_part_of_a_clone(call, x):
-    """The clone is removed, and then its views are views of a tensor that was written in part."""
+    """If Inductor removes the clone, its views become views of a tensor that is written in part."""
     y = -x
     made = []
     for z in (x, y):
@@ -64,7 +64,7 @@ def _writes_to_a_part_of_a_clone(call, x):
 
 
 def _writes_to_clones_of_one(call, x):
-    """Inductor removes the clones, and both targets of a call are then one tensor."""
+    """If Inductor removes the clones, both targets of a call are one tensor."""
     made = []
     for y in (x, -x):
         a, b, c, d, e = (y.clone() for _ in range(5))
@@ -184,7 +184,7 @@ def run(program, kind, offset=6):
 
 
 def works(program):
-    """Return whether eager mode runs a program, and does not refuse it because tensors overlap."""
+    """Return whether eager mode runs a program, instead of refusing it because tensors overlap."""
     try:
         return bool(run(program, "raw"))
     except RuntimeError:
@@ -228,7 +228,7 @@ def written(f, count):
     ],
 )
 def test_compiled(programs, backend, dynamic):
-    """All in one program, because it compiles as fast as a program with one of them."""
+    """One program with all of them compiles as fast as a program with one."""
     f = all_of(programs.values(), KINDS)
     count = len(programs) * len(KINDS)
     got = written(torch.compile(f, fullgraph=True, backend=backend, dynamic=dynamic), count)
@@ -367,13 +367,13 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_written_in_place_where_nobody_can_tell(name):
-    """There is no copy before or after the write, so it takes as long as the operator."""
+    """There is no copy before or after the write, so the write takes no longer than the operator."""
     f = lambda x, y: IN_PLACE[name](KINDS["raw"], x, y)  # noqa: E731
     _, (code,) = run_and_get_code(torch.compile(f, fullgraph=True), torch.ones(18), torch.ones(18))
     body = code.split("def call")[1]
     assert "torch.ops.muladd_nb." in body
     allocated = body.count("empty_strided_cpu(")
-    assert allocated == (2 if name == "inputs" else 0)  # for computed tensors
+    assert allocated == (2 if name == "inputs" else 0)  # for the two computed tensors
     assert "copy_" not in body
 
 

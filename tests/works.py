@@ -19,7 +19,7 @@ def tensors(*shape, **options):
 
 
 def of_each(check, *, slow):
-    """Return a call of `check` for each operator, or each public function, and the expected result."""
+    """Return calls of `check` with each operator, or only each public function, and its formula."""
     from calls import RETURNING  # calls.py imports the package
 
     def checked(call):
@@ -232,7 +232,7 @@ def calls(slow):
 
 
 def check(path, *, slow):
-    """Import the package while torch lacks a name, and try everything: only the announced losses raise."""
+    """Import the package while torch lacks a name, and try everything: only what needs the name raises."""
     (warning,) = import_without("muladd_nb", path)
     import muladd_nb
     from muladd_nb._layer.torch_private import names

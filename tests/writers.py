@@ -1,4 +1,4 @@
-"""Operators that write, as authors may have them: element-wise ones that update, and kernels of one's own.
+"""Operators that write, as authors may have them: element-wise operators that update, and operators with own kernels.
 
 Their kernels are in Python. As C++ kernels do, they refuse a written tensor that shares memory with another tensor.
 """
