@@ -1,4 +1,4 @@
-// The arithmetic of one element of each operator. fma rounds once, with and without an FMA instruction. The build turns
+// The arithmetic of one element of each operator. fma rounds once, with or without an FMA instruction. The build turns
 // off contraction, so the compiler fuses nothing else.
 #pragma once
 

@@ -1,8 +1,8 @@
 """Tries random calls of the operators: python tests/fuzz [TARGET...] [--seconds N] [--seed S].
 
 Hypothesis makes the cases, finds the shortest one that fails, and prints it with the command that runs it alone. If the
-process crashes, no case is printed. The last line has the number of the round; `--verbose` prints each case of a round
-before it runs.
+process crashes, it prints no case. Its last line then has the number of the round, and `--verbose` prints each case of
+a round before it runs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ sys.path.insert(1, str(Path(__file__).parent.parent))  # tests, after this folde
 from record import record
 
 HERE = Path(__file__).parent
-# A target is a file with one test, and the number of its cases that take about 4 seconds. Then the next target runs.
+# A target is a file with one test, and the number of cases that it runs, in about 4 seconds, before the next target.
 TARGETS = {
     "layouts": ("right_in_any_layout", 300),
     "broadcasts": ("right_where_it_broadcasts", 500),
@@ -34,17 +34,17 @@ TARGETS = {
     "refusals": ("refused_in_one_sentence", 2500),
     "rows": ("right_over_rows", 500),
 }
-COMPILES = {"rows"}  # it compiles a project first, for minutes, so it runs only if it is named
+COMPILES = {"rows"}  # these compile a project for minutes, so they run only if they are named
 
 
 def main():
     parser = argparse.ArgumentParser("tests/fuzz", description=__doc__.splitlines()[0])
-    parser.add_argument("targets", nargs="*", metavar="target", help=f"of {', '.join(TARGETS)}; all but rows without")
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"of {', '.join(TARGETS)}; default: all but rows")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--case", help="run this one alone, of one target, as a failure prints it")
-    parser.add_argument("--rounds", type=int, default=10**9, help="stop after this many")
-    parser.add_argument("--verbose", action="store_true", help="name each case before it runs")
+    parser.add_argument("--case", help="run only this case of one target; a failure prints it")
+    parser.add_argument("--rounds", type=int, default=10**9, help="stop after this many rounds")
+    parser.add_argument("--verbose", action="store_true", help="print each case before it runs")
     parser.add_argument("--record", action="store_true", help="put the figures into docs/reliability.csv")
     arguments = parser.parse_args()
     for target in arguments.targets:

@@ -15,7 +15,7 @@ BROADCASTING = [call for call in CALLS if call.form.broadcasts and not call.writ
 
 @st.composite
 def shapes(draw):
-    """Return shapes for three tensors that broadcast: each dimension of one shape may be 1 or missing."""
+    """Return shapes of three tensors that broadcast. In each, dimensions of a common shape may be 1 or missing."""
     whole = draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 70]), max_size=4))
     return [
         [size if draw(st.booleans()) else 1 for size in whole][draw(st.integers(0, len(whole))) :] for _ in range(3)

@@ -18,7 +18,7 @@ COUNTS = Counter()
 
 @dataclass
 class Write:
-    """An operator of writers.py: element-wise, or a kernel of one's own. It writes to ``out`` and some inputs."""
+    """An operator from writers.py, element-wise or with its own kernel. It writes to ``out`` and some inputs."""
 
     kind: str  # raw or public
     name: str
@@ -39,7 +39,7 @@ class Write:
 
 UPDATES = [Write(kind, name) for kind, calls in writers.CALLS.items() for name in calls]
 
-# Views of 24 elements as 6.
+# Views of 6 of 24 elements.
 VIEWS = {
     "head": lambda y: y[:6],
     "tail": lambda y: y[18:],
@@ -64,7 +64,7 @@ class Statement:
     """An operator on views of the two inputs or of earlier results. Later statements can use its result."""
 
     call: Call | Write
-    inputs: list[tuple[str, int]]  # a view, and of what
+    inputs: list[tuple[str, int]]  # a view, and the index of its base
     out: tuple[str, int]
     changing: bool  # c is an argument of the program, not a constant
 

@@ -31,7 +31,7 @@ class View:
     strides: tuple[int, ...]
 
     def indices(self, shape):
-        """The indices of its elements in the memory, in order."""
+        """Return the indices of its elements in the memory, in order."""
         reached = [self.offset]
         for size, stride in zip(shape, self.strides, strict=True):
             reached = [x + stride * i for x in reached for i in range(size)]
@@ -44,7 +44,7 @@ class Case:
     dtype: torch.dtype
     shape: tuple[int, ...]
     memories: list[Memory]
-    views: list[View]  # those of the inputs, then that of out
+    views: list[View]  # of the inputs, then of out
     c: float
     seed: int  # of the random elements
 
@@ -81,7 +81,7 @@ def cases(draw):
 
 
 def due_refusals(case, sizes):
-    """Return a part of each error message that the call may raise; an empty list if it is right."""
+    """Return a part of each error message that the call may raise; an empty list if it must not raise any."""
     names = case.call.names + ["out"] * case.call.writes
     elements = [view.indices(case.shape) for view in case.views]
     due = []
@@ -99,7 +99,7 @@ def due_refusals(case, sizes):
 
 
 def memory_of(kind, values):
-    """The memory with its values, and other objects that share it."""
+    """Return memory with these values, and other objects that share it."""
     if kind == "misaligned":
         raw = bytearray(values.numel() * values.element_size() + 1)
         memory = torch.frombuffer(raw, dtype=values.dtype, offset=1)

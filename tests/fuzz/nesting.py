@@ -1,6 +1,6 @@
 """Up to four nested transforms of random expressions, with random modes around and inside, give ATen's results.
 
-Some modes only observe. The backward pass, with its recomputations, may have other modes. Any of the two inputs may
+Some modes only observe. The backward pass, with its recomputations, may run in other modes. Any of the two inputs may
 require grad, the backward pass runs twice, and an input may be written to before it.
 """
 
@@ -28,7 +28,7 @@ def itself(call):
 
 
 def aten(call):
-    """Return the same in ATen. Under autocast ours compute in its dtype, except float64, and ATen's mul does not."""
+    """Return the same in ATen. Autocast does not cast for ATen's mul, but for our operators, except in float64."""
 
     def function(*x, c):
         if call.form.tensor_numbers:
@@ -36,7 +36,7 @@ def aten(call):
         if not torch.is_autocast_enabled("cpu") or x[0].dtype == torch.float64:
             return call.expected(*x, c=c)
         dtype = torch.get_autocast_dtype("cpu")
-        return call.expected(*(y.to(dtype).float() for y in x), c=c).to(dtype)  # rounded once, as our results
+        return call.expected(*(y.to(dtype).float() for y in x), c=c).to(dtype)  # rounded once, as our results are
 
     return function
 
@@ -58,7 +58,7 @@ LISTENERS = ["dispatch mode", "function mode", "profiler of another thread"]
 
 @contextlib.contextmanager
 def profiler_of_another_thread():
-    """The state that a profiler sets in this thread. Starting a real one takes a hundred times as long."""
+    """Set the state that a profiler sets in this thread. Starting a real one takes a hundred times as long."""
     before, profiler._is_profiler_enabled = profiler._is_profiler_enabled, True
     try:
         yield
@@ -87,7 +87,7 @@ def recorded(g):
     def gradient(a, b):
         a = a.detach().requires_grad_()
         result = g(a, b).sum()
-        if not result.requires_grad:  # it does not depend on `a`; ATen may record a gradient of zeros
+        if not result.requires_grad:  # the result does not depend on `a`, for which ATen may record a gradient of zeros
             return torch.zeros_like(a)
         return torch.autograd.grad(result, a, create_graph=True, materialize_grads=True)[0]
 
@@ -115,7 +115,7 @@ TRANSFORMS = {
     "checkpoint": lambda g: lambda a, b: checkpoint(g, a, b, use_reentrant=False),
 }
 FORWARD = ("jvp", "jvp of a", "value of jvp", "jacfwd", "linearize", "dual numbers")
-# Derivatives that torch refuses for ours and not for ATen (docs/reliability.md): under which transform or mode, the
+# Derivatives that torch refuses for our operators and not for ATen's (docs/reliability.md): the transform or mode, the
 # message, and the function that raises it. The causes are batching rules, which expand inputs without a batch, and
 # backward passes of value and tangent together.
 REFUSED = [
@@ -140,7 +140,7 @@ class Expression:
     def compute(self, library, x):
         if isinstance(self.function, str):
             return getattr(x[0], self.function)()
-        return library(self.function)(*(y.to(x[0].dtype) for y in x), c=0.3)  # nothing is promoted
+        return library(self.function)(*(y.to(x[0].dtype) for y in x), c=0.3)  # our operators do not promote dtypes
 
 
 @dataclass
@@ -208,7 +208,7 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
     try:
         expected = run(aten)
         # In sin(1000), or a fourth derivative in bfloat16, few bits are right, and we must have as many as ATen.
-        # float64, which autocast does not cast, tells which are right.
+        # float64, which autocast does not cast, gives the right result.
         exact = expected if dtype == torch.float64 else run(aten, torch.float64)
     except Exception:
         COUNTS["ATen also raises"] += 1
@@ -223,8 +223,8 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
         return
     computed = torch.bfloat16 if "autocast" in used and dtype != torch.float64 else dtype
     bits = 2**-6 if computed != dtype else 1e-4  # two units in the last place of bfloat16
-    # Ours must run each backward pass that ATen runs. For tangents of tangents they may save different tensors, so
-    # that only one of them is refused.
+    # Our operators must run each backward pass that ATen's run. But for tangents of tangents the two may save different
+    # tensors, and then torch may refuse only one of them.
     in_forward_mode = sum(level.transform in FORWARD for level in levels)
     assert len(got) >= len(expected) or in_forward_mode > 1, "a backward pass is refused"
     for i, (ours, atens, right) in enumerate(zip(got, expected, exact, strict=False)):
@@ -237,8 +237,8 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
             error = max(error, largest(run(aten, torch.float64, 1 + torch.finfo(computed).eps)[i] - right))
         torch.testing.assert_close(ours, atens, equal_nan=True, rtol=bits, atol=bits + 8 * error)
     result, expected = got[0], expected[0]
-    # For results that do not depend on `a`, only one of the two may record a gradient of zeros, but not if nothing is
-    # recorded.
+    # For results that do not depend on `a`, one of the two may record a gradient of zeros and the other one not. But
+    # neither may record anything if recording is off.
     records = expected.requires_grad or under(modes, torch.is_grad_enabled)
     assert not result.requires_grad or records, "requires grad"
     assert result.is_inference() == expected.is_inference(), f"is_inference() is {result.is_inference()}"
@@ -246,7 +246,7 @@ def right_in_any_nesting(expression, levels, modes, modes_of_backward, dtype, ne
 
 
 def gradients_of(loss, wanted):
-    """Return the gradients. A refused backward pass, the second one or one after a write, gives an empty list."""
+    """Return the gradients, or an empty list if torch refuses a second backward pass, or one after a write."""
     try:
         return torch.autograd.grad(loss, wanted, materialize_grads=True, allow_unused=True)
     except RuntimeError as error:

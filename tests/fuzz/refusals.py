@@ -53,7 +53,7 @@ def refused_in_one_sentence(call, wrong, mode):
     places = len(call.names) + call.writes
     wrong = {place: kind for place, kind in wrong.items() if place < places}
     if call.writes and call.is_public and wrong.get(places - 1) == "None":
-        del wrong[places - 1]  # without it, a new tensor is returned
+        del wrong[places - 1]  # an `out` of None is right: the call returns a new tensor
 
     def tensors():
         return [WRONG[wrong[place]]() if place in wrong else torch.ones(2, 3) for place in range(places)]
@@ -69,7 +69,7 @@ def refused_in_one_sentence(call, wrong, mode):
     except (RuntimeError, TypeError) as error:
         sentence = str(error).splitlines()[0]
     else:
-        # Not always wrong: an input that is read in place, a Python number for c, a dtype that autocast casts.
+        # These are not always wrong: an expanded input, a Python number for c, a dtype that autocast casts.
         possible = {"expanded", "float64", "a number", "one element", "a scalar"}
         cast = {"complex", "int32", "bool", "float8", "uint16"} if mode is MODES[-1] else set()
         if call.form.broadcasts:

@@ -33,11 +33,11 @@ import cases  # noqa: E402
 
 COUNTS = Counter()
 ops = torch.ops.row_ops
-# Around the vectors of each instruction set, the lanes, a warp and a block of a sum.
+# Lengths around those of each instruction set's vectors, the lanes, a warp, and a block of a sum.
 LENGTHS = [n + more for n in (0, 1, 4, 8, 16, 32, 64, 128, 256, 1024, 2048) for more in (-1, 0, 1) if n + more >= 0]
-REFUSED_BY_TORCH = ("maximum", "cross_entropy")  # if a row has no elements
+REFUSED_BY_TORCH = ("maximum", "cross_entropy")  # in rows without elements
 SPECIAL = {"none": (), "nan": ("nan",), "inf": ("inf",), "-inf": ("-inf",), "many": ("inf", "-inf", "nan")}
-# Tolerances of values that are computed in float, and of their gradients, for which torch runs several operators.
+# Tolerances of values that are computed in float32, and of their gradients, for which torch runs several operators.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 
 

@@ -18,7 +18,7 @@ class Plain(torch.Tensor):
 
 
 class Reluctant(torch.Tensor):
-    """A subclass without a wrapper that handles operators in Python."""
+    """A subclass that handles operators in Python and wraps no tensor."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -26,7 +26,7 @@ class Reluctant(torch.Tensor):
 
 
 def zero_gradient(x):
-    """The zero tensor that autograd returns as gradient of a tensor on which a tangent does not depend."""
+    """Return the zero tensor that autograd makes as the gradient of a tensor on which a tangent does not depend."""
     x, b = x.detach().requires_grad_(), x.detach()
     tangent = torch.func.jvp(lambda x: x * b, (x,), (torch.ones_like(x),))[1]
     return torch.autograd.grad(tangent.sum(), x)[0]
@@ -68,7 +68,7 @@ REFUSED = {
     "complex",
     "conjugated",
     "named",
-}  # ours refuse these, and ATen does not; the same holds for promotion and broadcasting
+}  # our operators refuse these, and ATen's do not; the same holds for promotion and broadcasting
 
 
 @given(
@@ -90,7 +90,7 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
     count = len(call.names)
     kinds = kinds[:count] + kinds[MOST:] * call.writes
     if any(kind.startswith("wrapper") for kind in kinds) and len(set(kinds)) > 1:
-        in_place = False  # TwoTensor calls an operator twice, so it writes twice into a tensor that is wrapped less
+        in_place = False  # TwoTensor calls operators twice, so they write twice into a tensor with fewer wrappers
         # Since torch 2.15, ATen's product of a wrapper and a zero tensor is not a wrapper.
         kinds = ["plain" if kind in ZERO else kind for kind in kinds]
 
@@ -150,7 +150,7 @@ def right_with_any_kind_of_tensor(call, kinds, in_place, requires_grad, mode, li
             return
         due = (
             REFUSED & set(kinds)
-            or len({kind == "half" for kind in kinds}) > 1  # nothing is promoted
+            or len({kind == "half" for kind in kinds}) > 1  # our operators do not promote dtypes
             or "meta" in kinds
             or (call.writes and {"expanded", "negated", "jagged", *ZERO} & set(kinds))
             or (call.writes and mode is not torch.no_grad and (requires_grad or "parameter" in kinds))

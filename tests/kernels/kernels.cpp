@@ -1,7 +1,7 @@
 // Tests the CPU kernels alone: compares results with exact arithmetic, in every layout, as a whole and in parts, and
 // checks that nothing is written beside them. It prints a digest of the bits of each case, which is the same on every
-// machine. MULADD_NB_SIMD names the instruction set; by default it is the best. If it cannot run here, the status is
-// 77, "skipped". Compiled with elementwise/tests/host.h, this tests the CUDA kernels.
+// machine. MULADD_NB_SIMD names the instruction set; the default is the best one. If this machine cannot run it, the
+// status is 77, "skipped". Compiled with elementwise/tests/host.h, this tests the CUDA kernels.
 #include <cfloat>
 #include <cmath>
 #include <cstdio>
@@ -71,8 +71,8 @@ struct Wider<double> {
   __extension__ using Bits = unsigned __int128;
 };
 
-// a * b + c, rounded once: the sum is rounded to odd in the wider type, which the second rounding does not notice
-// (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+// a * b + c, rounded once: the sum is rounded to odd in the wider type, so that the second rounding gives the correctly
+// rounded result (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 template <class C>
 C fused(C a, C b, C c) {
   using Float = typename Wider<C>::Float;
@@ -89,7 +89,7 @@ C fused(C a, C b, C c) {
   return static_cast<C>(sum);
 }
 
-// x rounded to the nearest number of T, ties to even; infinity past the largest.
+// x rounded to the nearest number of T, ties to even; infinity if x is too large for T.
 template <class T>
 double nearest(double x) {
   using F = Format<T>;
@@ -119,7 +119,7 @@ std::vector<Case<C>> cases() {
   };
 }
 
-// ---- Random numbers: most are close to one, so that sums cancel; others are of every other kind.
+// ---- Random numbers: most are close to 1, so that sums cancel; the others cover all other kinds.
 
 uint64_t random_bits() { // splitmix64, from the same seed on every machine
   static uint64_t state = 0;
@@ -166,7 +166,7 @@ T random_number() {
 struct Layout {
   const char* name;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides[3]; // of the output and the first two inputs; a third input has those of the first
+  std::vector<int64_t> strides[3]; // of the output and two inputs; a third input has the strides of the first one
   int64_t offset = 0;
 };
 

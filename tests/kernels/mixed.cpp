@@ -20,7 +20,7 @@
 namespace {
 
 using namespace elementwise;
-using namespace elementwise::cpu::ELEMENTWISE_ISA; // its conversions
+using namespace elementwise::cpu::ELEMENTWISE_ISA; // for its conversions
 
 int failures = 0, cases = 0;
 std::mt19937 random_bits;
@@ -67,7 +67,7 @@ void plain_store(const Results<C...>& results, V* to, Rest*... rest) {
   if constexpr (sizeof...(Rest) > 0) plain_store(results.rest, rest...);
 }
 
-// A scale of 0.7, and the indices that a derivative is by: each case has the next pair of the first two arguments.
+// A scale of 0.7, and the indices of the arguments of a derivative: each case has the next pair of the first two.
 template <class F, Kind... kKind>
 std::array<Number, 4> numbers_of(Kernel<F, kKind...>) {
   std::array<Number, 4> numbers{};

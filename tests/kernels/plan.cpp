@@ -1,5 +1,5 @@
-// Tests how a call is planned: its dimensions after they are merged (strided.h), which operands are moved, the tiles
-// and the boxes (tiles.h). The expected numbers were worked out by hand.
+// Tests the plan of a call: its merged dimensions (strided.h), and the operands that are moved, the tiles and the boxes
+// (tiles.h). The expected numbers were worked out by hand.
 #include <array>
 #include <cstdio>
 #include <map>
@@ -45,7 +45,7 @@ std::string join(const int64_t* numbers, int count, const char* between = " ") {
   return text;
 }
 
-// Each dimension, the innermost first, with its size and the strides of the operands.
+// Writes each dimension, the innermost first, with its size and the strides of the operands.
 std::string show(const Plan& plan) {
   std::string text;
   for (int d = 0; d < plan.dims; d++)
@@ -53,13 +53,13 @@ std::string show(const Plan& plan) {
   return text;
 }
 
-// A computer with a number of results, and elements of a number of bytes.
+// A computer with this number of results, and operands with elements of these sizes.
 Computer computer(int results, const int* bytes) {
   return {{}, [](const Rows&, const Number*) {}, results, bytes};
 }
 
-// Which operands are moved and how, the extent of a tile, the number of tiles in two dimensions and in all, and the
-// bytes.
+// Writes which operands are moved and how, the extent of a tile, the number of tiles in two dimensions and in all, and
+// the bytes.
 std::string show(const Tiles& tiles, int operands) {
   const char* const moves[] = {"nothing", "pieces", "tiles"};
   std::string text = std::string(moves[static_cast<int>(tiles.moves)]) + " ";
@@ -145,7 +145,7 @@ const struct {
 
 using Places = std::map<int64_t, Row>; // the place of an element in each operand, by its place in the output
 
-// Computes them by the definition of strides.
+// Computes all places by the definition of strides.
 Places all_places(const Layout& layout) {
   Places places;
   for (int64_t i = 0; i < layout.plan().numel(); i++) {
@@ -191,7 +191,7 @@ void can_stream() {
 
 } // namespace
 
-// For a computer without short_rows, short rows are packed as one, unless they are whole vectors.
+// For a computer without short_rows, several short rows are packed into one, unless they are whole vectors.
 void packs_short_rows() {
   const int bytes[] = {4, 4, 4};
   const Computer packing{{}, nullptr, 1, bytes};

@@ -1,5 +1,5 @@
-// A functor over rows that calls a reduction in a function of elements ends the process with a sentence, instead of
-// returning wrong numbers.
+// If a functor over rows calls a reduction in a function of elements, the process ends with an error message, instead
+// of returning wrong numbers.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ static_assert(Signature("f(Tensor x, int[] sizes)").fault == Fault::none);
 static_assert(Signature("f(Tensor x, int[] sizes, int[] others)").fault == Fault::sizes);
 static_assert(Signature("f(Tensor x, int dim, int[] sizes)").fault == Fault::sizes);
 
-// The result is written over the row that is kept.
+// The result overwrites the kept row, so an element of that row cannot be read.
 struct ReadsKept {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
@@ -47,7 +47,7 @@ struct Keeps {
   }
 };
 
-// Computes one row in a process, and returns what it writes to stderr before it aborts, or how it ends otherwise.
+// Computes one row in a new process. Returns its output on stderr if it aborts, else how it ends.
 template <class Functor, bool is_recorded = false>
 std::string sentence() {
   int ends[2];

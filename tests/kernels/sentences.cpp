@@ -1,5 +1,5 @@
-// Tests the error messages of a failed launch: they have the driver's version, the version of CUDA that compiled the
-// kernels, and the cure.
+// Tests the error messages of a failed launch: they name the driver's version, the version of CUDA that compiled the
+// kernels, and the remedy.
 #include <cstdio>
 
 #include "elementwise/cuda/error.h"

@@ -1,5 +1,5 @@
-// A functor that keeps an array and finds an element by an index that the compiler does not know, so the array is in
-// local memory. tools/audit_cuda.py must see that.
+// A functor that reads an array at an index that the compiler does not know, so the array is in local memory.
+// tools/audit_cuda.py must detect that.
 #include "elementwise/elementwise.h"
 #include "elementwise/rows/row.h"
 

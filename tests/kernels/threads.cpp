@@ -1,5 +1,5 @@
-// Runs the CPU kernels with launch.h on several threads, from several callers at once. ThreadSanitizer then sees if two
-// threads write one element, or if one initialises what another reads.
+// Runs the CPU kernels with launch.h on several threads, for several callers at once. ThreadSanitizer then detects
+// whether two threads write the same element, or whether one reads a variable that another one initialises.
 #include <cmath>
 #include <cstdio>
 #include <thread>
@@ -31,7 +31,7 @@ const Layout kLayouts[] = {
     {{200'000}, {{1}, {1}, {1}}},
     {{600, 300}, {{1, 600}, {300, 1}, {1, 600}}},
     {{600, 300}, {{301, 1}, {0, 1}, {1, 600}}},
-    {{40'000, 3}, {{4, 1}, {3, 1}, {1, 0}}}, // neighbouring threads share cache lines, but no element
+    {{40'000, 3}, {{4, 1}, {3, 1}, {1, 0}}}, // neighbouring threads share cache lines but no elements
     {{50, 40, 60}, {{2400, 60, 1}, {1, 50, 2000}, {2400, 60, 1}}},
 };
 

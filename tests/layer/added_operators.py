@@ -1,4 +1,4 @@
-"""Tests of the operators that test_layer.py adds to a copy of the tree, in a few lines each."""
+"""Tests of the operators that test_layer.py adds, in a few lines each, to a copy of the tree."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ ALPHA, BETA = 0.5, -3.0
 FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
 
-# Each with the same in ATen. `blend` has three tensors, and two numbers between them.
+# Two operators, and the same in ATen. `blend` has three tensors, and two numbers between them.
 OURS = {
     "blend": lambda x, y, w: ops.blend(x, ALPHA, y, w, BETA),
     "bent": lambda x, y, w: ops.bent(x),
@@ -108,7 +108,7 @@ def test_an_integer_operator_refuses_other_dtypes():
         ops.popcount(torch.zeros(3))
 
 
-# Operators with tensors or a result of a dtype of their own: arguments, and the same in ATen.
+# Operators whose tensors or result have another dtype than C: arguments, and the same in ATen.
 def quantized(x, scale):
     return (x * scale).round().clamp(-128, 127).to(torch.int8)
 
@@ -430,7 +430,7 @@ def test_only_what_a_gradient_reads_is_saved(name):
     packed = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
         OURS[name](x, y, w)
-    assert len(packed) == {"blend": 0, "bent": 1}[name]  # alpha alone; x
+    assert len(packed) == {"blend": 0, "bent": 1}[name]  # blend needs only alpha; bent needs x
 
 
 @both
@@ -665,7 +665,7 @@ def count_(x, hits, limit):
 def stepped(p, m, v, gradient, lr, *, beta1=0.5, beta2=0.75, eps=0.125):
     m = beta1 * m + (1 - beta1) * gradient
     v = beta2 * v + (1 - beta2) * gradient * gradient
-    root = v.double().sqrt().to(v.dtype)  # torch's float32 sqrt is not correctly rounded if it is MKL's
+    root = v.double().sqrt().to(v.dtype)  # if MKL computes torch's float32 sqrt, it is not correctly rounded
     return p - lr * m / (root + eps), m, v
 
 
@@ -737,7 +737,7 @@ def test_a_number_that_is_a_double_is_not_rounded():
 
 
 def test_updates_of_many_elements():
-    """Tries sizes that use several threads, or stores past the cache."""
+    """With this size, several threads share the work, and stores bypass the cache."""
     args = UPDATES["adam_"][1](3_000_001)
     check_updates(lambda *args: adam_(*args, 0.5, beta1=0.25), args, UPDATES["adam_"][-1])
 

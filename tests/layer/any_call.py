@@ -1,7 +1,7 @@
 """Calls of every operator with random shapes, layouts, dtypes and absent tensors.
 
-A call returns the bits that it returns for contiguous tensors of one shape. On the meta device it returns a result with
-the same shape, strides and dtype. If an argument is wrong, both raise the same error.
+A call returns the same bits as for contiguous tensors of one shape. On the meta device it returns a result with the
+same shape, strides and dtype. If an argument is wrong, both raise the same error.
 """
 
 import os
@@ -29,7 +29,7 @@ class Calls:
         return torch.randint(2 if dtype == torch.bool else 5, shape).to(dtype)
 
     def laid_out(self, x, *, written=False):
-        """Return a tensor of these elements in memory of any order, with gaps, or with repeated elements."""
+        """Return a tensor of these elements in any memory order, with gaps, or one with repeated elements."""
         order = self.choose.sample(range(x.dim()), x.dim())
         strides, step = [0] * x.dim(), 1
         for d in order:
@@ -123,7 +123,7 @@ def test_any_call(form):
         for x, result, expected, fake in zip(gradients, results, alike, meta, strict=True) if results else ():
             if x and x not in form.wanted(args):
                 assert result.shape == (0,)
-            elif form.gradients_of and result.shape != expected.shape:  # the kernel sums in another order than this
+            elif form.gradients_of and result.shape != expected.shape:  # the kernel sums in another order
                 summed = expected.double().sum_to_size(result.shape).to(result.dtype)
                 eps = torch.finfo(result.dtype).eps
                 atol = 4 * eps * float(expected.double().abs().sum())

@@ -59,7 +59,7 @@ def normal(*shape, dtype=torch.float64):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-# The operator, its reference, and the shapes of its tensors for a length.
+# For each case: the operator, its reference, and the shapes of its tensors for a length of rows.
 CASES = {
     "softmax": (ops.softmax, lambda x: x.softmax(-1), lambda n: [(4, 3, n)]),
     "softmax of dim 1": (lambda x: ops.softmax(x, 1), lambda x: x.softmax(1), lambda n: [(4, n, 3)]),
@@ -72,7 +72,7 @@ CASES = {
     ),
     "rms_norm": (ops.rms_norm, rms, lambda n: [(4, 3, n), (n,)]),
     "rms_norm, a weight for each": (ops.rms_norm, rms, lambda n: [(4, 3, n), (3, n)]),
-    "rms_norm of a shared row": (ops.rms_norm, rms, lambda n: [(n,), (4, 3, n)]),  # whose gradient has two shares
+    "rms_norm of a shared row": (ops.rms_norm, rms, lambda n: [(n,), (4, 3, n)]),  # the row's gradient has two parts
     "rms_norm, one weight": (ops.rms_norm, rms, lambda n: [(4, 3, n), (4, 1, 1)]),
     "softmax and entropy": (ops.softmax_entropy, entropy, lambda n: [(5, n)]),
     "layer_norm": (
@@ -139,12 +139,12 @@ def test_results(name, dtype):
         if name == "causal_softmax" and n > 100:
             continue
         op, reference, args = made(name, n, dtype)
-        # The variance of one element is 0, so in 16 bits the result depends on eps and rounding only.
+        # The variance of one element is 0, so in 16 bits the result depends only on eps and rounding.
         close(op(*args), reference(*(x.double() for x in args)), TOLERANCE[dtype])
 
 
 def with_gradients(op, args, device):
-    """Return the results of an operator on a device, and all gradients, on the CPU."""
+    """Compute the results of an operator and all gradients on a device, and return copies on the CPU."""
     args = [x.to(device).requires_grad_() for x in args]
     results = op(*args)
     results = results if isinstance(results, tuple) else (results,)
@@ -475,7 +475,7 @@ def test_trailing_dimensions_are_those_that_are_given():
         close(results, (y, mean.view(2), factor.view(2)))
         fake = ops.layer_norm_stats(layout.to("meta"), [3, 4], w.to("meta"), w.to("meta"), EPS)
         assert [(z.shape, z.stride()) for z in fake] == [(z.shape, z.stride()) for z in results]
-    two, zero = torch.tensor(2.0).double(), torch.zeros(1, 1).double()  # the same for all elements
+    two, zero = torch.tensor(2.0).double(), torch.zeros(1, 1).double()  # broadcast to all elements
     close(ops.layer_norm_stats(x, [3, 4], two, zero, EPS)[0], 2 * F.layer_norm(x, [3, 4], eps=EPS))
 
 
@@ -569,7 +569,7 @@ def test_sums_over_rows_do_not_depend_on_what_the_caller_does_to_subnormals():
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_result_has_the_strides_of_its_fake_kernel(order, size):
-    """Also if the shape of the first tensor, which has one value for each row, is that of a row of one element."""
+    """The first tensor has one value for each row. Its shape may also be that of rows of one element."""
     x = torch.ones([[3, 4, size][d] for d in order]).permute(*map(order.index, range(3)))
     opcheck(ops.scaled.default, (torch.ones(3, 4), x), test_utils="test_faketensor")
 
@@ -606,7 +606,7 @@ def added(x, w):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_threads_share_a_long_row_and_change_no_bit(dtype):
-    n = 2**17 + 3077  # kLongRow in cpu/rows.h, and a block that is not whole
+    n = 2**17 + 3077  # kLongRow of cpu/rows.h plus an incomplete block
     x, w, other = (normal(*shape, dtype=dtype) for shape in ((8, n), (n,), (8, n)))
     with_derivatives = [
         ops.softmax,
@@ -628,11 +628,11 @@ def test_threads_share_a_long_row_and_change_no_bit(dtype):
         yield ops.relative_to(first, torch.tensor([5, 70000, n - 1] * 3)[:rows])
         yield added(first, w)
 
-    def rows_of(results):  # a result of a transposed row has the rows last
+    def rows_of(results):  # in results of transposed rows, the rows are the last dimension
         each = results if isinstance(results, tuple) else (results,)
         return [(y.t() if len(y) == n else y)[:3] for y in each]
 
-    alone = [*map(rows_of, computed(8))]  # a thread for several rows
+    alone = [*map(rows_of, computed(8))]  # each thread computes several rows
     for threads in (1, 4):
         torch.set_num_threads(threads)
         for got, expected in zip(map(rows_of, computed(3)), alone, strict=True):

@@ -59,7 +59,7 @@ struct LayerNorm {
   }
 };
 
-// apex, which keeps the mean and the inverse of the deviation. A row is several dimensions.
+// apex: it keeps the mean and the inverse of the deviation. A row extends over several dimensions.
 struct LayerNormStats {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, C, C> operator()(
@@ -71,7 +71,7 @@ struct LayerNormStats {
   }
 };
 
-// apex, which keeps the inverse of the root mean square.
+// apex: it keeps the inverse of the root mean square.
 struct RmsNormStats {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, C> operator()(
@@ -82,7 +82,7 @@ struct RmsNormStats {
   }
 };
 
-// sgl-kernel: Gemma's weights are those less 1.
+// sgl-kernel: Gemma stores its weights minus 1.
 struct GemmaRmsNorm {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, Elements<C> weight, C eps) const {
@@ -181,7 +181,7 @@ struct ScaledSquares {
   }
 };
 
-// The last of the first elements, as many as the mask is true for.
+// The mask is true for the first elements of a row; the result is the last of them.
 struct LastOf {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, Elements<bool> mask) const {
@@ -213,7 +213,7 @@ struct CrossEntropy {
   }
 };
 
-// apex, which keeps the logarithm of the sum.
+// apex: it keeps the logarithm of the sum.
 struct SoftmaxXentropy {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<C, C> operator()(Row& row, Elements<C> logits, int64_t label, C smoothing) const {
@@ -247,7 +247,7 @@ struct MaskedSoftmax {
   }
 };
 
-// Rounds, and keeps within a range of int8, which has no NaN.
+// Rounds and clamps to a range of int8, which has no NaN.
 template <class C>
 ELEMENTWISE_INLINE int8_t to_int8(C x, C least, C most) {
   const C q = elementwise::clamp(elementwise::rint(x), least, most);
@@ -343,7 +343,7 @@ struct RmsNormFp8Quant {
   }
 };
 
-// vllm: of the input plus a residual, if there is one; the sum is returned, too.
+// vllm: adds a residual, if there is one, to the input first, and returns the sum, too.
 struct RmsNormInt8Quant {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<int8_t>, float, Elements<C>> operator()(
@@ -359,7 +359,7 @@ struct RmsNormInt8Quant {
   }
 };
 
-// vllm: residual becomes input + residual, and input the norm of that.
+// vllm: residual becomes input + residual, and input becomes the norm of this sum.
 struct FusedAddRmsNorm {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, Elements<C>> operator()(
@@ -393,7 +393,7 @@ struct Prod {
   }
 };
 
-// The largest magnitude, by a join of our own.
+// The largest magnitude, by our own join function.
 struct InfNorm {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x) const {
@@ -410,7 +410,7 @@ struct MaxWithPlace {
   }
 };
 
-// One value for each row, which has a derivative.
+// The result has one value for each row, and has a derivative.
 struct ScaledVariance {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Results<Elements<C>, C> operator()(Row& row, Elements<C> x, C scale) const {
@@ -420,7 +420,7 @@ struct ScaledVariance {
   }
 };
 
-// The scale has a dtype of its own, so there is no derivative by it.
+// The scale has another dtype than C, so there is no derivative by it.
 struct ScaledNorm {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION C operator()(Row& row, Elements<C> x, float scale, elementwise::OneOf<1, 2> order) const {
@@ -438,7 +438,7 @@ struct Picked {
   }
 };
 
-// Reads an element of the row that is kept, and searches that row, before the result is written over it.
+// Reads an element of the kept row, and searches that row, before the result overwrites it.
 struct RelativeTo {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x, int64_t place) const {
@@ -458,7 +458,7 @@ struct CosineSimilarity {
   }
 };
 
-// Takes integers. The negative of the smallest one does not fit its type.
+// Takes integers. The negative of the smallest integer does not fit into its type.
 struct Least {
   using dtypes = elementwise::List<uint8_t, int8_t, int64_t>;
   template <class C, class Row>

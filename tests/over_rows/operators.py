@@ -81,7 +81,7 @@ def poly_norm(x, a, b, c, bias, eps):
 
 
 def max_with_place(x, dim, keepdim):
-    # All elements that are the maximum share the gradient of amax.
+    # amax divides its gradient among all elements that equal the maximum.
     return x.amax(dim, keepdim), x.max(dim, keepdim).indices
 
 

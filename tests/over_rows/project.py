@@ -1,4 +1,4 @@
-"""Write the project of these operators as an author would: generate it, then replace functors and tests."""
+"""Write the project of these operators as an author would: generate it, then replace the functors and the tests."""
 
 import re
 import shutil
@@ -56,14 +56,15 @@ SCHEMAS = [
 
 
 def write_project(parent, *names):
-    """Write the project ``row_ops``, with the operators of these names or all, into a folder, and return its own."""
+    """Write the project ``row_ops``, with the named operators or all, into a folder; return the project's folder."""
     schemas = [schema for schema in SCHEMAS if schema.partition("(")[0] in (names or schema)]
     project = _new.create("row_ops", schemas, parent, rows=True)
     for header in (HERE / "functors.h", HERE.parent / "float8.h"):
         shutil.copy(header, project / "src")
     shutil.copy(HERE / "operators.py", project / "tests")
     entries = project / "src/operators.h"
-    # A scale of float beside a result of C; row.at of a kept row; a place computed from a float; and row.reduce.
+    # These have no derivative: a float scale beside a result of C, row.at of a kept row, a place computed from a float,
+    # and row.reduce.
     without = re.compile(r"((RmsNormInt8Quant|RelativeTo|LastOf|InfNorm), .*) \| differentiable")
     entries.write_text(without.sub(r"\1", entries.read_text()))
     table = project / "python/row_ops/_operators.py"

@@ -1,4 +1,4 @@
-"""The derivative of relative_to, by hand: the functor reads an element of a row that it keeps, so it has none.
+"""The derivative of relative_to, written by hand: its functor has none, because it reads an element of a kept row.
 
 ``relative_to(x, place)`` is ``2 * x`` minus its element at ``place``, and 0 where ``x`` is least.
 """

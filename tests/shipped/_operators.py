@@ -13,7 +13,7 @@ from ._layer import Elementwise, register
 
 
 def clamped(x: Tensor, limit: Tensor) -> Tensor:
-    # Its derivative at a bound is 1, as that of torch.clamp before torch 2.15.
+    # Its derivative at a bound is 1, as was torch.clamp's before torch 2.15.
     return torch.where(x.abs() > limit, x.detach().clamp(-limit, limit), x)
 
 

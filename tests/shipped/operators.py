@@ -1,4 +1,4 @@
-"""The reference of each operator, and arguments to try it with. The tests know nothing else about an operator."""
+"""The reference of each operator, and arguments for its tests. The tests know nothing else about an operator."""
 
 import shipped_ops as ops
 import torch
@@ -6,8 +6,8 @@ from cases import Case
 from torch.nn.functional import silu
 
 FINITE = (0.5, 1.0, 1.5, 2.0, 300.0, 1e4)
-NEAR_ONE = (0.5, 1.0, 1.5, 2.0)  # if sums of large terms cancel, few of 16 bits are left
-EIGHT_BITS = {torch.uint8: (0, 1), torch.int8: (0, 1)}  # an earlier rounding may have removed a tie
+NEAR_ONE = (0.5, 1.0, 1.5, 2.0)  # so that no sums of large terms cancel, which leaves few of 16 bits
+EIGHT_BITS = {torch.uint8: (0, 1), torch.int8: (0, 1)}  # a tie may have been rounded before
 
 
 def fp8(x):

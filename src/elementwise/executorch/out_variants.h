@@ -1,4 +1,4 @@
-// A program that prints the names of the out variants, one on each line. meson.build runs it to learn these names.
+// A program that prints the names of the out variants, one per line, for meson.build.
 #pragma once
 
 #include <iostream>

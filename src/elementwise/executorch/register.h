@@ -1,6 +1,6 @@
-// Registers the operators with the runtime of ExecuTorch. Checks, plan and kernels are the same as for torch; memory
-// and threads are the runtime's. The runtime does not catch exceptions, so a kernel that fails sets an error in the
-// context, and writes the message to the log.
+// Registers the operators with the runtime of ExecuTorch. They have the same checks, plans and kernels as in torch, and
+// use the runtime's memory and threads. The runtime does not catch exceptions, so a kernel that fails sets an error in
+// the context, and writes the message to the log.
 #pragma once
 
 #include <executorch/runtime/core/event_tracer_hooks.h>
@@ -23,9 +23,8 @@ namespace elementwise::executorch {
 namespace runtime = ::executorch::runtime;
 using ::executorch::aten::Tensor;
 
-// An ExecuTorch tensor as an Operand, with 64-bit sizes and strides. The strides are computed, because the tensor may
-// have none: its memory is dense, in the order of its dim order. ExecuTorch does not load programs with more dimensions
-// than its limit.
+// An ExecuTorch tensor as an Operand, with 64-bit sizes and strides. We compute the strides from the dim order, because
+// the tensor may have none; its memory is dense. ExecuTorch does not load programs with more dimensions than its limit.
 struct TensorArgument {
   TensorArgument(std::string_view name, const Tensor& tensor) : operand{name} {
     operand.dim = tensor.dim();
@@ -170,7 +169,7 @@ void kernel(runtime::KernelRuntimeContext& context, runtime::Span<runtime::EValu
   runtime::internal::event_tracer_log_evalue(tracer, *stack[of_kernels->signature.count]);
 }
 
-// Registers the out variants that the build has selected. The runtime ends the process if one is registered already.
+// Registers the out variants that the build has selected. If one is registered already, the runtime ends the process.
 template <class Operators>
 runtime::Error register_operators() {
   static const std::string selected = std::string(",") + ELEMENTWISE_EXECUTORCH + ",";

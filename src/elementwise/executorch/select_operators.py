@@ -16,7 +16,7 @@ import tempfile
 
 
 def pinned_version(root: pathlib.Path) -> str:
-    """Return the version in the extra `executorch` of pyproject.toml, which the project is built and tested with."""
+    """Return the version that the project is built and tested with, from pyproject.toml's extra `executorch`."""
     versions = re.findall(r'"executorch==([^"]+)"', (root / "pyproject.toml").read_text())
     if len(versions) != 1:
         sys.exit(
@@ -26,7 +26,7 @@ def pinned_version(root: pathlib.Path) -> str:
 
 
 def find(project: str, pinned: str) -> pathlib.Path:
-    """Return the folder of the installed ExecuTorch, if it is the right one. Its C++ ABI has no version."""
+    """Return the folder of the installed ExecuTorch. It must be the right one: its C++ ABI has no version."""
     needed = f"{project} needs executorch=={pinned} to build with -Dexecutorch=enabled, but"
     advice = f"run 'pip install --no-deps executorch=={pinned}' with {sys.executable} and build without isolation"
     try:
@@ -42,7 +42,7 @@ def find(project: str, pinned: str) -> pathlib.Path:
 
 
 def select(ours: list[str], operators: list[str], model: str) -> list[str]:
-    """Return the out variants that are named or that the model uses; all, if neither is given."""
+    """Return the named out variants, or those that the model uses; without names and model, return all."""
     used = used_by(model) if model else set()
     for name in operators:
         if name not in ours:
@@ -58,7 +58,7 @@ def used_by(model: str) -> set[str]:
         sys.exit(f"executorch_model: there is no file {model}; give its absolute path.")
     with tempfile.TemporaryDirectory() as temporary:
         output = pathlib.Path(temporary, "selected_operators.yaml")
-        run = subprocess.run(  # in its own process, which crashes if the file is not a program
+        run = subprocess.run(  # in its own process, because it crashes if the file is not a program
             [sys.executable, "-m", "executorch.codegen.tools.gen_oplist", "--output_path", str(output)]
             + ["--model_file_path", model],
             capture_output=True,

@@ -7,8 +7,8 @@ namespace elementwise::inline ELEMENTWISE_TARGET {
 namespace math {
 
 // The exponent and the fraction of a positive normal number x = 2^exponent (1 + fraction); `fraction` is exact.
-// 1 + fraction is from sqrt(1/2) to sqrt(2) for double. For float it is from 0.695 to 1.39, because log2 would be off
-// by more than an ulp just below sqrt(2).
+// 1 + fraction is from sqrt(1/2) to sqrt(2) for double. For float it is from 0.695 to 1.39, because just below sqrt(2)
+// the error of log2 would exceed an ulp.
 template <class C>
 struct Parts {
   C exponent, fraction;
@@ -85,8 +85,8 @@ ELEMENTWISE_MATH C logarithm(C exponent, C high, C low = C(-0.0)) {
   }
 }
 
-// Added to a finite number, it gives the logarithm of a special x: infinity for infinity, -infinity for 0, NaN for a
-// negative x or NaN. For other x it is 0.
+// A number that is added to the logarithm. It is 0 for ordinary x. For a special x it makes the result infinity for
+// infinity, -infinity for 0, and NaN for a negative x or NaN.
 template <class C>
 ELEMENTWISE_MATH C no_logarithm(C x) {
   return choose(x > 0, choose(x == kInfinity<C>, x, C(0)), choose(x == 0, -kInfinity<C>, kNaN<C>));

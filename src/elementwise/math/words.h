@@ -118,7 +118,7 @@ ELEMENTWISE_MATH Nearest<C> nearest(C x) {
   return {shifted - kRound<C>, bits(shifted) - bits(kRound<C>)};
 }
 
-// 2^n, which must be a normal number.
+// 2^n. Requires that it is a normal number.
 template <class C>
 ELEMENTWISE_MATH C power_of_two(bits_t<C> n) {
   return number<C>((n + kBias<C>) << kMantissa<C>);

@@ -1,4 +1,4 @@
-// For kernels that are not element-wise: 16-bit element types that convert to float and back with static_cast, on the
+// For kernels that are not element-wise: 16-bit element types with conversions to and from float by static_cast, on the
 // CPU and on a GPU, and the dispatch on the dtype.
 #pragma once
 
@@ -72,8 +72,8 @@ struct Pointers {
   int64_t count;
 };
 
-// Calls body(kernel), where `kernel` is a Kernel<T> for the type T with this ordinal. It has the members of `given`,
-// which is a Kernel<void>: the same struct with void pointers.
+// Calls body(kernel), where `kernel` is a Kernel<T> for the type T with this ordinal. Its members are copied from
+// `given`, a Kernel<void>, which is the same struct with void pointers.
 template <template <class> class Kernel, class Body>
 void with_kernel(int32_t ordinal, const void* given, const Body& body) {
   with_dtype(FloatingPoint{}, ordinal, [&](auto storage) {

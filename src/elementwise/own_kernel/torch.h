@@ -79,8 +79,8 @@ inline void check_alike(const contract::Caller& op, std::initializer_list<Named>
   contract::check_inputs(op, Ordinals<FloatingPoint>::each, Operands(op, tensors).operands);
 }
 
-// The same checks for a tensor of another shape than `first`, and with one of the listed dtypes, such as a weight or an
-// index. The operator itself must check its shape and values. An absent optional tensor is accepted.
+// The same checks for a tensor whose shape may differ from that of `first`, and with one of the listed dtypes, such as
+// a weight or an index. The operator itself must check its shape and values. An absent optional tensor is accepted.
 template <class... Dtypes>
 void check_beside(const contract::Caller& op, const Named& first, const Named& other, List<Dtypes...>) {
   const Operands both(op, {first, other});
@@ -92,7 +92,7 @@ void check_beside(const contract::Caller& op, const Named& first, const Named& o
 
 // Refuses an index with an element that is not from 0 to n - 1, before anything is written. The index is contiguous, of
 // int32 or int64. `where` is a contiguous tensor of bool with as many elements; where it is false, the index is not
-// checked. On CUDA the functor calls check_place instead: to check here, the call would have to wait for the device.
+// checked. On CUDA the functor calls check_place instead, because a check here would have to wait for the device.
 inline void check_index(
     const contract::Caller& op, std::string_view name, const torch::stable::Tensor& index, int64_t n,
     const std::optional<torch::stable::Tensor>& where = std::nullopt) {
@@ -129,7 +129,7 @@ inline void check_written(
     if (!Tensor(outs.tensors[k]->get()).bump_version()) contract::fail_inference_tensor(op, outs.operands[k]);
 }
 
-// The argument with adjacent elements: a tensor that is not contiguous is copied.
+// Returns the argument with adjacent elements: copies a tensor if it is not contiguous.
 inline torch::stable::Tensor contiguous(const torch::stable::Tensor& x) {
   return torch::stable::contiguous(x);
 }

@@ -1,9 +1,9 @@
 // The checks before a small call bypasses the dispatcher: whether anything observes it, and which tensor a Python
 // object is.
 //
-// A call makes a dozen checks. Each would take tens of nanoseconds in a Python function. So we call torch's C++
-// functions, outside of its stable ABI, on versions of torch that the tests ran on (_layer/torch_private.py). On every
-// other torch we call the Python functions.
+// A call makes a dozen checks. Each takes tens of nanoseconds in a Python function. So on versions of torch that the
+// tests ran on (_layer/torch_private.py) we call torch's C++ functions, outside of its stable ABI. On every other torch
+// we call the Python functions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -28,7 +28,7 @@ namespace elementwise::python {
 // Functions and objects of torch. Python sets them at import, and they live as long as the process.
 struct Torch {
   // A Python function, or a dictionary and a key; and the answer if nothing observes the call: False, 0 or -1. CPython
-  // has only one object of each, so that answers are compared by address.
+  // has only one object for each of these, so we compare answers by address.
   struct Question {
     PyObject *of, *key, *quiet;
   };
@@ -45,7 +45,7 @@ struct Torch {
     void (*bump_version)(AtenTensorHandle tensor);
     void (*set_data)(AtenTensorHandle tensor, AtenTensorHandle value); // does `tensor.data = value`
     PyObject* (*wrap)(AtenTensorHandle tensor); // makes a Python object, and moves from the tensor
-    // `entry` is the dispatcher's entry for an operator: whether it has a kernel for a key, and which.
+    // Whether the dispatcher's `entry` for an operator has a kernel for a key, and which one.
     bool (*has_kernel)(const void* entry, uint16_t key);
     const void* (*kernel)(const void* entry, uint16_t key);
     // These two are in the stable ABI from torch 2.14 on. Objects and types are PyObject*.
@@ -93,7 +93,7 @@ class Object {
 // The address of a function or variable of torch, or null. We do not use weak symbols: because of them, the tool that
 // audits the module would report torch 2.14 as the oldest that it runs on.
 inline void* find_symbol(const char* symbol) {
-  // dlsym also looks into the libraries that libtorch_python depends on, which are torch's others.
+  // dlsym also searches the libraries that libtorch_python depends on, which are torch's other libraries.
   static void* const torch_python = [] {
     system::Handle found;
     system::for_each_object([&found](const char* path) {
@@ -145,8 +145,8 @@ inline bool is_below_autograd() {
   return Object(PyObject_CallNoArgs(torch().is_inference_mode_enabled)).get() != Py_False;
 }
 
-// See Tensor::bump_version. torch's function would count below autograd's keys too, where ATen's operators do not
-// count. So it is called only if the thread's keys are the default.
+// See Tensor::bump_version. Below autograd's keys ATen's operators do not count, but torch's function does. So we call
+// it only if the thread has its default keys.
 inline bool bump_version(AtenTensorHandle tensor) try {
   if (torch().dispatch_keys.empty() || dispatch_keys() != Torch::DispatchKeys{}) return false;
   torch().in_c.bump_version(tensor);
@@ -252,7 +252,7 @@ class PlainKernel {
     return together != least_;
   }
 
-  // Remembers that the kernel which the dispatcher has for a key now is this library's.
+  // Remembers the dispatcher's present kernel for a key as this library's.
   void note(const std::string& key) {
     for (Key& one : keys_)
       if (entry_ && one.name == key && torch().in_c.has_kernel(entry_, one.key))
@@ -342,12 +342,12 @@ inline void define_questions(nanobind::module_& m) {
     for (const KernelOfLibrary& kernel : kernels_of_library()) plain_kernels().emplace_back(kernel);
     return are_reached();
   });
-  // Notes that the kernel registered last for an operator and a dispatch key is this library's.
+  // Notes that this library has registered the latest kernel for an operator and a dispatch key.
   m.def("note_kernel", [](const std::string& op, const std::string& key) {
     for (PlainKernel& kernel : plain_kernels())
       if (kernel.is_of(op)) kernel.note(key);
   });
-  // Called once outside of inference mode and once inside: finds which dispatch keys that mode changes, whatever else
+  // Called once outside of inference mode and once inside it: finds which dispatch keys the mode changes, whatever else
   // is active. Later calls change nothing.
   m.def("note_inference_mode", [] {
     static int calls = 0;

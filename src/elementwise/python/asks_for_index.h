@@ -1,6 +1,6 @@
-// Finds whether a functor over rows calls row.index(). We do not run it, because it may call index() only for some
-// values of its arguments. Instead it is compiled with a row whose index() is a function of a template. Only if the
-// functor calls it, the compiler instantiates it, and with it a variable whose initializer sets the flag when the
+// Finds whether a functor over rows calls row.index(). We do not run the functor, because it may call index() only for
+// some values of its arguments. Instead we compile it with a row whose index() is a member of a class template. If the
+// functor calls index(), the compiler instantiates it, and with it a variable whose initializer sets the flag when the
 // library is loaded.
 #pragma once
 

@@ -30,7 +30,7 @@ void define_module(nanobind::module_& m) {
   m.def("conflict", conflict);
   python::define_questions(m);
   python::define_fast_path(m);
-  // Reads the environment variables at import, so that a wrong value is an error there, and not at the first call.
+  // Reads the environment variables at import, so that a wrong value is an error then, and not at the first call.
   m.def("check_settings", [] {
     cpu::isa();
     cpu::wants_huge_pages();
@@ -43,8 +43,8 @@ void define_module(nanobind::module_& m) {
     static std::atomic<bool> registered = false;
     return registered.exchange(true);
   });
-  // Parses a declaration: returns the name of the operator, and the name and the kind of each argument. Declarations
-  // that only Python has are parsed by this, too.
+  // Parses a declaration, even one that only Python has. Returns the name of the operator, and the name and the kind of
+  // each argument.
   m.def("read", [](const std::string& declaration) {
     const Signature signature(declaration);
     if (signature.fault != Fault::none)
@@ -59,7 +59,7 @@ void define_module(nanobind::module_& m) {
   //   dtypes                  the dtypes that C may have
   //   of_results, of_inputs   the dtypes of results and tensors; empty strings for C
   //   broadcasts              whether tensors are broadcast
-  //   choices                 the values of each number for each of which there is a kernel
+  //   choices                 for each number, the values that have their own kernels
   //   of_row                  of an operator over rows, which results and tensors have one value for each row; or None
   //   asks_for_index          whether its functor calls row.index()
   // and for a derivative:
@@ -67,7 +67,7 @@ void define_module(nanobind::module_& m) {
   //   by                      the arguments that it is with respect to; an empty string for one whose index is passed
   //                           in the call, or once for value and tangent; over rows, which derivative it is
   //   reads                   the arguments that it reads, besides the gradient; over rows, those with a derivative
-  //   constant                its value, if that is a constant
+  //   constant                its value, if it is a constant
   m.def("operators", [] {
     using Names = std::vector<std::string>;
     using All = WithDerivatives<Operators>;

@@ -2,8 +2,8 @@
 //
 // It does so only if nothing observes the call: the tensors are plain, the kernels that torch would call are this
 // library's, and no transform, mode, tracing, profiler or autocast is active. For every other call, and if a check
-// fails with an error, it calls a Python function. After it has called the kernel, it raises the kernel's errors, and
-// does not call that function: the call must not run twice.
+// fails with an error, it calls a Python function. Once it has called the kernel, it raises the kernel's errors, and
+// does not call the function, because a call must not run twice.
 //
 // It uses CPython's limited API, because a function of nanobind takes 0.1 us longer to call (measured).
 #pragma once
@@ -56,8 +56,8 @@ class Stack {
     if (out != Py_None) push(Kind::tensor, out);
   }
 
-  // Whether the tensors are plain for this kernel. It must be the first question, because other kinds of tensors may
-  // not have sizes.
+  // Whether the tensors are plain for this kernel. This must be checked first, because other kinds of tensors may not
+  // have sizes.
   bool is_for(const PlainKernel& kernel) const {
     return kernel.takes(keys_together_, keys_in_common_);
   }
@@ -65,7 +65,7 @@ class Stack {
     return requires_grad_ && kernel.is_differentiable(keys_together_);
   }
 
-  // Finds the number of elements that are computed, those of the shape that the tensors are broadcast to.
+  // Finds the number of elements to compute, which is that of the shape that the tensors are broadcast to.
   int64_t measure(const KernelOfLibrary& kernel) {
     if (!kernel.broadcasts) {
       TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor(0), &numel_));
@@ -148,7 +148,7 @@ class Stack {
     }
   }
 
-  static constexpr int64_t kLong = 1 << 13; // for more elements, releasing the GIL is worth its time
+  static constexpr int64_t kLong = 1 << 13; // for more elements, releasing the GIL is worth the time
 
   StableIValue values_[kMaxArguments + 1], optional_[kMaxOptional];
   StableIValue* of_tensors_[kMaxOperands]; // the tensors among these
@@ -168,7 +168,7 @@ inline std::atomic<int64_t> calls_past_dispatcher = 0;
 // The fast path of one declaration.
 struct FastPath {
   const Signature* signature;
-  Kernels without_out, with_out, recorded; // the last ones compute the results for `recorder`
+  Kernels without_out, with_out, recorded; // `recorded` compute the results for `recorder`
   bool returns;                            // whether it returns its results or `out`, and not None
   bool tensor_numbers;                     // whether floats are passed as tensors
   PyObject* aten;                          // an operator of ATen whose C++ node has the same derivative, or null
@@ -189,7 +189,7 @@ struct FastPath {
       kernel = &(*found)->kernel;
       records = stack.requires_grad(**found);
       by_aten = stack.measure(*kernel) <= kMostComputedTwice && records && aten && (asks_autocast || !autocasts()) &&
-                cpu::DefaultFloatEnvironment::is_callers(); // else ATen's gradients lack subnormals, which kernels keep
+                cpu::DefaultFloatEnvironment::is_callers(); // otherwise ATen's gradients lack subnormals
       if (records && (out != Py_None || is_below_autograd() || !(by_aten || recorder))) return nullptr;
       if (records && !by_aten) kernel = &recorded[found - kernels.begin()]->kernel;
     } catch (const std::exception&) {
@@ -260,7 +260,7 @@ struct FastPath {
     return result.release();
   }
 
-  // For more elements, a node in Python is cheaper than computing twice (measured).
+  // For more elements, a node in Python is cheaper than computing the result twice (measured).
   static constexpr int64_t kMostComputedTwice = 1 << 16;
 
   // Records the call by a node in Python, which gets the kernel's results, so that nothing is computed twice.
@@ -286,11 +286,11 @@ class Function {
 
   std::vector<Parameter> parameters; // the last is `out`, if has_out
   std::vector<FastPath> paths;
-  size_t leading; // the number of first arguments that are only passed on to `otherwise`
+  size_t leading; // the number of leading arguments that are only passed on to `otherwise`
   bool has_out;
   // Called with all arguments by position if no path takes the call. Null: `as_passed` is called instead.
   PyObject* otherwise;
-  // Called with the arguments as they were passed, if they do not fit the parameters or `otherwise` is null.
+  // Called with the arguments as passed, if they do not fit the parameters or `otherwise` is null.
   PyObject* as_passed;
 
   PyObject* call(PyObject* positional, PyObject* by_name) const {

@@ -48,19 +48,19 @@ struct Path {
     return true;
   }
 
-  // The path of the call that is running: a condition can only reach it through this.
+  // The path of the running call. Conditions have no other access to it.
   static Path*& now() {
     static thread_local Path* path = nullptr;
     return path;
   }
 };
 
-// Thrown where a functor converts an element to an integer, which cannot record what it is computed from. The functor
-// does not go on, because it may divide by that integer, or read an array at that place.
+// Thrown where a functor converts an element to an integer, which cannot record the arguments that it depends on. The
+// functor must not go on, because it may divide by that integer, or use it as an index into an array.
 struct Untraceable {};
 
-// A number that is computed from arguments (bit k of `reads`: from the k-th), or a constant. P is the type that a
-// kernel computes in, which a functor may ask for.
+// A constant, or a number that is computed from arguments: from the k-th one if bit k of `reads` is set. P is the type
+// that a kernel computes in, which a functor may ask for.
 template <class P>
 struct Traced {
   double constant = 0; // its value, if `reads` is 0
@@ -185,12 +185,12 @@ struct Reads {
 
 namespace reads {
 
-// Whether an argument of type P can be traced. A functor with other arguments may read everything.
+// Whether an argument of type P can be traced. We assume that a functor with other arguments reads everything.
 template <class P>
 constexpr bool is_traced =
     std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC> || std::is_same_v<P, bool>;
 
-// The traced argument at an index; `is_by`: the derivative is by this argument.
+// The traced argument at an index. `is_by`: whether the derivative is by this argument.
 template <class P, class C>
 auto argument(size_t place, bool is_by) {
   C x;
@@ -217,8 +217,8 @@ C derivative_of(const Results<First, Rest...>& results) {
   return made;
 }
 
-// Finds what it reads where a kernel computes in P, if C is Traced<P>. A functor that is noexcept is not called,
-// because an Untraceable that it lets through would end the process.
+// Finds what the derivative reads if a kernel computes in P, where C is Traced<P>. We do not call a functor that is
+// noexcept, because an Untraceable that leaves it would end the process.
 template <class F, class C, class... P, size_t... I>
 Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
   if (std::is_nothrow_invocable_v<F, decltype(argument<P, C>(I, false))...>) return {};
@@ -242,7 +242,7 @@ Reads of(List<P...>, std::index_sequence<I...>, size_t by) {
   return is_constant ? found : Reads{found.arguments | path.compared, 0};
 }
 
-// If types differ in what is read, or in a constant, it may read everything.
+// If the types T differ in what is read, or in a constant, we assume that the derivative reads everything.
 template <class F, class... P, class... T>
 Reads of_each(List<P...> parameters, List<T...>, size_t by) {
   if constexpr ((is_traced<P> && ...) && sizeof...(T) > 0) {
@@ -257,7 +257,7 @@ Reads of_each(List<P...> parameters, List<T...>, size_t by) {
 
 } // namespace reads
 
-// The arguments that a first derivative, with respect to one argument, reads. Others may read everything.
+// The arguments that a first derivative, with respect to one argument, reads. We assume that others read everything.
 template <class Op, size_t order>
 Reads reads_of(const std::array<int, order>& by) {
   if (order > 1 || by[0] < 0) return {};

@@ -1,6 +1,6 @@
 // Lets the host compiler compile CUDA kernels, for their test. A launch is a loop over the blocks and their threads,
-// one after the other. If the threads of a block wait for each other, each is a fibre with a stack of its own, and they
-// take turns.
+// one after the other. If the threads of a block wait for each other, each is a fibre with its own stack, and they take
+// turns.
 #pragma once
 
 #undef _FORTIFY_SOURCE // with it, longjmp refuses to go to another stack
@@ -9,7 +9,7 @@
 #define __grid_constant__
 
 // CUDA's headers can be compiled for the host, where __global__ and similar words are empty. Without these headers, the
-// declarations below are enough for a kernel of one's own.
+// declarations below are enough for kernels that are not element-wise.
 #if __has_include(<cuda_fp16.h>)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -73,7 +73,7 @@ class Fibres {
   }
   unsigned shuffle(unsigned x, int lane) {
     Warp& warp = warps_[now_ / 32];
-    unsigned* const slots = warp.slots[warp.barrier.passed % 2]; // the others may still read the last ones
+    unsigned* const slots = warp.slots[warp.barrier.passed % 2]; // other threads may still read the previous ones
     slots[now_ % 32] = x;
     wait_for_warp();
     return slots[lane & 31];
@@ -196,7 +196,7 @@ Error start(
   return {};
 }
 
-// For kernels that are not element-wise: treats every tensor as one of this device.
+// For kernels that are not element-wise: treats every tensor as if it were on this device.
 bool runs(const auto&) {
   return true;
 }

@@ -71,8 +71,7 @@ bool same(T x, T y) {
 struct Elements {
   int64_t bytes;
   void (*fill)(char* first, int64_t n, int64_t step);
-  // The same for an operator over rows. Numbers can be summed, if they are near 1; an int64 is a place in a row, or
-  // -100.
+  // The same for an operator over rows. Numbers near 1 can be summed; an int64 is a place in a row, or -100.
   void (*fill_row)(char* first, int64_t n, int64_t size, bool are_near_one);
   bool (*same)(const char* first, const char* other, int64_t n, int64_t step);
 };
@@ -220,7 +219,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
     return layout;
   }
 
-  // Sizes around a vector, a block and several blocks; all pointers are aligned, or one is not.
+  // Sizes around a vector, a block and several blocks; all pointers are aligned, or all but one.
   void adjacent_elements() const {
     std::vector<int64_t> sizes;
     for (int64_t n = 1; n <= 40; n++) sizes.push_back(n);
@@ -328,7 +327,7 @@ struct On<Kernel, T, List<R...>, List<X...>> {
   }
 };
 
-// Whether a kernel over rows computes gradients, and those that a call does not ask for.
+// Whether a kernel over rows computes gradients, and a choice of those that the call does not ask for.
 template <class Kernel>
 struct GradientsOf {
   static constexpr bool kAre = false, kIsDerived = false;
@@ -351,7 +350,7 @@ struct GradientsOf<Kernel<rows::Derived<Parts, role>, kKind...>> {
   }
 };
 
-// A kernel over rows. Most rows have numbers near 1, so that sums are finite, and some rows have any numbers.
+// A kernel over rows. Most rows have numbers near 1, so that sums are finite; other rows have any numbers.
 struct OnRows {
   const Signature& signature;
   size_t kernel;
@@ -391,7 +390,7 @@ struct OnRows {
     const Elements* of[kMaxOperands];
     for (int k = 0; k < operands; k++) {
       const bool is_float =
-          has_16_bits(dtype) && dtypes[k] == dtype && !in_place && random_below(4) == 0; // as a weight may be
+          has_16_bits(dtype) && dtypes[k] == dtype && !in_place && random_below(4) == 0; // like a float32 weight
       of[k] = is_float ? &kElements<float> : &elements[k];
       std::vector<int> order; // the innermost first; task.dims is the dimension that is reduced
       for (int d = 0; d < task.dims + !is_of_row(k); d++)
@@ -426,7 +425,7 @@ struct OnRows {
       memory[k].resize(extents[k] * of[k]->bytes + 64);
       const int64_t shift = random_below(3) ? 0 : of[k]->bytes;
       of[k]->fill_row(memory[k].data() + shift, extents[k], size, random_below(16) > 0);
-      if (is_derived && dtypes[k] == kOrdinal<int64_t>) // a call of the operator itself has looked at the places
+      if (is_derived && dtypes[k] == kOrdinal<int64_t>) // the operator's own call has checked the places
         for (int64_t i = 0; i < extents[k]; i++) {
           auto& place = reinterpret_cast<int64_t*>(memory[k].data() + shift)[i];
           place = std::max<int64_t>(place, 0);

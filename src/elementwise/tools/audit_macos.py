@@ -1,9 +1,9 @@
 """Check that the libraries in wheels for macOS can be loaded there, wherever they are installed. Needs lief.
 
 Without options it checks the load commands. With --torch, a folder of torch's macOS libraries, and --system, a stub of
-libSystem such as that of ziglang, it also checks that every symbol which is looked up at load time exists: in each
+libSystem such as that of ziglang, it also checks that every symbol that is looked up at load time exists: in each
 such torch, in CPython's limited API (the package abi3info), in libSystem, or in libc++. Symbols that torch's libraries
-take from libc++ exist there, because Apple's linker linked them. It prints what is wrong, and then exits with 1.
+take from libc++ exist there, because Apple's linker linked them. It prints each problem, and then exits with 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import lief
 
-lief.logging.disable()  # it warns of parts of torch's libraries that it cannot read, which have no symbols
+lief.logging.disable()  # it warns about parts of torch's libraries that it cannot read and that have no symbols
 
 LIBSYSTEM, LIBCXX, TORCH = "/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib", "@rpath/libtorch_cpu.dylib"
 # libc++ has always had these, but torch does not use them: std::bad_cast, and find(char, size_t) of a string.
@@ -47,14 +47,14 @@ def read(path: pathlib.Path) -> Any:
 
 
 def loaded(library: Any) -> list[str]:
-    """Return the libraries that it loads. Symbols refer to them by number, from 1."""
+    """Return the libraries that a library loads. Symbols refer to them by number, from 1."""
     return [x.name for x in library.libraries if x.command != lief.MachO.LoadCommand.TYPE.ID_DYLIB]
 
 
 @functools.cache
 def symbols(path: pathlib.Path) -> tuple[set[str], set[tuple[str, int]]]:
     """Return the symbols that a library exports, and those that it looks up, with the number of their library."""
-    # The argument is not what lief has read, because hashing that takes as long as reading it.
+    # The argument is a path and not lief's object: hashing that for the cache would take as long as reading the file.
     exported, looked_up = set(), set()
     for x in read(path).symbols:
         if not x.raw_type & 0x01 or x.raw_type & 0xE0:  # local, or of a debugger
@@ -86,7 +86,7 @@ def limited_api() -> set[str]:
 
 
 def problems(path: pathlib.Path, oldest: tuple[int, ...]) -> Iterator[str]:
-    """Yield what is wrong with the load commands of a library. ``oldest`` is the macOS in the wheel's name."""
+    """Yield the problems of the load commands of a library. ``oldest`` is the macOS in the wheel's name."""
     library = read(path)
     if library.header.cpu_type != lief.MachO.Header.CPU_TYPE.ARM64:
         yield f"it is for {library.header.cpu_type}, not for arm64"

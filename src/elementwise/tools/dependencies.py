@@ -1,9 +1,9 @@
 """Find torch and nanobind, for meson.build. pyproject.toml says which versions are needed.
 
-It prints six lines: the version of torch, the folders of its headers and of its libraries, the headers of nanobind,
-and the oldest torch that the binary runs on, as a version and as the value of TORCH_TARGET_VERSION. The arguments
-are the name of the project, its folder, and the suffix of a library. If something is missing, it prints a line on
-stderr that says what to do, and exits with 1.
+The script prints six lines: the version of torch, the folders of its headers and of its libraries, the headers of
+nanobind, and the oldest torch that the binary runs on, as a version and as the value of TORCH_TARGET_VERSION. The
+arguments are the name of the project, its folder, and the suffix of a library. If something is missing, it prints a
+line on stderr that says what to do, and exits with 1.
 """
 
 import importlib.metadata
@@ -29,7 +29,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def find(package: str) -> tuple[str, pathlib.Path]:
-    """Return the version and the folder of an installed package. It is not imported, because torch takes seconds."""
+    """Return the version and the folder of an installed package, without an import, which takes seconds for torch."""
     requirement = f"{package}>={oldest(package)}"
     advice = f"run 'pip install \"{requirement}\"' with {sys.executable} and configure again"
     spec = importlib.util.find_spec(package)

@@ -9,7 +9,7 @@ namespace row_ops {
 
 using elementwise::Operator, elementwise::functional, elementwise::updating, elementwise::differentiable;
 
-// It has one result, which holds the first of the rows that it keeps. Only the second one needs other memory.
+// This functor keeps two rows. The first one is in the memory of its result, and only the second one needs more memory.
 struct TwoKept {
   template <class C, class Row>
   ELEMENTWISE_FUNCTION Elements<C> operator()(Row& row, Elements<C> x) const {
