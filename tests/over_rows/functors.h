@@ -247,7 +247,7 @@ struct MaskedSoftmax {
   }
 };
 
-// Rounds and clamps to a range of int8, which has no NaN.
+// Rounds, and keeps within a range of int8, which has no NaN.
 template <class C>
 ELEMENTWISE_INLINE int8_t to_int8(C x, C least, C most) {
   const C q = elementwise::clamp(elementwise::rint(x), least, most);
