@@ -302,7 +302,7 @@ def test_what_was_broadcast_is_summed_in_that_pass_in_every_mode(mode):
 
 
 def test_only_what_is_read_is_saved():
-    """The gradient of a in a * b + c reads b, and that of c nothing, also if gradients are summed in one pass."""
+    """The gradient of a in a * b + c reads b, and that of c nothing, even if gradients are summed in one pass."""
     needs = [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
     for need, read in zip(needs, ([1], [0], [], [0, 1]), strict=True):
         args = [x.requires_grad_(each) for x, each in zip(tensors([(300, 300), (300,), ()]), need, strict=True)]

@@ -265,7 +265,7 @@ def _number_or_tensor(x: Any) -> Argument:
     return Argument(_TYPES.get(str(x.type), str(x.type)), x.name, x.alias_info is not None, x.kwarg_only, default)
 
 
-# Types of arguments, also of optional arguments and of a list's elements, that the stable ABI of torch 2.10 can pass.
+# Types that the stable ABI of torch 2.10 can pass, as arguments, optional arguments and elements of lists.
 _PASSED = ("Tensor", "float", "int", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat")
 _INSTEAD = {
     "number": "a Scalar, a number of any type, which the stable ABI of torch 2.10 does not pass; take a float",

@@ -128,7 +128,7 @@ def right_when_compiled(program, how, dynamic, dtype):
             gradients = torch.autograd.grad(loss, inputs, materialize_grads=True) if result.requires_grad else []
         return [result.detach(), *gradients, *memories]
 
-    if how == "export":  # torch fails if written inputs share memory, also for ATen's operators
+    if how == "export":  # torch fails if written inputs share memory, even for ATen's operators
         program.shared = False
     torch._dynamo.reset()
     try:

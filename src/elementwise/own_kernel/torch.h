@@ -18,7 +18,7 @@
 #include "../tensor.h"
 #include "element.h"
 
-#if defined(ELEMENTWISE_CUDA) && !defined(ELEMENTWISE_CUDA_ON_HOST) // the test on the host has a backend of its own
+#if defined(ELEMENTWISE_CUDA) && !defined(ELEMENTWISE_CUDA_ON_HOST) // the test on the host has its own backend
 #include "../cuda/backend.h"
 
 namespace elementwise::cuda {
@@ -32,7 +32,7 @@ inline bool runs(const torch::stable::Tensor& x) {
 
 namespace elementwise {
 
-// The schema of an operator with a kernel of its own, as it is registered; error messages begin with its name.
+// The registered schema of an operator that has its own kernel. Error messages begin with its name.
 struct KernelSignature : Signature {
   constexpr explicit KernelSignature(const char* text) : Signature(text, false), schema(text) {
     if (fault != Fault::none) throw "a schema looks like \"f(Tensor x, float c) -> Tensor\"";
@@ -114,7 +114,7 @@ inline void check_index(
 inline void check_written(
     const contract::Caller& op, std::initializer_list<Named> written, std::initializer_list<Named> read) {
   Operands outs(op, written), ins(op, read);
-  // Written tensors first: mutable_data_ptr gives a lazy clone memory of its own.
+  // Written tensors come first, because mutable_data_ptr gives a lazy clone its own memory.
   for (size_t k = 0; k < outs.tensors.size(); k++) outs.operands[k].data = outs.tensors[k]->mutable_data_ptr();
   for (size_t k = 0; k < ins.tensors.size(); k++)
     ins.operands[k].data = const_cast<void*>(ins.tensors[k]->const_data_ptr());

@@ -241,7 +241,7 @@ class Case:
         return torch.empty_like((torch.broadcast_tensors(*given) if self.broadcasts else given)[0], dtype=dtype)
 
     def own_results(self, args: Sequence[Any]) -> Sequence[torch.dtype]:
-        """Return the dtypes of the results of a call, if the functor gives a result a dtype of its own."""
+        """Return the dtypes of the results of a call, if the functor declares the dtype of a result."""
         return self.forms[0].result_dtypes(args) if any(self.forms[0].of_results) else ()
 
     def _call_and_take_written(self, function: Callable[..., Any], args: Sequence[Any], *, itself: bool) -> Any:

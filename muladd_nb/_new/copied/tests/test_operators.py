@@ -156,7 +156,7 @@ def test_invalid_indices(case, device):
 
 
 def test_threads_share_the_work(case, device):
-    """Results of several threads are right, also on a machine with one processor."""
+    """Results of several threads are right, even on a machine with one processor."""
     args, threads = case.sample(case.dtypes[-1], device, case.shapes[-1]), torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -745,7 +745,7 @@ def test_vmap(case, device):
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled(case, device, backend):
-    """The operator compiles in one graph, forward and backward, also if Inductor fuses it with the next operation."""
+    """The operator compiles in one graph, forward and backward, even if Inductor fuses it with the next operation."""
 
     def function(*args):
         return each(lambda y: torch.maximum(y, y), case.call(*args))
