@@ -214,8 +214,8 @@ template <class F, class Arguments, class MoreGrads, class Needs, int... places>
 constexpr int order<Gradients<F, Arguments, MoreGrads, Needs, places...>> = 1;
 template <class F, class Arguments, class MoreGrads, size_t... level>
 constexpr int order<Higher<F, Arguments, MoreGrads, std::index_sequence<level...>>> = sizeof...(level);
-template <class Parts, rows::Role role>
-constexpr int order<rows::Derived<Parts, role>> = rows::takes_tangents(role) ? 3 : 1;
+template <class Original, rows::Role role>
+constexpr int order<rows::Derived<Original, role>> = rows::takes_tangents(role) ? 3 : 1;
 
 // Writes the declaration of a derivative of `of`, with its gradients or tangents, and returns the length.
 constexpr size_t write(
@@ -301,8 +301,7 @@ struct ForwardMode : Operator<
 template <class Op, size_t place>
 constexpr bool has_derivative() {
   using P = parameters::At<place, typename Op::Kernel::Parameters::Arguments>;
-  return Op::signature.arguments[place].is_tensor() &&
-         std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
+  return Op::signature.arguments[place].is_tensor() && parameters::is_of_c<P>;
 }
 
 // Lists the first derivatives by one argument each.

@@ -30,6 +30,9 @@ template <class P>
 struct ElementOf<Probabilities<P>> : ElementOf<P> {};
 
 template <class P>
+constexpr bool is_of_c = std::is_same_v<typename ElementOf<P>::type, AnyC>;
+
+template <class P>
 constexpr bool is_softmax = false;
 template <class P>
 constexpr bool is_softmax<Probabilities<P>> = true;
@@ -74,9 +77,9 @@ template <class P>
 constexpr int32_t own() {
   using Element = typename ElementOf<P>::type;
   static_assert(
-      std::is_same_v<Element, AnyC> || (kOrdinal<Element> >= 0 && !kFloat16Bit<Element>),
+      is_of_c<P> || (kOrdinal<Element> >= 0 && !kFloat16Bit<Element>),
       "a tensor is C, or has a dtype of its own: bool, intN_t, uintN_t, float or double");
-  return std::is_same_v<Element, AnyC> ? kOfC : kOrdinal<Element>;
+  return is_of_c<P> ? kOfC : kOrdinal<Element>;
 }
 
 template <class R>

@@ -55,13 +55,13 @@ std::string sentence() {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    using Recorded = rows::Derived<rows::Parts<Functor, 1>, rows::Role::recorded>;
+    using Recorded = rows::Derived<rows::Original<Functor, 1>, rows::Role::recorded>;
     float x[3] = {1, 2, 3}, y[3], kept[3];
     double reduced[2];
     void *data[] = {y, x}, *data_of_recorded[] = {y, &reduced[0], &reduced[1], x};
     const auto scratch = [](void* run, int, int64_t) { return run; };
     const cpu::OneRow row{3, 0, is_recorded ? data_of_recorded : data, nullptr, scratch, kept};
-    passes::RowLoop<std::conditional_t<is_recorded, Recorded, Functor>, float, Kind::tensor>::compute(row);
+    passes::RowLoop<Kernel<std::conditional_t<is_recorded, Recorded, Functor>, Kind::tensor>, float>::compute(row);
     _exit(y[1] != 2.0f / 6 + 1); // what Right computes
   }
   close(ends[1]);

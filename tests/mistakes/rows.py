@@ -24,7 +24,7 @@ TABLE = [
     ("softmax", "src/elementwise/rows/row.h", "{ return exp(f(element...) - most); };", "{ return exp(f(element...) + 0 * (most == most)); };"),
     ("softmax", "src/elementwise/rows/gradients.h", "{ return grad(result, j) + g; }", "{ return grad(result, j) + 0 * g; }"),
     # The layer: a recorded call keeps another number than the one that a reduction gave.
-    ("scaled_variance", "src/elementwise/rows/row.h", "if (noted_count < rows::kReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));", "if (noted_count < rows::kReduced) reduced[noted_count++] = 0;"),
+    ("scaled_variance", "src/elementwise/rows/row.h", "if (noted_count < rows::kMostReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));", "if (noted_count < rows::kMostReduced) reduced[noted_count++] = 0;"),
     # The layer: the gradient of a broadcast row is not added to that of the rows before.
     ("rms_norm", "src/elementwise/cpu/row_loops.h", "numbers.each[i].add_to(to[i] + j);", "numbers.each[i].write_to(to[i] + j);"),
 ]  # fmt: skip

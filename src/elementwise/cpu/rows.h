@@ -61,32 +61,32 @@ class RowsRun {
       run(data, count);
       for (int k = 0; k < task_.results; k++) {
         if (places_[k].is_direct) continue;
-        if (task_.summed >> k & 1)
+        if (task_.is_summed(k))
           add(k, count, sums[k].few.get());
         else
           put(k, count);
       }
       const int64_t done = row_ + count - begin;
       for (int k = 0; k < task_.results && row_ + count < end_; k++)
-        if (task_.summed >> k & 1 && done % task_.rows_at_once(k) == 0) {
+        if (task_.is_summed(k) && done % task_.rows_at_once(k) == 0) {
           add_few(k, done, sums[k]);
           std::memset(sums[k].few.get(), 0, task_.numel[k] * places_[k].width);
         }
     }
     for (int k = 0; k < task_.results; k++)
-      if (task_.summed >> k & 1) add_few(k, end_ - begin, sums[k]);
+      if (task_.is_summed(k)) add_few(k, end_ - begin, sums[k]);
   }
 
   // Whether every place that the functor reads with row.at lies in its row. This reads only the operands that have one
   // value for each row.
   bool are_inside() {
     for (int k = task_.results; k < task_.operands; k++)
-      if (is_of_row(k)) prepare(k);
+      if (task_.is_of_row(k)) prepare(k);
     void* data[kMaxOperands] = {};
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
       for (int k = task_.results; k < task_.operands; k++)
-        if (is_of_row(k)) data[k] = fetch(k, count);
+        if (task_.is_of_row(k)) data[k] = fetch(k, count);
       if (!computer_.are_inside(rows(data, count))) return false;
     }
     return true;
@@ -104,29 +104,24 @@ class RowsRun {
     int64_t fetched_rows = 0;
   };
 
-  bool is_of_row(int k) const {
-    return task_.of_row >> k & 1;
-  }
   bool is_float16(int k) const {
     return task_.dtypes[k] == kOrdinal<float16>;
-  }
-  bool is_unwanted(int k) const {
-    return task_.unwanted >> k & 1;
   }
 
   void prepare(int k) {
     Place& x = places_[k];
-    const bool is_result = k < task_.results, is_summed = task_.summed >> k & 1;
-    x.elements = is_of_row(k) ? 1 : task_.size;
+    const bool is_result = k < task_.results, is_summed = task_.is_summed(k);
+    x.elements = task_.elements(k);
     x.step = x.elements <= 1 ? 1 : task_.step[k]; // without elements, there is no memory to read
     x.next = task_.dims ? task_.stride[task_.dims - 1][k] * task_.bytes[k] : 0;
-    x.is_mask = !is_result && !is_of_row(k) && task_.dtypes[k] == kOrdinal<bool>; // the kernel reads it as RowBool
+    // The kernel reads it as RowBool.
+    x.is_mask = !is_result && !task_.is_of_row(k) && task_.dtypes[k] == kOrdinal<bool>;
     x.is_converted = has_16_bits(task_.dtypes[k]) || x.is_mask;
     x.width = x.is_converted ? 4 : task_.bytes[k];
     const bool is_aligned = reinterpret_cast<uintptr_t>(task_.data[k]) % task_.bytes[k] == 0;
-    x.is_direct = is_unwanted(k) ||
+    x.is_direct = task_.is_unwanted(k) ||
                   (!is_summed && !x.is_converted && !(is_result && !task_.is_apart) && is_aligned && x.step == 1);
-    if (is_summed && !is_of_row(k) && x.step == 1) { // the kernel adds to the sums
+    if (is_summed && !task_.is_of_row(k) && x.step == 1) { // the kernel adds to the sums
       x.is_direct = true;
       added_ |= uint32_t{1} << k;
       pitch_[k] = x.next / task_.bytes[k] * x.width;
@@ -351,10 +346,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
   };
-  int64_t number = 0x0101010101010101; // not 0, because a functor may divide by such a number
-  void* numbers[kMaxOperands];
-  std::fill_n(numbers, kMaxOperands, static_cast<void*>(&number));
-  if (!computer.reads_no_place({std::max<int64_t>(1, task.size), 0, numbers, task.numbers, nullptr, nullptr}) &&
+  if (!computer.reads_no_place(AnyRow(std::max<int64_t>(1, task.size), task.numbers)) &&
       !run(0, task.count).are_inside())
     return false;
   if (!task.summed) {
@@ -367,7 +359,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
     for (int64_t part = from; part < to; part++) {
       SumsOf* const own = &sums[part * task.results];
       for (int k = 0; k < task.results; k++)
-        if (task.summed >> k & 1) {
+        if (task.is_summed(k)) {
           own[k].few.reset(new std::byte[task.numel[k] * (task.dtypes[k] == kOrdinal<double> ? 8 : 4)]());
           own[k].all.reset(new double[task.numel[k]]);
         }
@@ -377,7 +369,7 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   });
   if (is_outside) return false;
   for (int k = 0; k < task.results; k++) {
-    if (!(task.summed >> k & 1)) continue;
+    if (!task.is_summed(k)) continue;
     const auto total = [&](int64_t part) { return sums[part * task.results + k].all.get(); };
     for (int64_t width = 1; width < parts; width *= 2) // pairwise
       for (int64_t part = 0; part + width < parts; part += 2 * width)

@@ -71,6 +71,17 @@ struct OneRow {
   Share* share = nullptr; // null: one thread computes the row
 };
 
+// A row that has a length, but no memory for elements: each operand is one number. It is not 0, because a functor may
+// divide by it.
+struct AnyRow : OneRow {
+  AnyRow(int64_t size, const Number* numbers) : OneRow{size, 0, each, numbers, nullptr, nullptr} {
+    for (void*& x : each) x = &number;
+  }
+  AnyRow(const AnyRow&) = delete; // `each` points into it
+  int64_t number = 0x0101010101010101;
+  void* each[kMaxOperands];
+};
+
 // Rows for one call of a kernel: the next row of each operand is `pitch` bytes further on. After the row with the index
 // `last` comes one with the index 0.
 struct SeveralRows {

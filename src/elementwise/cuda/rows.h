@@ -4,7 +4,6 @@
 // not adjacent or have 16 bits.
 #pragma once
 
-#include <array>
 #include <cstring>
 
 #include "../rows/kernels.h"
@@ -139,19 +138,14 @@ __device__ void for_type(int32_t dtype, int bytes, const auto& move) {
     move(uint8_t{});
 }
 
-// The rows that the functor keeps.
-struct KeptRows {
-  std::byte* memory;
-  int64_t count, bytes;
-};
-
 // The addresses of each operand: in the tensor, and in the memory that the functor uses. It is in shared memory, so
 // that loops over operands need not be unrolled, and the functor can have a pointer to it.
 template <int kOperands>
 struct RowAt {
   std::byte* at[kOperands];
   void* data[kOperands];
-  KeptRows kept;
+  std::byte* kept; // the rows that the functor keeps
+  int64_t kept_rows, of_kept;
 };
 
 template <class Loop, class C, int kResults, int kOperands, int kNumbers>
@@ -163,7 +157,11 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
   std::byte* const memory =
       task.memory ? task.memory + team * task.of_team : shared_memory() + threadIdx.y * task.of_team;
   const auto elements = [&](int k) { return task.of_row >> k & 1 ? 1 : task.size; };
-  if (passes::rank() == 0) row_at.kept = {memory, task.kept_rows, task.of_kept};
+  if (passes::rank() == 0) {
+    row_at.kept = memory;
+    row_at.kept_rows = task.kept_rows;
+    row_at.of_kept = task.of_kept;
+  }
 #pragma unroll 1
   for (int64_t row = task.begin + team; row < task.end; row += step) {
     if (const int k = passes::rank(); k < kOperands) {
@@ -189,11 +187,11 @@ __global__ void __launch_bounds__(kTeamThreads<C>, 1)
     const bool is_narrow = (row | task.last) >> 32 == 0;
     const int64_t index = is_narrow ? static_cast<uint32_t>(row) % static_cast<uint32_t>(task.last) : row % task.last;
     const auto kept = [](void* of_team, int k, int64_t) -> void* {
-      const KeptRows& rows = *static_cast<KeptRows*>(of_team);
-      if (k >= rows.count) passes::stop("a functor must keep the same number of rows whatever the tensors hold");
-      return rows.memory + k * rows.bytes;
+      const auto& row = *static_cast<RowAt<kOperands>*>(of_team);
+      if (k >= row.kept_rows) passes::stop("a functor must keep the same number of rows whatever the tensors hold");
+      return row.kept + k * row.of_kept;
     };
-    Loop::compute({task.size, index, row_at.data, task.numbers, kept, &row_at.kept});
+    Loop::compute({task.size, index, row_at.data, task.numbers, kept, &row_at});
     passes::sync();
 #pragma unroll 1
     for (int k = 0; k < kResults; k++) {
@@ -336,14 +334,14 @@ class RowsLaunch {
     constexpr int64_t kMost = 1 << 26; // bytes of rows that are computed before they are added up
     int64_t of_row = 1;
     for (int k = 0; k < kResults; k++)
-      if (is_summed(k)) of_row += columns(k) * int64_t{sizeof(C)};
+      if (task_.is_summed(k)) of_row += columns(k) * int64_t{sizeof(C)};
     const int64_t parts = task_.parts(), rows_of_part = (task_.count + parts - 1) / parts;
     const int64_t at_once = std::clamp<int64_t>(kMost / of_row / std::max<int64_t>(1, rows_of_part), 1, parts);
     SumTask<C> sum{0, task_.count, parts, 0, 0, task_.dims, 0, {}, {}};
     std::copy_n(task_.sizes, task_.dims, sum.sizes);
     int64_t numel = 0; // of all results
     for (int k = 0; k < kResults; k++) {
-      if (!is_summed(k)) continue;
+      if (!task_.is_summed(k)) continue;
       C* const rows = memory<C>(at_once * (rows_of_part + 1) * columns(k));
       device_.data[k] = rows;
       Summed<C>& result = sum.summed[sum.results++];
@@ -369,14 +367,8 @@ class RowsLaunch {
   }
 
  private:
-  bool is_summed(int k) const {
-    return task_.summed >> k & 1;
-  }
-  int64_t elements(int k) const {
-    return task_.of_row >> k & 1 ? 1 : task_.size;
-  }
   int64_t columns(int k) const { // the number of elements that a row adds to a result
-    return device_.along >> k & 1 ? 1 : elements(k);
+    return device_.along >> k & 1 ? 1 : task_.elements(k);
   }
   template <class T>
   T* memory(int64_t n) const {
@@ -398,28 +390,23 @@ class RowsLaunch {
     for (int k = 0; k < kOperands; k++) {
       bool is_constant = k >= kResults && task_.is_apart;
       for (int d = 0; d < task_.dims; d++) {
-        device_.stride[d][k] = is_summed(k) ? 0 : task_.stride[d][k];
+        device_.stride[d][k] = task_.is_summed(k) ? 0 : task_.stride[d][k];
         is_constant &= task_.stride[d][k] == 0;
       }
-      const bool is_along = is_summed(k) && task_.step[k] == 0 && !(task_.of_row >> k & 1);
+      const bool is_along = task_.is_summed(k) && task_.step[k] == 0 && !task_.is_of_row(k);
       device_.constant |= uint32_t{is_constant} << k;
       device_.along |= uint32_t{is_along} << k;
-      device_.step[k] = is_summed(k) ? 1 : task_.step[k];
-      device_.pitch[k] = is_summed(k) ? columns(k) : 0;
+      device_.step[k] = task_.is_summed(k) ? 1 : task_.step[k];
+      device_.pitch[k] = task_.is_summed(k) ? columns(k) : 0;
       device_.data[k] = task_.data[k];
-      device_.dtypes[k] = is_summed(k) ? kOrdinal<C> : task_.dtypes[k];
-      device_.bytes[k] = static_cast<int32_t>(is_summed(k) ? sizeof(C) : task_.bytes[k]);
+      device_.dtypes[k] = task_.is_summed(k) ? kOrdinal<C> : task_.dtypes[k];
+      device_.bytes[k] = static_cast<int32_t>(task_.is_summed(k) ? sizeof(C) : task_.bytes[k]);
     }
   }
 
-  // Runs the functor for a row that has a length, but no memory for elements, to learn which rows the functor keeps.
-  // Each number of that row is not 0, because the functor may divide by it.
+  // Runs the functor to learn which rows it keeps.
   void ask() {
-    alignas(8) std::array<std::byte, 8> number;
-    number.fill(std::byte{1});
-    std::array<void*, kOperands> data;
-    data.fill(&number);
-    const auto checked = Loop::checked({task_.size, 0, data.data(), task_.numbers, nullptr, nullptr}, 1);
+    const auto checked = Loop::checked(cpu::AnyRow(task_.size, task_.numbers), 1);
     keeps_in_result_ = checked.keeps_in_result;
     device_.kept_rows = checked.kept_rows;
     device_.of_kept = (task_.size * int64_t{sizeof(typename Loop::Kept)} + 31) / 32 * 32;
@@ -430,14 +417,14 @@ class RowsLaunch {
     device_.of_team = device_.kept_rows * device_.of_kept;
     for (int k = 0; k < kOperands; k++) {
       const bool is_16_bits = has_16_bits(device_.dtypes[k]);
-      const bool is_adjacent = elements(k) == 1 || device_.step[k] == 1;
+      const bool is_adjacent = task_.elements(k) == 1 || device_.step[k] == 1;
       const bool is_direct =
           is_adjacent && !is_16_bits && !(device_.along >> k & 1) && (k >= kResults || task_.is_apart);
       device_.buffer[k] = -1;
       const bool is_written_once = k < kResults && !keeps_in_result_;
-      if (task_.unwanted >> k & 1 || (is_direct && (!all || is_written_once || elements(k) == 1))) continue;
+      if (task_.is_unwanted(k) || (is_direct && (!all || is_written_once || task_.elements(k) == 1))) continue;
       device_.buffer[k] = device_.of_team;
-      device_.of_team += (elements(k) * (is_16_bits ? 4 : device_.bytes[k]) + 31) / 32 * 32;
+      device_.of_team += (task_.elements(k) * (is_16_bits ? 4 : device_.bytes[k]) + 31) / 32 * 32;
     }
   }
 
@@ -475,7 +462,7 @@ Error launch_rows(const rows::Task& task, void* stream, const Allocate& allocate
   Error error;
   with_dtype(typename Kernel::Dtypes{}, task.dtype, [&](auto storage) {
     using C = compute_t<decltype(storage)>;
-    using Loop = typename passes::RowLoopOf<Kernel>::template type<C>;
+    using Loop = passes::RowLoop<Kernel, C>;
     constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
     error = RowsLaunch<Loop, C, Kernel::kResults, kOperands, Kernel::kNumbers>(task, stream, allocate)();
   });

@@ -39,28 +39,21 @@ constexpr bool takes_tangents(Role role) {
 
 // For each row, the results of this many reductions are kept for the backward pass: a norm and a softmax have two.
 // The results of row.at, row.argmax and row.argmin are not. The type is double, which can hold every type of a row.
-constexpr int kReduced = 2;
+constexpr int kMostReduced = 2;
 
-// A functor, and which of its arguments are tensors: bit i stands for the i-th. The type does not depend on the
-// operator's declaration, because nvcc cannot put a declaration into the name of a kernel.
+// The functor of an operator, and which of its arguments are tensors: bit i stands for the i-th. The type does not
+// depend on the declaration, because nvcc cannot put that into the name of a kernel.
 template <class F, uint32_t kIsTensor>
-struct Parts {
+struct Original {
   using Functor = F;
   using Read = parameters::Of<F, 0>;
   static constexpr bool is_tensor(size_t argument) {
     return kIsTensor >> argument & 1;
   }
-  template <class P>
-  static constexpr bool is_of_c = std::is_same_v<typename parameters::ElementOf<P>::type, parameters::AnyC>;
-  template <class P>
-  struct Present {
-    using type = P;
-  };
-  template <class P>
-  struct Present<Optional<P>> {
-    using type = P;
-  };
-
+  template <size_t argument, class P>
+  static constexpr bool has_derivative = is_tensor(argument) && parameters::is_of_c<P>;
+  template <class P> // a tensor of C, as a parameter or a result
+  using TensorOf = std::conditional_t<parameters::is_of_row<P>, parameters::AnyC, Elements<parameters::AnyC>>;
   template <class... P>
   static constexpr int count(List<P...>) {
     return sizeof...(P);
@@ -69,30 +62,29 @@ struct Parts {
   static constexpr int kNumbers = kArguments - std::popcount(kIsTensor);
 
   template <size_t... I, class... P>
-  static Joined<std::conditional_t<is_tensor(I) && is_of_c<P>, List<typename Present<P>::type>, List<>>...> tensors_of(
+  static Joined<std::conditional_t<has_derivative<I, P>, List<TensorOf<P>>, List<>>...> tensors_of(
       std::index_sequence<I...>, List<P...>);
   template <class... P>
-  static Joined<std::conditional_t<is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
+  static Joined<std::conditional_t<parameters::is_of_c<P>, List<P>, List<>>...> of_c(List<P...>);
   template <class... P>
   static Joined<std::conditional_t<parameters::is_softmax<P>, List<P>, List<>>...> softmaxes_of(List<P...>);
 
   using Tensors = decltype(tensors_of(std::make_index_sequence<kArguments>{}, typename Read::Arguments{}));
   using Results = decltype(of_c(typename Read::Results{}));
   using Softmaxes = decltype(softmaxes_of(typename Read::Results{}));
-  static constexpr int kTensors = count(Tensors{}), kResults = count(Results{}), kSoftmaxes = count(Softmaxes{});
+  static constexpr int kTensors = count(Tensors{}), kGrads = count(Results{}), kSoftmaxes = count(Softmaxes{});
   static constexpr int kInputs = std::popcount(kIsTensor), kAllResults = count(typename Read::Results{});
   static constexpr bool fits(int inputs, int results) {
     return inputs <= kMaxInputs && inputs + results <= kMaxOperands;
   }
-  static constexpr int kReduced =
-      !kSoftmaxes && fits(kInputs, kAllResults + rows::kReduced) && fits(kInputs + kResults + rows::kReduced, kTensors)
-          ? rows::kReduced
-          : 0;
+  static constexpr int kReduced = !kSoftmaxes && fits(kInputs, kAllResults + rows::kMostReduced) &&
+                                          fits(kInputs + kGrads + rows::kMostReduced, kTensors)
+                                      ? rows::kMostReduced
+                                      : 0;
   static_assert(kSoftmaxes <= 1, "a functor returns Probabilities once");
   static constexpr int kSoftmax = []<class... P>(List<P...>) { // which of the results it is
-    constexpr bool are[] = {parameters::is_softmax<P>...};
     int place = 0;
-    while (place < static_cast<int>(sizeof...(P)) && !are[place]) place++;
+    (void)((parameters::is_softmax<P> || (place++, false)) || ...);
     return place;
   }(typename Read::Results{});
 
@@ -102,16 +94,16 @@ struct Parts {
     std::array<int, kTensors + 1> places{};
     int found = 0;
     [&]<size_t... I, class... P>(std::index_sequence<I...>, List<P...>) {
-      ((is_tensor(I) && is_of_c<P> ? void(places[found++] = I) : void()), ...);
+      ((has_derivative<I, P> ? void(places[found++] = I) : void()), ...);
     }(std::make_index_sequence<kArguments>{}, typename Read::Arguments{});
     return places;
   }();
 };
 
-// Stands in for a functor where a kernel needs one. The kernel (kernels.h) runs the functor of Parts.
-template <class Parts, Role role>
+// Stands in for a functor where a kernel needs one. The kernel (kernels.h) runs the functor of Original.
+template <class Original, Role role>
 struct Derived {
-  using dtypes = FloatsOf<typename DtypesOf<typename Parts::Functor>::type>;
+  using dtypes = FloatsOf<typename DtypesOf<typename Original::Functor>::type>;
 };
 
 template <class Op>
@@ -121,51 +113,49 @@ constexpr uint32_t is_tensor_of() {
   return is_tensor;
 }
 template <class Op>
-using PartsOf = Parts<typename Op::Functor, is_tensor_of<Op>()>;
+using OriginalOf = Original<typename Op::Functor, is_tensor_of<Op>()>;
 
 // Writes the declaration of a derivative operator, and returns its length. layout.h, _layer/rows.py and
 // _layer/row_derivatives.py recognise its arguments by these names.
-template <class Parts>
+template <class Original>
 constexpr size_t write(char* to, const Signature& of, Role role) {
   DeclarationWriter declaration{to};
   declaration.begin(of, "_", kRoles[static_cast<int>(role)]);
-  declaration.add_each("Tensor grad__", takes_grads(role) ? Parts::kResults : 0);
-  declaration.add_each("Tensor reduced__", role == Role::gradients ? Parts::kReduced : 0);
-  if (role == Role::gradients && Parts::kSoftmaxes) declaration.add("Tensor softmax__", Parts::kSoftmax);
-  declaration.add_each("Tensor tangent__", takes_tangents(role) ? Parts::kTensors : 0);
-  declaration.add_each("Tensor grad_tangent__", role == Role::second ? Parts::kResults : 0);
+  declaration.add_each("Tensor grad__", takes_grads(role) ? Original::kGrads : 0);
+  declaration.add_each("Tensor reduced__", role == Role::gradients ? Original::kReduced : 0);
+  if (role == Role::gradients && Original::kSoftmaxes) declaration.add("Tensor softmax__", Original::kSoftmax);
+  declaration.add_each("Tensor tangent__", takes_tangents(role) ? Original::kTensors : 0);
+  declaration.add_each("Tensor grad_tangent__", role == Role::second ? Original::kGrads : 0);
   if (role == Role::gradients) declaration.append(", int needs__");
   declaration.append(")");
   return declaration.size;
 }
-template <class Parts, const Signature& of, Role role>
+template <class Original, const Signature& of, Role role>
 constexpr auto declaration() {
-  Literal<write<Parts>(nullptr, of, role) + 1> to;
-  write<Parts>(to.text, of, role);
+  Literal<write<Original>(nullptr, of, role) + 1> to;
+  write<Original>(to.text, of, role);
   return to;
 }
 
 template <class Op, Role kRole>
 struct DerivedOperator
-    : Operator<declaration<PartsOf<Op>, Op::signature, kRole>(), Derived<PartsOf<Op>, kRole>, functional> {
+    : Operator<declaration<OriginalOf<Op>, Op::signature, kRole>(), Derived<OriginalOf<Op>, kRole>, functional> {
   using Of = Op;
   static constexpr Role role = kRole;
   static constexpr const Signature& in_errors =
       kRole == Role::recorded ? Op::signature : DerivedOperator::Operator::signature;
   // For each gradient, the index of the argument whose shape it has.
-  static constexpr auto places = PartsOf<Op>::places;
+  static constexpr auto places = OriginalOf<Op>::places;
   static constexpr const int* like = takes_grads(kRole) ? places.data() : nullptr;
 };
 
 template <class Op, Role role>
 auto if_it_fits() {
-  using P = PartsOf<Op>;
-  constexpr int more = role == Role::gradients ? P::kResults + P::kSoftmaxes
-                       : role == Role::tangent ? P::kTensors
-                                               : P::kTensors + 2 * P::kResults;
+  using P = OriginalOf<Op>;
+  using Read = parameters::Of<Derived<P, role>, 0>;
+  constexpr int more = P::count(typename Read::Arguments{}) - P::kArguments - (role == Role::gradients); // needs__
   if constexpr (
-      role == Role::recorded ? P::kReduced > 0
-                             : P::fits(P::kInputs + more, role == Role::tangent ? P::kResults : P::kTensors))
+      (role != Role::recorded || P::kReduced > 0) && P::fits(P::kInputs + more, P::count(typename Read::Results{})))
     return List<DerivedOperator<Op, role>>{};
   else
     return List<>{};
@@ -176,7 +166,7 @@ template <class Op>
 auto family() {
   if constexpr (
       Op::is_differentiable && !std::is_same_v<FloatsOf<typename Op::Kernel::Dtypes>, List<>> &&
-      PartsOf<Op>::kResults > 0 && PartsOf<Op>::kTensors > 0)
+      OriginalOf<Op>::kGrads > 0 && OriginalOf<Op>::kTensors > 0)
     return Joined<
         decltype(if_it_fits<Op, Role::recorded>()), decltype(if_it_fits<Op, Role::gradients>()),
         decltype(if_it_fits<Op, Role::tangent>()), decltype(if_it_fits<Op, Role::second>())>{};
@@ -188,22 +178,24 @@ auto family() {
 
 namespace parameters {
 
-template <class Parts, rows::Role role>
-constexpr bool is_of_rows<rows::Derived<Parts, role>> = true;
+template <class Original, rows::Role role>
+constexpr bool is_of_rows<rows::Derived<Original, role>> = true;
 
-template <class Parts, rows::Role role, size_t kArguments>
-struct Of<rows::Derived<Parts, role>, kArguments> {
+template <class Original, rows::Role role, size_t kArguments>
+struct Of<rows::Derived<Original, role>, kArguments> {
   static constexpr bool kAreRead = true;
   template <bool is, class Those>
   using If = std::conditional_t<is, Those, List<>>;
-  using Reduced = Repeated<double, Parts::kReduced>;
+  using Reduced = Repeated<double, Original::kReduced>;
   using Arguments = Joined<
-      typename Parts::Read::Arguments, If<rows::takes_grads(role), typename Parts::Results>,
-      If<role == rows::Role::gradients, Joined<Reduced, typename Parts::Softmaxes, List<int64_t>>>,
-      If<rows::takes_tangents(role), typename Parts::Tensors>, If<role == rows::Role::second, typename Parts::Results>>;
+      typename Original::Read::Arguments, If<rows::takes_grads(role), typename Original::Results>,
+      If<role == rows::Role::gradients, Joined<Reduced, typename Original::Softmaxes, List<int64_t>>>,
+      If<rows::takes_tangents(role), typename Original::Tensors>,
+      If<role == rows::Role::second, typename Original::Results>>;
   using Results = Joined<
-      If<role == rows::Role::recorded, Joined<typename Parts::Read::Results, Reduced>>,
-      If<role == rows::Role::tangent, typename Parts::Results>, If<rows::takes_grads(role), typename Parts::Tensors>>;
+      If<role == rows::Role::recorded, Joined<typename Original::Read::Results, Reduced>>,
+      If<role == rows::Role::tangent, typename Original::Results>,
+      If<rows::takes_grads(role), typename Original::Tensors>>;
 };
 
 } // namespace parameters

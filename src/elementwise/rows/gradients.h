@@ -49,16 +49,20 @@ struct Factors {
   B sum_of_zeros;
 };
 
-// The inputs of a row, and what the runs have found.
-template <class B, int tensors>
-struct Known {
+// The inputs of a row.
+struct Given {
   const Source source;
   const cpu::OneRow& row;
   const void* const* grads; // one for each result of type C
   const void* const* grad_tangents;
-  const void* softmax;                         // the result of row.softmax, if the functor returns it
-  const void* const* reduced;                  // the results of the first reductions in the forward pass
-  const int reduced_count;                     // how many of these results have been kept
+  const void* softmax;        // the result of row.softmax, if the functor returns it
+  const void* const* reduced; // the results of the first reductions in the forward pass
+  const int reduced_count;    // how many of these results have been kept
+};
+
+// These, and what the runs have found.
+template <class B, int tensors>
+struct Known : Given {
   B value[kMost], gradient[kMost];             // of each reduction
   math::primal_t<B> ties[kMost], range[kMost]; // how many elements equal the maximum; results of row.range
   Factors<B> factors[kMost];                   // of a product
@@ -67,37 +71,24 @@ struct Known {
     B *value, *derivative[tensors + 1]; // the elements, and their derivatives with respect to each tensor's elements
   } kept[kMost];                        // rows that the functor keeps
 
-  ELEMENTWISE_INLINE Known(
-      const Source& source, const cpu::OneRow& row, const void* const* grads, const void* const* grad_tangents,
-      const void* softmax, const void* const* reduced, int reduced_count)
-      : source(source),
-        row(row),
-        grads(grads),
-        grad_tangents(grad_tangents),
-        softmax(softmax),
-        reduced(reduced),
-        reduced_count(reduced_count) {}
+  ELEMENTWISE_INLINE explicit Known(const Given& given) : Given(given) {}
 };
 
-// A kept row: where it lies, and two functions: one computes an element, the other tells whether that reads a tensor.
-template <class B, int tensors, class F, class Reads>
+// A kept row: the function that computes an element, the tensors that the function reads, and where the row lies.
+template <class B, int tensors, class F>
 struct KeptRow {
   F element;
-  Reads reads;
+  uint32_t reads;
   typename Known<B, tensors>::Kept at;
 };
-template <class B, int tensors, class F, class Reads>
-ELEMENTWISE_INLINE bool reads(const KeptRow<B, tensors, F, Reads>& x, int tensor) {
-  return x.reads(tensor);
-}
 
 // The softmax p = exp(x - z) that the forward pass returned. z is a reduction, the logarithm of the sum of exp(x), and
 // its derivative is the sum of p dx. So the derivative of p is p (dx - dz).
-template <class Pass, class X, class Reads>
+template <class Pass, class X>
 struct KnownSoftmax {
   Pass* pass;
   X exponent;
-  Reads reads;
+  uint32_t reads;
   int reduction; // the index of z
   template <class P>
   ELEMENTWISE_INLINE operator Probabilities<P>() const {
@@ -105,22 +96,26 @@ struct KnownSoftmax {
     return {};
   }
 };
-template <class Pass, class X, class Reads>
-ELEMENTWISE_INLINE bool reads(const KnownSoftmax<Pass, X, Reads>& x, int tensor) {
-  return x.reads(tensor);
+
+template <class X> // a kept row, or the softmax
+  requires requires(const X& x) { x.reads; }
+ELEMENTWISE_INLINE uint32_t reads(const X& x) {
+  return x.reads;
 }
+
+// A tensor of the functor, by its place, as a type.
+template <int k>
+using TensorAt = std::integral_constant<int, k>;
 
 // One run of the functor. `Tensors` lists the places of tensors that have a value for each element and a derivative.
 // By::elements has as many elements at a time as `Lanes` has.
 template <class B, class Returned, class Tensors, By kBy, template <class> class Lanes = One>
 struct Pass;
 template <class B, class... R, int... kTensor, By kBy, template <class> class Lanes>
-struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
-    : Row<Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>, Dual<B>> {
+struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
+    : Row<Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>, Dual<B>, R...> {
   using C = Dual<B>;
   using P = math::primal_t<B>;
-  template <class T>
-  static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
   static constexpr bool derives = true;
   static constexpr bool has_softmax = !kIsDual<B> && (parameters::is_softmax<R> || ...);
   static constexpr int kTensors = sizeof...(kTensor);
@@ -149,39 +144,39 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
 
   // ---- Elements.
-  using Row<Pass, C>::load;
+  using Row<Pass, C, R...>::load;
   ELEMENTWISE_INLINE C load(Elements<C> x, int64_t j) const {
-    return {passes::element<B>(source, x.place, x.data, j), B(0)};
+    return {passes::element<B>(source.tangents, x.place, x.data, j), B(0)};
   }
   template <int i>
   ELEMENTWISE_INLINE C load(Elements<C> x, Variable<i> at) const {
-    return {passes::element<B>(source, x.place, x.data, at.j), B(x.place == tensor<i>() ? 1 : 0)};
+    return {passes::element<B>(source.tangents, x.place, x.data, at.j), B(x.place == tensor<i>() ? 1 : 0)};
   }
-  template <class F, class Reads>
-  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, int64_t j) const {
+  template <class F>
+  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F>& x, int64_t j) const {
     if constexpr (kBy == By::number)
       return {x.at.value[j], x.element(j).derivative};
     else
       return {x.at.value[j], B(0)};
   }
-  template <class F, class Reads, int i>
-  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F, Reads>& x, Variable<i> at) const {
-    return {x.at.value[at.j], x.reads(tensor<i>()) ? x.at.derivative[i][at.j] : B(0)};
+  template <class F, int i>
+  ELEMENTWISE_INLINE C load(const KeptRow<B, kTensors, F>& x, Variable<i> at) const {
+    return {x.at.value[at.j], x.reads >> tensor<i>() & 1 ? x.at.derivative[i][at.j] : B(0)};
   }
   // The value of a tensor that has one for each row.
   ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
-    return {passes::element<B>(source, place, data, j), B(kMost + place == number)};
+    return {passes::element<B>(source.tangents, place, data, j), B(kMost + place == number)};
   }
 
   ELEMENTWISE_INLINE auto keep_terms(const auto& element, auto... x) {
-    const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
+    const uint32_t read = (0 | ... | reads(x));
     auto& at = known.kept[at_most(kept_rows)];
     if constexpr (kBy == By::nothing) {
       at.value = buffer(0);
       for (int i = 0; i < kTensors; i++) at.derivative[i] = buffer(i + 1);
       bool is_found = false;
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!reads_one(tensor<i>())) return;
+        if (!(read >> tensor<i>() & 1)) return;
         const DualRow<B> to{at.value, at.derivative[i]};
         write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(Variable<i>{j}); });
         is_found = true;
@@ -189,7 +184,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
       if (!is_found) write_row(at.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
     }
     kept_rows++;
-    return KeptRow<B, kTensors, std::remove_cvref_t<decltype(element)>, decltype(reads_one)>{element, reads_one, at};
+    return KeptRow<B, kTensors, std::remove_cvref_t<decltype(element)>>{element, read, at};
   }
 
   // ---- The softmax that the functor returns.
@@ -197,26 +192,21 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     if (is_read) stop("a functor that returns Probabilities must call row.softmax once");
     is_read = true;
     const auto exponent = this->terms(f, x...);
-    const auto reads_one = [x...](int tensor) ELEMENTWISE_LAMBDA { return (reads(x, tensor) || ...); };
-    const KnownSoftmax<Pass, decltype(exponent), decltype(reads_one)> softmax{this, exponent, reads_one, reductions};
+    const KnownSoftmax<Pass, std::remove_cv_t<decltype(exponent)>> softmax{
+        this, exponent, (0 | ... | reads(x)), reductions};
     if constexpr (kBy == By::number)
       add_to_gradient(
           [&](int64_t j) ELEMENTWISE_LAMBDA { return C{B(0), scaled(exponent(j).derivative, probability(j))}; }, x...);
     at_most(reductions++);
     return softmax;
   }
-  template <class X, class Reads>
-  ELEMENTWISE_INLINE C load(const KnownSoftmax<Pass, X, Reads>& x, int64_t j) const {
-    const B p = probability(j);
-    if constexpr (kBy == By::number)
-      return {p, scaled(x.exponent(j).derivative, p) - p * B(x.reduction == number)};
-    else
-      return {p, B(0)};
-  }
-  template <class X, class Reads, int i>
-  ELEMENTWISE_INLINE C load(const KnownSoftmax<Pass, X, Reads>& x, Variable<i> at) const {
-    const B p = probability(at.j);
-    return {p, scaled(x.exponent(at).derivative, p)};
+  template <class X>
+  ELEMENTWISE_INLINE C load(const KnownSoftmax<Pass, X>& x, auto j) const {
+    C p{probability(j), B(0)};
+    if constexpr (kBy == By::number || !std::is_same_v<decltype(j), int64_t>)
+      p.derivative = scaled(x.exponent(j).derivative, p.value);
+    if constexpr (kBy == By::number) p.derivative = p.derivative - p.value * B(x.reduction == number);
+    return p;
   }
   ELEMENTWISE_INLINE void write_softmax(const auto& x) {
     const auto probability = [&](auto j) ELEMENTWISE_LAMBDA { return load(x, j); };
@@ -231,61 +221,26 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
 
   // ---- Reductions.
-  ELEMENTWISE_INLINE C sum_terms(const auto& f, [[maybe_unused]] auto... x) {
-    if constexpr (kBy == By::nothing)
-      known.value[at_most(reductions)] =
-          kept_or<B>([&] { return sum_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
-    add_to_gradient(f, x...);
-    return reduction();
-  }
-  // The variable is the sum, and the mean is the sum divided by the size.
-  ELEMENTWISE_INLINE C mean_terms(const auto& f, [[maybe_unused]] auto... x) {
-    if constexpr (kBy == By::nothing)
-      known.value[at_most(reductions)] =
-          kept_or<B>([&] { return mean_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
-    add_to_gradient(f, x...);
-    const C mean = reduction();
-    return {mean.value, mean.derivative / B(P(int64_t{source.size}))};
-  }
-  // Elements that tie for the maximum share its derivative.
-  ELEMENTWISE_INLINE C max_terms(const auto& f, [[maybe_unused]] auto... x) {
-    const auto is_most = [&f, this, k = reductions](auto j)
-                             ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
+  template <class Reduction>
+  ELEMENTWISE_INLINE C reduce_terms(const Reduction& reduction, const auto& f, auto... x) {
     if constexpr (kBy == By::nothing) {
-      known.value[at_most(reductions)] =
-          kept_or<B>([&] { return max_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; }); });
-      known.ties[reductions] = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
+      const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; };
+      known.value[at_most(reductions)] = kept_or<B>([&] { return reduction(source.size, value); });
     }
-    const P share = 1 / known.ties[reductions]; // infinite if the maximum is NaN, and then 0 * share is NaN
-    add_to_gradient(
-        [&](auto j) ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(P(is_most(j)) * share))}; }, x...);
-    return reduction();
+    if constexpr (std::is_same_v<Reduction, Max>)
+      add_by_maximum(f, x...);
+    else if constexpr (std::is_same_v<Reduction, Product>)
+      add_by_product(f, x...);
+    else
+      add_to_gradient(f, x...);
+    C result = next_reduction();
+    // The variable of a mean is the sum, and the mean is the sum divided by the size.
+    if constexpr (std::is_same_v<Reduction, Mean>) result.derivative = result.derivative / B(P(int64_t{source.size}));
+    return result;
   }
-  // The derivative by a factor is the product of the others. If two of these are 0, so is the derivative's tangent.
-  ELEMENTWISE_INLINE C product_terms(const auto& f, [[maybe_unused]] auto... x) {
-    const auto is_zero = [](const B& factor) ELEMENTWISE_LAMBDA { return math::primal(factor) == 0; };
-    const auto nonzero = [=](const B& factor)
-                             ELEMENTWISE_LAMBDA { return math::choose(is_zero(factor), B(1), factor); };
-    auto& factors = known.factors[reductions];
-    if constexpr (kBy == By::nothing) {
-      const auto each = [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; };
-      known.value[at_most(reductions)] = kept_or<B>([&] { return product_of<B>(source.size, each); });
-      factors.nonzero = product_of<B>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return nonzero(each(j)); });
-      factors.zeros = sum_of<P>(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_zero(each(j))); });
-      factors.sum_of_zeros = sum_of<B>(
-          source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return math::choose(is_zero(each(j)), each(j), B(0)); });
-    }
-    add_to_gradient(
-        [&](auto j) ELEMENTWISE_LAMBDA {
-          const C factor = f(j);
-          const B own = math::choose(is_zero(factor.value), factor.value, B(0));
-          const P other_zeros = factors.zeros - P(is_zero(factor.value));
-          const B zero = math::choose(other_zeros == 1, factors.sum_of_zeros - own, B(0));
-          const B others = factors.nonzero / nonzero(factor.value);
-          return C{B(0), scaled(factor.derivative, scaled(math::choose(other_zeros == 0, B(1), zero), others))};
-        },
-        x...);
-    return reduction();
+  ELEMENTWISE_INLINE P reduce_terms(Range, const auto& f) {
+    if constexpr (kBy == By::nothing) known.range[at_most(ranges)] = kept_or<P>([&] { return Max{}(source.size, f); });
+    return known.range[ranges++];
   }
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     if constexpr (kBy == By::nothing) {
@@ -302,15 +257,10 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
           });
         });
     }
-    return reduction();
-  }
-  ELEMENTWISE_INLINE P range_of(const auto& f) {
-    if constexpr (kBy == By::nothing)
-      known.range[at_most(ranges)] = kept_or<P>([&] { return max_of<P>(source.size, f); });
-    return known.range[ranges++];
+    return next_reduction();
   }
   ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
-    if constexpr (kBy == By::nothing) known.place[at_most(places)] = place_of_max<P>(source.size, f);
+    if constexpr (kBy == By::nothing) known.place[at_most(places)] = place_of_max(source.size, f);
     return known.place[places++];
   }
 
@@ -325,7 +275,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   ELEMENTWISE_INLINE void finish(const auto& returned) {
     for_each_result(List<R...>{}, returned, [&]<int place, class Result>(const auto& value) ELEMENTWISE_LAMBDA {
       if constexpr (std::is_same_v<Result, parameters::AnyC>)
-        gradient = gradient + scaled(C(value).derivative, grad(Places<R...>::among_c(place), 0));
+        gradient = gradient + scaled(C(value).derivative, grad(ResultPlaces<R...>::among_c(place), 0));
     });
   }
 
@@ -348,7 +298,7 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
     const int k = found++;
     return k < known.reduced_count ? static_cast<T>(*static_cast<const double*>(known.reduced[k])) : reduction();
   }
-  ELEMENTWISE_INLINE C reduction() {
+  ELEMENTWISE_INLINE C next_reduction() {
     const int k = reductions++;
     return {known.value[k], B(k == number)};
   }
@@ -357,17 +307,52 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
       add(f, [g = known.gradient[reductions]](int64_t) ELEMENTWISE_LAMBDA { return g; }, x...);
   }
 
+  // Elements that tie for the maximum share its derivative.
+  ELEMENTWISE_INLINE void add_by_maximum(const auto& f, auto... x) {
+    const auto is_most = [&f, this, k = reductions](auto j)
+                             ELEMENTWISE_LAMBDA { return math::primal(f(j)) == math::primal(known.value[k]); };
+    if constexpr (kBy == By::nothing)
+      known.ties[reductions] = Sum{}(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_most(j)); });
+    const P share = 1 / known.ties[reductions]; // infinite if the maximum is NaN, and then 0 * share is NaN
+    add_to_gradient(
+        [&](auto j) ELEMENTWISE_LAMBDA { return C{B(0), scaled(f(j).derivative, B(P(is_most(j)) * share))}; }, x...);
+  }
+  // The derivative by a factor is the product of the others. If two of these are 0, so is the derivative's tangent.
+  ELEMENTWISE_INLINE void add_by_product(const auto& f, auto... x) {
+    const auto is_zero = [](const B& factor) ELEMENTWISE_LAMBDA { return math::primal(factor) == 0; };
+    const auto nonzero = [=](const B& factor)
+                             ELEMENTWISE_LAMBDA { return math::choose(is_zero(factor), B(1), factor); };
+    auto& factors = known.factors[reductions];
+    if constexpr (kBy == By::nothing) {
+      const auto each = [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; };
+      factors.nonzero = Product{}(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return nonzero(each(j)); });
+      factors.zeros = Sum{}(source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(is_zero(each(j))); });
+      factors.sum_of_zeros = Sum{}(
+          source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return math::choose(is_zero(each(j)), each(j), B(0)); });
+    }
+    add_to_gradient(
+        [&](auto j) ELEMENTWISE_LAMBDA {
+          const C factor = f(j);
+          const B own = math::choose(is_zero(factor.value), factor.value, B(0));
+          const P other_zeros = factors.zeros - P(is_zero(factor.value));
+          const B zero = math::choose(other_zeros == 1, factors.sum_of_zeros - own, B(0));
+          const B others = factors.nonzero / nonzero(factor.value);
+          return C{B(0), scaled(factor.derivative, scaled(math::choose(other_zeros == 0, B(1), zero), others))};
+        },
+        x...);
+  }
+
   // Adds weight(j) times the derivative of f(j), for all elements or for those of this run.
   ELEMENTWISE_INLINE void add(
       [[maybe_unused]] const auto& f, [[maybe_unused]] const auto& weight, [[maybe_unused]] auto... x) {
     if constexpr (kBy == By::number) {
       if (source.size == 0 || is_zero(f(int64_t{0}).derivative)) return;
       const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); };
-      gradient = gradient + sum_of<B>(source.size, share);
+      gradient = gradient + Sum{}(source.size, share);
     }
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
-        if (!(reads(x, tensor<i>()) || ...) || is_zero(f(Variable<i>{j}).derivative)) return;
+        if (!((0 | ... | reads(x)) >> tensor<i>() & 1) || is_zero(f(Variable<i>{j}).derivative)) return;
         update(gradients.each[i], [&](B sum, int k) ELEMENTWISE_LAMBDA {
           return sum + scaled(f(Variable<i>{j + k}).derivative, weight(j + k));
         });
@@ -382,12 +367,11 @@ struct Pass<B, List<R...>, std::integer_sequence<int, kTensor...>, kBy, Lanes>
   }
 
   ELEMENTWISE_INLINE B grad(int result, int64_t j) const {
-    const Source of_grads{source.size, 0, known.grads, known.grad_tangents, nullptr};
-    return passes::element<B>(of_grads, result, known.grads[result], j);
+    return passes::element<B>(known.grad_tangents, result, known.grads[result], j);
   }
   // The index, among the results of type C, of the result that the functor writes next.
   ELEMENTWISE_INLINE int next_result() {
-    return Places<R...>::among_c(Places<R...>::of_elements(results++));
+    return ResultPlaces<R...>::among_c(ResultPlaces<R...>::of_elements(results++));
   }
 };
 
@@ -405,15 +389,15 @@ ELEMENTWISE_CALLED B by_any_number(Known<B, tensors> known, int number) {
   return by_number<RowFunctor, Tensors>(known, number);
 }
 
-// All gradients of a row. `kNumber` are the places of tensors with one value for each row. The gradient of the i-th of
-// the other tensors is added to what is in its memory, if bit i of `added` is set.
+// All gradients of a row, by tensors with a value for each element (`kTensor`), and with one for each row (`kNumber`).
+// The gradient by tensor k is written to to[k], unless that is null. If bit k of `added` is set, it is added to what is
+// there.
 template <class RowFunctor, class B, int... kTensor, int... kNumber>
 ELEMENTWISE_INLINE void gradients(
-    Known<B, sizeof...(kTensor)>& known, std::integer_sequence<int, kTensor...>, void* const* of_tensors,
-    uint32_t added, std::integer_sequence<int, kNumber...>, void* const* of_numbers) {
+    Known<B, sizeof...(kTensor)>& known, List<TensorAt<kTensor>...>, List<TensorAt<kNumber>...>, void* const* to,
+    uint32_t added) {
   using P = math::primal_t<B>;
-  constexpr int kTensors = sizeof...(kTensor);
-  using Tensors = std::integer_sequence<int, kTensor...>;
+  using Tensors = List<TensorAt<kTensor>...>;
   Pass<B, typename RowFunctor::Returned, Tensors, By::nothing> found(known);
   RowFunctor::template call<Dual<B>>(found);
 
@@ -428,13 +412,15 @@ ELEMENTWISE_INLINE void gradients(
     const auto gradient = written(by_any_number<RowFunctor, Tensors>(known, kMost + place));
     once(known.source.size, [&] { *static_cast<P*>(to) = gradient; });
   };
-  (set(*of_numbers++, kNumber), ...);
+  (set(to[kNumber], kNumber), ...);
 
-  if constexpr (kTensors > 0) {
-    P* to[kTensors];
-    for (int i = 0; i < kTensors; i++) to[i] = static_cast<P*>(of_tensors[i]);
+  if constexpr (sizeof...(kTensor) > 0) {
+    P* const rows[] = {static_cast<P*>(to[kTensor])...};
+    uint32_t added_rows = 0;
+    int i = 0;
+    ((added_rows |= (added >> kTensor & 1) << i++), ...);
     const auto functor = RowFunctor::template with_arguments<Dual<B>>(found);
-    write_rows(to, added, known.source.size, [&]<template <class> class Lanes>(int64_t j) ELEMENTWISE_LAMBDA {
+    write_rows(rows, added_rows, known.source.size, [&]<template <class> class Lanes>(int64_t j) ELEMENTWISE_LAMBDA {
       Pass<B, typename RowFunctor::Returned, Tensors, By::elements, Lanes> pass(known, -1, j);
       functor(pass);
       return pass.gradients;

@@ -19,16 +19,13 @@ struct ForwardLoop {
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
     const passes::Source source{row, row.index, row.data + kFirstInput, nullptr, row.numbers};
-    if constexpr (kNoted == 0) {
-      passes::Values<C, Returned> values(source, row);
-      values.finish(RowFunctor::template call<C>(values));
-    } else {
-      passes::Recorded<C, Returned> recorded(source, row);
-      recorded.finish(RowFunctor::template call<Dual<C>>(recorded));
+    using OfFunctor = std::conditional_t<kNoted == 0, C, Dual<C>>;
+    passes::Values<C, Returned, OfFunctor> values(source, row);
+    values.finish(RowFunctor::template call<OfFunctor>(values));
+    if constexpr (kNoted > 0)
       once(source.size, [&] {
-        for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = recorded.values.reduced[k];
+        for (int k = 0; k < kNoted; k++) *static_cast<double*>(row.data[kResults + k]) = values.reduced[k];
       });
-    }
   }
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row, int reduction) {
     passes::Checked<C, Returned> checked({row, row.index, row.data + kFirstInput, nullptr, row.numbers}, reduction);
@@ -41,58 +38,52 @@ struct ForwardLoop {
   }
 };
 
-template <class F, class C, Kind... kKind>
-struct RowLoop : ForwardLoop<F, 0, C, kKind...> {};
+template <class Kernel, class C>
+struct RowLoop;
+template <class F, Kind... kKind, class C>
+struct RowLoop<Kernel<F, kKind...>, C> : ForwardLoop<F, 0, C, kKind...> {};
 
-template <class Parts, class C, Kind... kKind>
-struct RowLoop<rows::Derived<Parts, rows::Role::recorded>, C, kKind...>
-    : ForwardLoop<typename Parts::Functor, rows::kReduced, C, kKind...> {};
+template <class Original, Kind... kKind, class C>
+struct RowLoop<Kernel<rows::Derived<Original, rows::Role::recorded>, kKind...>, C>
+    : ForwardLoop<typename Original::Functor, rows::kMostReduced, C, kKind...> {};
 
-template <class Parts, rows::Role role, class C, Kind... kKind>
-struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
+template <class Original, rows::Role role, Kind... kKind, class C>
+struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
   using Kept = std::conditional_t<role == rows::Role::gradients, C, Dual<C>>;
   static constexpr Kind kinds[] = {kKind...};
   template <size_t... I>
-  static passes::RowFunctor<typename Parts::Functor, kinds[I]...> row_functor(std::index_sequence<I...>);
-  using RowFunctor = decltype(row_functor(std::make_index_sequence<Parts::kArguments>{}));
-  static constexpr int kResults = role == rows::Role::tangent ? Parts::kResults : Parts::kTensors;
+  static passes::RowFunctor<typename Original::Functor, kinds[I]...> row_functor(std::index_sequence<I...>);
+  using RowFunctor = decltype(row_functor(std::make_index_sequence<Original::kArguments>{}));
+  static constexpr int kResults = role == rows::Role::tangent ? Original::kGrads : Original::kTensors;
   static constexpr int kInputs = RowFunctor::kInputs;
 
-  // A choice of tensors that have a derivative: `tensor[i]` is the place of the i-th among those with a derivative, and
-  // `place[i]` its place among all tensors of the functor.
-  struct Chosen {
-    int count = 0, tensor[Parts::kTensors] = {}, place[Parts::kTensors] = {};
+  // For each tensor that has a derivative, its place among all tensors of the functor, or -1 if it is absent.
+  struct PlaceOf {
+    int tensor[Original::kTensors];
   };
-  // Chooses tensors that are present: those with a value for each element, those with one for each row, or both.
-  template <bool kOfElements, bool kOfRow, class... P>
-  static constexpr Chosen chosen(List<P...>) {
-    constexpr bool of_row[] = {parameters::is_of_row<P>...};
-    Chosen found;
-    for (int t = 0; t < Parts::kTensors; t++) {
-      const int argument = Parts::places[t];
-      if (kinds[argument] == Kind::absent || !(of_row[t] ? kOfRow : kOfElements)) continue;
-      found.tensor[found.count] = t;
-      for (int i = 0; i < argument; i++)
-        found.place[found.count] += kinds[i] == Kind::tensor || kinds[i] == Kind::optional;
-      found.count++;
-    }
-    return found;
-  }
-  template <bool kOfElements, bool kOfRow> // a constant, because nvcc refuses to call a function of the host here
-  static constexpr Chosen those = chosen<kOfElements, kOfRow>(typename Parts::Tensors{});
+  static constexpr PlaceOf place_of = []<size_t... T>(std::index_sequence<T...>) {
+    constexpr auto& arguments = Original::places;
+    return PlaceOf{{(kinds[arguments[T]] == Kind::absent ? -1 : kPlaceAmong<arguments[T], kKind...>)...}};
+  }(std::make_index_sequence<Original::kTensors>{});
+  // The places of those that are present and have one value for each row (kOfRow), or one for each element.
+  template <bool kOfRow, size_t... T, class... P>
+  static Joined<std::conditional_t<
+      place_of.tensor[T] >= 0 && parameters::is_of_row<P> == kOfRow, List<passes::TensorAt<place_of.tensor[T]>>,
+      List<>>...>
+      present(std::index_sequence<T...>, List<P...>);
   template <bool kOfRow>
-  static constexpr auto places = []<size_t... I>(std::index_sequence<I...>) {
-    constexpr Chosen of = chosen<!kOfRow, kOfRow>(typename Parts::Tensors{});
-    return std::integer_sequence<int, of.place[I]...>{};
-  }(std::make_index_sequence<chosen<!kOfRow, kOfRow>(typename Parts::Tensors{}).count>{});
+  using Present =
+      decltype(present<kOfRow>(std::make_index_sequence<Original::kTensors>{}, typename Original::Tensors{}));
+  static constexpr int kOfElements = Original::count(Present<false>{});
 
   ELEMENTWISE_FLATTEN static void compute(const cpu::OneRow& row) {
+    constexpr PlaceOf place = place_of; // a copy, because nvcc has no static members of the host here
     const void* const* const inputs = row.data + kResults;
     const void* tangents[kInputs] = {};
     if constexpr (role != rows::Role::gradients) {
-      constexpr int first = kInputs + (role == rows::Role::second ? Parts::kResults : 0);
-      constexpr Chosen all = those<true, true>;
-      for (int i = 0; i < all.count; i++) tangents[all.place[i]] = inputs[first + all.tensor[i]];
+      constexpr int first = kInputs + (role == rows::Role::second ? Original::kGrads : 0);
+      for (int t = 0; t < Original::kTensors; t++)
+        if (place.tensor[t] >= 0) tangents[place.tensor[t]] = inputs[first + t];
     }
     const passes::Source source{row, row.index, inputs, tangents, row.numbers};
     if constexpr (role == rows::Role::tangent) {
@@ -103,44 +94,30 @@ struct RowLoop<rows::Derived<Parts, role>, C, kKind...> {
       const void* const* const grads = inputs + kInputs;
       // After the gradients of the results, _f_gradients gets the softmax or the kept numbers, and _f_second the
       // tangents and then the tangents of the gradients.
-      const void* const* const more = grads + Parts::kResults;
-      passes::Known<B, those<true, false>.count> known(
-          source, row, grads, more + Parts::kTensors, Parts::kSoftmaxes ? *more : nullptr, more,
-          role == rows::Role::gradients ? Parts::kReduced : 0);
-      const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Parts::kNumbers].integer;
-      void *of_elements[Parts::kTensors + 1] = {}, *of_rows[Parts::kTensors + 1] = {};
+      const void* const* const more = grads + Original::kGrads;
+      passes::Known<B, kOfElements> known(
+          {source, row, grads, more + Original::kTensors, Original::kSoftmaxes ? *more : nullptr, more,
+           role == rows::Role::gradients ? Original::kReduced : 0});
+      const int64_t wanted = role == rows::Role::second ? -1 : row.numbers[Original::kNumbers].integer;
+      void* to[kInputs] = {};
       uint32_t added = 0;
-      const auto find = [&](const Chosen& of, void** to) ELEMENTWISE_LAMBDA {
-        for (int i = 0; i < of.count; i++)
-          if (wanted >> of.tensor[i] & 1) to[i] = row.data[of.tensor[i]];
-      };
-      constexpr Chosen first = those<true, false>;
-      constexpr Chosen second = those<false, true>;
-      find(first, of_elements);
-      for (int i = 0; i < first.count; i++) added |= (row.added >> first.tensor[i] & 1) << i;
-      find(second, of_rows);
-      constexpr auto first_places = places<false>;
-      constexpr auto second_places = places<true>;
-      passes::gradients<RowFunctor>(known, first_places, of_elements, added, second_places, of_rows);
+      for (int t = 0; t < Original::kTensors; t++) {
+        if (place.tensor[t] < 0) continue;
+        if (wanted >> t & 1) to[place.tensor[t]] = row.data[t];
+        added |= (row.added >> t & 1) << place.tensor[t];
+      }
+      passes::gradients<RowFunctor>(known, Present<false>{}, Present<true>{}, to, added);
     }
   }
   // Reads only the tensors of the functor, which come first.
   ELEMENTWISE_FLATTEN static auto checked(const cpu::OneRow& row, int reduction) {
-    constexpr bool has_softmax = role == rows::Role::gradients && Parts::kSoftmaxes;
+    constexpr bool has_softmax = role == rows::Role::gradients && Original::kSoftmaxes;
     passes::Checked<C, typename RowFunctor::Returned, role != rows::Role::tangent, has_softmax> checked(
         {row, row.index, row.data + kResults, nullptr, row.numbers}, reduction);
     RowFunctor::template call<C>(checked);
-    if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + those<true, false>.count; // with derivatives
+    if constexpr (role != rows::Role::tangent) checked.kept_rows *= 1 + kOfElements; // with derivatives
     return checked;
   }
-};
-
-template <class Kernel>
-struct RowLoopOf;
-template <class F, Kind... kKind>
-struct RowLoopOf<Kernel<F, kKind...>> {
-  template <class C>
-  using type = RowLoop<F, C, kKind...>;
 };
 
 } // namespace passes
@@ -184,7 +161,7 @@ template <class Kernel>
 Computer row_computer(int32_t dtype) {
   Computer chosen{};
   with_dtype(typename Kernel::Dtypes{}, dtype, [&](auto storage) {
-    using Loop = typename passes::RowLoopOf<Kernel>::template type<compute_t<decltype(storage)>>;
+    using Loop = passes::RowLoop<Kernel, compute_t<decltype(storage)>>;
     chosen.results = Kernel::kResults;
     constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
     chosen.rows = [](const SeveralRows& rows) {

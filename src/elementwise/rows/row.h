@@ -186,17 +186,17 @@ struct Source {
 // What row.columns() returns: reading it yields the place of the element.
 struct Columns {};
 
-// Whether reading x reads the elements of this tensor.
+// The tensors whose elements are read where x is: bit k stands for tensor k.
 template <class T>
-ELEMENTWISE_INLINE bool reads(Elements<T> x, int tensor) {
-  return x.place == tensor;
+ELEMENTWISE_INLINE uint32_t reads(Elements<T> x) {
+  return x.place < 0 ? 0 : uint32_t{1} << x.place;
 }
-ELEMENTWISE_INLINE bool reads(Columns, int) {
-  return false;
+ELEMENTWISE_INLINE uint32_t reads(Columns) {
+  return 0;
 }
 template <class T>
-ELEMENTWISE_INLINE bool reads(Optional<T> x, int tensor) {
-  return x && reads(*x, tensor);
+ELEMENTWISE_INLINE uint32_t reads(Optional<T> x) {
+  return x ? reads(*x) : 0;
 }
 
 // row.softmax returns this. It has a row of powers and the inverse of their sum, and an element of the softmax is the
@@ -213,8 +213,8 @@ struct Softmax {
   }
 };
 template <class Row, class Powers, class C>
-ELEMENTWISE_INLINE bool reads(const Softmax<Row, Powers, C>& x, int tensor) {
-  return reads(x.powers, tensor);
+ELEMENTWISE_INLINE uint32_t reads(const Softmax<Row, Powers, C>& x) {
+  return reads(x.powers);
 }
 
 template <class C>
@@ -222,64 +222,82 @@ constexpr bool kIsDual = false;
 template <class C>
 constexpr bool kIsDual<Dual<C>> = true;
 
-template <class C>
-ELEMENTWISE_INLINE C sum_of(const Extent& n, const auto& f) {
-  return joined(n, C(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
-}
+// A reduction is a function of the number of terms, and of a function that returns the j-th term. These have
+// derivatives (gradients.h).
+template <class F>
+using TermOf = std::decay_t<decltype(std::declval<F>()(int64_t{0}))>;
 
-template <class C>
-ELEMENTWISE_INLINE C product_of(const Extent& n, const auto& f) {
-  return joined(n, C(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
-}
+struct Sum {
+  template <class F>
+  ELEMENTWISE_INLINE TermOf<F> operator()(const Extent& n, const F& f) const {
+    return joined(n, TermOf<F>(0), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a + b; }, f);
+  }
+};
+
+struct Product {
+  template <class F>
+  ELEMENTWISE_INLINE TermOf<F> operator()(const Extent& n, const F& f) const {
+    return joined(n, TermOf<F>(1), [](auto a, auto b) ELEMENTWISE_LAMBDA { return a * b; }, f);
+  }
+};
 
 // The mean, rounded once. The sum is a pair: a sum, and the error of its roundings (D. E. Knuth, The Art of
 // Computer Programming, volume 2, section 4.2.2, theorem B).
-template <class C>
-ELEMENTWISE_INLINE C mean_of(const Extent& n, const auto& f) {
-  if constexpr (kIsDual<C>) {
-    using D = decltype(C::value);
-    const D mean = mean_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
-    const D sum = sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
-    return {mean, sum / D(math::primal_t<D>(int64_t{n}))};
-  } else {
-    using Pair = Dual<C>;
-    const auto join = [](const Pair& a, const Pair& b) ELEMENTWISE_LAMBDA {
-      const C sum = a.value + b.value, of_b = sum - a.value;
-      return Pair{sum, a.derivative + b.derivative + ((a.value - (sum - of_b)) + (b.value - of_b))};
-    };
-    const C none = C(-0.0); // the compiler can drop an addition of -0, but not one of 0
-    const Pair sum = joined(n, Pair{none, none}, join, [&](int64_t j) ELEMENTWISE_LAMBDA { return Pair{f(j), none}; });
-    const C size = static_cast<C>(int64_t{n}), mean = sum.value / size;
-    if (mean - mean != 0) return mean; // infinite, or NaN
-    return mean + (std::fma(-mean, size, sum.value) + sum.derivative) / size;
+struct Mean {
+  template <class F, class C = TermOf<F>>
+  ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
+    if constexpr (kIsDual<C>) {
+      using D = decltype(C::value);
+      const D mean = Mean{}(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+      const D sum = Sum{}(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
+      return {mean, sum / D(math::primal_t<D>(int64_t{n}))};
+    } else {
+      using Pair = Dual<C>;
+      const auto join = [](const Pair& a, const Pair& b) ELEMENTWISE_LAMBDA {
+        const C sum = a.value + b.value, of_b = sum - a.value;
+        return Pair{sum, a.derivative + b.derivative + ((a.value - (sum - of_b)) + (b.value - of_b))};
+      };
+      const C none = C(-0.0); // the compiler can drop an addition of -0, but not one of 0
+      const Pair sum =
+          joined(n, Pair{none, none}, join, [&](int64_t j) ELEMENTWISE_LAMBDA { return Pair{f(j), none}; });
+      const C size = static_cast<C>(int64_t{n}), mean = sum.value / size;
+      if (mean - mean != 0) return mean; // infinite, or NaN
+      return mean + (std::fma(-mean, size, sum.value) + sum.derivative) / size;
+    }
   }
-}
+};
 
 // The maximum, or NaN if the row has one. The derivative is the mean over all elements that tie for the maximum.
-template <class C>
-ELEMENTWISE_INLINE C max_of(const Extent& n, const auto& f) {
-  if constexpr (kIsDual<C>) {
-    using D = decltype(C::value);
-    using P = math::primal_t<C>;
-    const D most = max_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
-    const P value = math::primal(most);
-    const P ties =
-        n == 0 ? 1 : sum_of<P>(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(math::primal(f(j)) == value); });
-    return {most, sum_of<D>(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
-                    const C x = f(j);
-                    return math::choose(math::primal(x) == value, x.derivative, D(0));
-                  }) / D(ties)};
-  } else if constexpr (std::is_floating_point_v<C>) {
-    const auto greater = [](auto a, auto b) ELEMENTWISE_LAMBDA {
-      const auto most = b > a ? b : a; // one instruction; a branch would be mispredicted
-      return b != b ? b : most;
-    };
-    return joined(n, -math::kInfinity<C>, greater, f);
-  } else {
-    constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
-    return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+struct Max {
+  template <class F, class C = TermOf<F>>
+  ELEMENTWISE_INLINE C operator()(const Extent& n, const F& f) const {
+    if constexpr (kIsDual<C>) {
+      using D = decltype(C::value);
+      using P = math::primal_t<C>;
+      const D most = Max{}(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).value; });
+      const P value = math::primal(most);
+      const P ties =
+          n == 0 ? 1 : Sum{}(n, [&](int64_t j) ELEMENTWISE_LAMBDA { return P(math::primal(f(j)) == value); });
+      const D sum = Sum{}(n, [&](int64_t j) ELEMENTWISE_LAMBDA {
+        const C x = f(j);
+        return math::choose(math::primal(x) == value, x.derivative, D(0));
+      });
+      return {most, sum / D(ties)};
+    } else if constexpr (std::is_floating_point_v<C>) {
+      const auto greater = [](auto a, auto b) ELEMENTWISE_LAMBDA {
+        const auto most = b > a ? b : a; // one instruction; a branch would be mispredicted
+        return b != b ? b : most;
+      };
+      return joined(n, -math::kInfinity<C>, greater, f);
+    } else {
+      constexpr C lowest = std::numeric_limits<C>::lowest(); // nvcc refuses to call a function of the host here
+      return joined(n, lowest, [](C a, C b) ELEMENTWISE_LAMBDA { return b > a ? b : a; }, f);
+    }
   }
-}
+};
+
+// The maximum, without a derivative.
+struct Range : Max {};
 
 // Reverses the order of numbers, so that the minimum becomes the maximum. -x of an integer may be no number of its
 // type.
@@ -294,17 +312,16 @@ ELEMENTWISE_INLINE C reversed(C x) {
 }
 
 // The place of the first element that is the maximum or NaN.
-template <class C>
 ELEMENTWISE_INLINE int64_t place_of_max(const Extent& n, const auto& f) {
-  const C most = max_of<C>(n, f);
+  const auto most = Max{}(n, f);
   return first_of(n, [&](int64_t j) {
-    const C x = f(j);
+    const auto x = f(j);
     return x == most || x != x;
   });
 }
 
-// ---- What an author calls. `Self` is the row of one kind of pass, and C the type of its numbers.
-template <class Self, class C>
+// ---- What an author calls. `Self` is the row of one kind of pass, C the type of its numbers, and R the results.
+template <class Self, class C, class... R>
 class Row {
  public:
   using Number = math::primal_t<C>;
@@ -323,16 +340,16 @@ class Row {
 
   ELEMENTWISE_INLINE C sum(const auto& f, auto... x) {
     const Loop loop(*this);
-    return self().sum_terms(terms(f, x...), x...);
+    return self().reduce_terms(Sum{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C mean(const auto& f, auto... x) {
     static_assert(std::is_floating_point_v<Number>, "row.mean is for floating-point numbers");
     const Loop loop(*this);
-    return self().mean_terms(terms(f, x...), x...);
+    return self().reduce_terms(Mean{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C max(const auto& f, auto... x) {
     const Loop loop(*this);
-    return self().max_terms(terms(f, x...), x...);
+    return self().reduce_terms(Max{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE C min(const auto& f, auto... x) {
     return reversed(max([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...));
@@ -341,15 +358,18 @@ class Row {
     static_assert(
         !Self::derives && !kIsDual<C>, "row.reduce has no derivative: leave `differentiable` out of the entry");
     const Loop loop(*this);
-    return self().join_terms(identity, join, terms(f, x...));
+    const auto reduction = [&](const Extent& n, const auto& f)
+                               ELEMENTWISE_LAMBDA { return joined(n, identity, join, f); };
+    return self().reduce_terms(reduction, terms(f, x...));
   }
   ELEMENTWISE_INLINE C product(const auto& f, auto... x) {
     const Loop loop(*this);
-    return self().product_terms(terms(f, x...), x...);
+    return self().reduce_terms(Product{}, terms(f, x...), x...);
   }
   ELEMENTWISE_INLINE Number range(const auto& f, auto... x) {
     const Loop loop(*this);
-    return self().range_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
+    const auto value = [&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); };
+    return self().reduce_terms(Range{}, value);
   }
   ELEMENTWISE_INLINE C log_sum_exp(const auto& f, auto... x) {
     const Number most = range(f, x...), shift = math::choose(most - most == 0, most, Number(0));
@@ -374,9 +394,7 @@ class Row {
     return self().argmax_of([&](int64_t j) ELEMENTWISE_LAMBDA { return math::primal(C(f(self().load(x, j)...))); });
   }
   ELEMENTWISE_INLINE int64_t argmin(const auto& f, auto... x) {
-    const Loop loop(*this);
-    return self().argmax_of([&](int64_t j)
-                                ELEMENTWISE_LAMBDA { return reversed(math::primal(C(f(self().load(x, j)...)))); });
+    return argmax([&](auto... element) ELEMENTWISE_LAMBDA { return reversed(C(f(element...))); }, x...);
   }
   ELEMENTWISE_INLINE C at(Elements<C> x, int64_t place) {
     if (Self::derives || x.place < 0) check_no_loop();
@@ -384,8 +402,8 @@ class Row {
   }
   ELEMENTWISE_INLINE auto each(const auto& f, auto... x) {
     const Loop loop(*this);
-    using R = decltype(f(self().load(x, 0)...));
-    using To = std::conditional_t<Self::template makes<R>, R, C>;
+    using T = decltype(f(self().load(x, 0)...));
+    using To = std::conditional_t<makes<T>, T, C>;
     self().template write<To>(
         [&](auto j) ELEMENTWISE_LAMBDA { return static_cast<To>(f(self().load(x, j)...)); }, x...);
     return Elements<To>{};
@@ -462,6 +480,9 @@ class Row {
   }
   bool has_loop_ = false;
 
+  template <class T>
+  static constexpr bool makes = (std::is_same_v<parameters::With<R, C>, Elements<T>> || ...);
+
   ELEMENTWISE_INLINE Self& self() {
     return static_cast<Self&>(*this);
   }
@@ -470,13 +491,12 @@ class Row {
   }
 };
 
-// An element as a number of type B. If B is dual, the number has the element's tangent.
+// An element of the tensor `place`, as a number of type B. If B is dual, the number has the element's tangent.
 template <class B>
-ELEMENTWISE_INLINE B element(const Source& source, int place, const void* data, int64_t j) {
+ELEMENTWISE_INLINE B element(const void* const* tangents, int place, const void* data, int64_t j) {
   if constexpr (kIsDual<B>) {
     using P = decltype(B::value);
-    const void* const tangent = source.tangents[place];
-    return {static_cast<const P*>(data)[j], static_cast<const P*>(tangent)[j]};
+    return {static_cast<const P*>(data)[j], static_cast<const P*>(tangents[place])[j]};
   } else {
     return static_cast<const B*>(data)[j];
   }
@@ -544,7 +564,7 @@ struct RowFunctor {
 
 // The place of a result among all results R, and among those of type C.
 template <class... R>
-struct Places {
+struct ResultPlaces {
   ELEMENTWISE_INLINE static constexpr int of_elements(int k) { // of the k-th that has a value for each element
     constexpr bool of_row[] = {parameters::is_of_row<R>...};
     for (int place = 0; place < static_cast<int>(sizeof...(R)); place++)
@@ -552,7 +572,7 @@ struct Places {
     return 0;
   }
   ELEMENTWISE_INLINE static constexpr int among_c(int place) {
-    constexpr bool of_c[] = {std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>...};
+    constexpr bool of_c[] = {parameters::is_of_c<R>...};
     int among_c = 0;
     for (int i = 0; i < place; i++) among_c += of_c[i];
     return among_c;
@@ -571,75 +591,61 @@ ELEMENTWISE_INLINE void for_each_result(List<R, Rest...>, const auto& returned, 
 }
 
 // ---- The row of a forward pass. It writes the results. If B is dual, it writes only their tangents.
-template <class B, class Returned>
+//
+// The functor's numbers are of type C. They are those of B, unless the call is recorded. A gradient finds the first
+// reductions in the order in which they were noted, but the order of the operands of row.sum(x) / row.sum(y) is the
+// compiler's choice: GCC computes y first if the numbers are dual, and x if they are floats. So C is Dual<B> then, too.
+// Nothing reads the derivatives, so the compiler leaves these out.
+template <class B, class Returned, class C = B>
 struct Values;
-template <class B, class... R>
-struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
-  template <class T>
-  static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
-
+template <class B, class... R, class C>
+struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   static constexpr bool derives = false;
 
   Source source;
   void* const* results;
   const cpu::OneRow* row; // has memory for rows that are kept
   int written = 0, kept_rows = 0, noted_count = 0;
-  double reduced[rows::kReduced] = {}; // the results of the first reductions
+  double reduced[rows::kMostReduced] = {}; // the results of the first reductions
 
   ELEMENTWISE_INLINE Values(const Source& source, const cpu::OneRow& row)
       : source(source), results(row.data), row(&row) {}
 
-  ELEMENTWISE_INLINE B lifted(int place, const void* data, int64_t j) const {
-    return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source, place, data, j);
+  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
+    return place < 0 ? static_cast<const B*>(data)[j] : passes::element<B>(source.tangents, place, data, j);
   }
 
   // If the functor has a single result, the first row that is kept lies in the memory of that result: row.each
   // overwrites it element by element, after all reductions. So the cache has to hold one row less.
   static constexpr bool keeps_in_result =
-      !kIsDual<B> && sizeof...(R) == 1 &&
-      ((!parameters::is_of_row<R> && std::is_same_v<typename parameters::ElementOf<R>::type, parameters::AnyC>) && ...);
-  ELEMENTWISE_INLINE Elements<B> keep_terms(const auto& f, auto...) {
+      !kIsDual<B> && sizeof...(R) == 1 && ((!parameters::is_of_row<R> && parameters::is_of_c<R>) && ...);
+  ELEMENTWISE_INLINE Elements<C> keep_terms(const auto& f, auto...) {
     const int k = kept_rows++;
     const auto memory =
         keeps_in_result && k == 0 ? results[0] : row->scratch(row->run, k - keeps_in_result, source.size * sizeof(B));
-    write_row(static_cast<B*>(memory), source.size, f);
+    write_row(static_cast<B*>(memory), source.size, computed(f));
     return {memory, -1};
   }
-  ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
-    return noted(sum_of<B>(source.size, f));
+  ELEMENTWISE_INLINE auto reduce_terms(const auto& reduction, const auto& f, auto...) {
+    return noted(reduction(source.size, computed(f)));
   }
-  ELEMENTWISE_INLINE B mean_terms(const auto& f, auto...) {
-    return noted(mean_of<B>(source.size, f));
-  }
-  ELEMENTWISE_INLINE B product_terms(const auto& f, auto...) {
-    return noted(product_of<B>(source.size, f));
-  }
-  ELEMENTWISE_INLINE B join_terms(B identity, const auto& join, const auto& f) {
-    return joined(source.size, identity, join, f);
-  }
-  ELEMENTWISE_INLINE B max_terms(const auto& f, auto...) {
-    return noted(max_of<B>(source.size, f));
-  }
-  ELEMENTWISE_INLINE B element(Elements<B> x, int64_t place) {
+  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     check_computed_place(place, source.size);
-    const auto read = [&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j); };
+    const auto read = computed([&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j); });
     return x.place < 0 ? read_kept<B>(source.size, place, read) : read(place);
   }
-  ELEMENTWISE_INLINE auto range_of(const auto& f) {
-    return noted(max_of<math::primal_t<B>>(source.size, f));
-  }
   ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
-    return place_of_max<math::primal_t<B>>(source.size, f);
+    return place_of_max(source.size, f);
   }
 
   template <class To>
   ELEMENTWISE_INLINE void write(const auto& f, auto...) {
-    const int place = Places<R...>::of_elements(written++);
-    if constexpr (kIsDual<To>) {
-      auto* const to = static_cast<decltype(To::value)*>(results[Places<R...>::among_c(place)]);
+    const int place = ResultPlaces<R...>::of_elements(written++);
+    if constexpr (!kIsDual<B>) {
+      write_row(static_cast<math::primal_t<To>*>(results[place]), source.size, computed(f));
+    } else if constexpr (kIsDual<To>) {
+      auto* const to = static_cast<decltype(To::value)*>(results[ResultPlaces<R...>::among_c(place)]);
       write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return f(j).derivative; });
-    } else if constexpr (!kIsDual<B>) {
-      write_row(static_cast<To*>(results[place]), source.size, f);
     }
   }
 
@@ -654,75 +660,25 @@ struct Values<B, List<R...>> : Row<Values<B, List<R...>>, B> {
         once(source.size, [&] { *static_cast<math::primal_t<T>*>(results[place]) = math::primal(value); });
       else if constexpr (std::is_same_v<T, B>)
         once(source.size, [&] {
-          *static_cast<decltype(T::value)*>(results[Places<R...>::among_c(place)]) = value.derivative;
+          *static_cast<decltype(T::value)*>(results[ResultPlaces<R...>::among_c(place)]) = value.derivative;
         });
     });
   }
 
  private:
+  // The function f, which returns a number of the functor, without the derivative if nothing reads that.
+  template <class F>
+  ELEMENTWISE_INLINE static auto computed(const F& f) {
+    if constexpr (std::is_same_v<B, C>)
+      return f;
+    else
+      return [f](auto j) ELEMENTWISE_LAMBDA { return math::primal(f(j)); };
+  }
   // Keeps the result of a reduction, if it is one of the first.
   template <class T>
   ELEMENTWISE_INLINE T noted(T x) {
-    if (noted_count < rows::kReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));
+    if (noted_count < rows::kMostReduced) reduced[noted_count++] = static_cast<double>(math::primal(x));
     return x;
-  }
-};
-
-// ---- The row of a forward pass that is recorded. A gradient finds the first reductions in the order in which they
-// were noted, but the order of the operands of row.sum(x) / row.sum(y) is the compiler's choice: GCC computes y first
-// if the numbers are dual, and x if they are floats. So the numbers here are dual as well. Nothing reads their
-// derivatives, so the compiler leaves these out.
-template <class B, class Returned>
-struct Recorded;
-template <class B, class... R>
-struct Recorded<B, List<R...>> : Row<Recorded<B, List<R...>>, Dual<B>> {
-  using C = Dual<B>;
-  template <class T>
-  static constexpr bool makes = (std::is_same_v<With<R, C>, Elements<T>> || ...);
-  static constexpr bool derives = false;
-
-  Source source; // a copy: if a pointer into `values` were kept, nvcc would keep `values` in memory
-  Values<B, List<R...>> values;
-
-  ELEMENTWISE_INLINE Recorded(const Source& source, const cpu::OneRow& row) : source(source), values(source, row) {}
-  ELEMENTWISE_INLINE C lifted(int place, const void* data, int64_t j) const {
-    return {values.lifted(place, data, j), B(0)};
-  }
-  ELEMENTWISE_INLINE Elements<C> keep_terms(const auto& f, auto...) {
-    return {values.keep_terms(value_of(f)).data, -1};
-  }
-  ELEMENTWISE_INLINE C sum_terms(const auto& f, auto...) {
-    return {values.sum_terms(value_of(f)), B(0)};
-  }
-  ELEMENTWISE_INLINE C mean_terms(const auto& f, auto...) {
-    return {values.mean_terms(value_of(f)), B(0)};
-  }
-  ELEMENTWISE_INLINE C product_terms(const auto& f, auto...) {
-    return {values.product_terms(value_of(f)), B(0)};
-  }
-  ELEMENTWISE_INLINE C max_terms(const auto& f, auto...) {
-    return {values.max_terms(value_of(f)), B(0)};
-  }
-  ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
-    return {values.element({x.data, x.place}, place), B(0)};
-  }
-  ELEMENTWISE_INLINE B range_of(const auto& f) {
-    return values.range_of(f);
-  }
-  ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
-    return values.argmax_of(f);
-  }
-  template <class To>
-  ELEMENTWISE_INLINE void write(const auto& f, auto...) {
-    values.template write<math::primal_t<To>>(value_of(f));
-  }
-  ELEMENTWISE_INLINE void finish(const auto& returned) {
-    values.finish(returned);
-  }
-
- private:
-  ELEMENTWISE_INLINE static auto value_of(const auto& f) {
-    return [f](auto j) ELEMENTWISE_LAMBDA { return math::primal(f(j)); };
   }
 };
 
@@ -737,9 +693,7 @@ struct Outside {
 template <class B, class Returned, bool kDerives = false, bool kHasSoftmax = false>
 struct Checked;
 template <class B, class... R, bool kDerives, bool kHasSoftmax>
-struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>, kDerives, kHasSoftmax>, B> {
-  template <class T>
-  static constexpr bool makes = (std::is_same_v<With<R, B>, Elements<T>> || ...);
+struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>, kDerives, kHasSoftmax>, B, R...> {
   static constexpr bool derives = kDerives, has_softmax = kHasSoftmax;
   Source source;
   B reduction;
@@ -760,32 +714,13 @@ struct Checked<B, List<R...>, kDerives, kHasSoftmax> : Row<Checked<B, List<R...>
   ELEMENTWISE_INLINE auto read_softmax(const auto&, auto...) {
     return Softmax<Checked, Elements<B>, B>{this, {nullptr, -1}, reduction};
   }
-  ELEMENTWISE_INLINE B sum_terms(const auto& f, auto...) {
-    compiles(f);
-    return reduction;
-  }
-  ELEMENTWISE_INLINE B mean_terms(const auto& f, auto...) {
-    compiles(f);
-    return reduction;
-  }
-  ELEMENTWISE_INLINE B product_terms(const auto& f, auto...) {
-    compiles(f);
-    return reduction;
-  }
-  ELEMENTWISE_INLINE B join_terms(B, const auto&, const auto& f) {
-    compiles(f);
-    return reduction;
-  }
-  ELEMENTWISE_INLINE B max_terms(const auto& f, auto...) {
+  ELEMENTWISE_INLINE B reduce_terms(const auto&, const auto& f, auto...) {
     compiles(f);
     return reduction;
   }
   ELEMENTWISE_INLINE B element(Elements<B>, int64_t place) {
     places++;
     if ((place < 0 || place >= source.size) && outside.number == 0) outside = {places, place};
-    return reduction;
-  }
-  ELEMENTWISE_INLINE B range_of(const auto&) {
     return reduction;
   }
   ELEMENTWISE_INLINE int64_t argmax_of(const auto&) {

@@ -32,12 +32,25 @@ struct Task {
   int64_t bytes[kMaxOperands]; // the size of an element
   int64_t numel[kMaxOperands]; // elements in memory
 
+  bool is_of_row(int k) const {
+    return of_row >> k & 1;
+  }
+  bool is_summed(int k) const {
+    return summed >> k & 1;
+  }
+  bool is_unwanted(int k) const {
+    return unwanted >> k & 1;
+  }
+  int64_t elements(int k) const { // of a row
+    return is_of_row(k) ? 1 : size;
+  }
+
   // The number of parts that the rows are divided into for sums over rows. Each part has memory for its own sums.
   int64_t parts() const {
     constexpr int64_t kMostMemory = 1 << 22; // elements
     int64_t summed_numel = 0;
     for (int k = 0; k < results; k++)
-      if (summed >> k & 1) summed_numel += numel[k];
+      if (is_summed(k)) summed_numel += numel[k];
     return std::clamp<int64_t>(
         count / 16, 1, std::clamp<int64_t>(kMostMemory / std::max<int64_t>(1, summed_numel), 1, kMostParts));
   }
@@ -45,8 +58,7 @@ struct Task {
   // After this many rows of a part, each element of the sums for result k consists of kAtOnce numbers, and is added to
   // another sum, which is double.
   int64_t rows_at_once(int k) const {
-    const int64_t of_row_numel = of_row >> k & 1 ? 1 : size;
-    return kAtOnce * std::max<int64_t>(1, numel[k] / std::max<int64_t>(1, of_row_numel));
+    return kAtOnce * std::max<int64_t>(1, numel[k] / std::max<int64_t>(1, elements(k)));
   }
 };
 

@@ -335,17 +335,17 @@ struct GradientsOf {
     return 0;
   }
 };
-template <class Parts, rows::Role role, Kind... kKind>
-struct GradientsOf<Kernel<rows::Derived<Parts, role>, kKind...>> {
+template <class Original, rows::Role role, Kind... kKind>
+struct GradientsOf<Kernel<rows::Derived<Original, role>, kKind...>> {
   static constexpr bool kAre = rows::takes_grads(role), kIsDerived = true;
   static uint32_t unwanted(Number* numbers) {
     constexpr Kind kinds[] = {kKind...};
     uint32_t bits = 0;
     if (!kAre) return bits;
     if (role == rows::Role::gradients)
-      bits = ~static_cast<uint32_t>(numbers[Parts::kNumbers].integer = random_below(8));
-    for (int t = 0; t < Parts::kTensors; t++)
-      if (kinds[Parts::places[t]] == Kind::absent) bits |= uint32_t{1} << t;
+      bits = ~static_cast<uint32_t>(numbers[Original::kNumbers].integer = random_below(8));
+    for (int t = 0; t < Original::kTensors; t++)
+      if (kinds[Original::places[t]] == Kind::absent) bits |= uint32_t{1} << t;
     return bits;
   }
 };
