@@ -130,7 +130,7 @@ def test_parameters_and_no_grad(device, call):
     (1.5, "1.5, of type float; make one with torch.full_like"),
     ("x", "'x', of type str"),
     ([1.0], "a list; make a tensor of it with torch.as_tensor"),
-    (np.ones(1), "a ndarray; make a tensor of it with torch.as_tensor"),
+    (np.ones(1), "a numpy.ndarray; make a tensor of it with torch.as_tensor"),
 ])  # fmt: skip
 def test_what_is_no_tensor_is_a_type_error(wrong, got):
     x = torch.ones(2)

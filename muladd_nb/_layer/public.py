@@ -203,7 +203,7 @@ class _Caller:
             if not isinstance(x, (*_NUMBERS, Tensor)) and isinstance(x, Complex) and not isinstance(x, Real):
                 raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {x!r}")
             if not (isinstance(x, (*_NUMBERS, Tensor)) or is_compiling() or _stands_for_a_number(x)):
-                raise TypeError(f"{self.name}: {argument} must be {self.expected}, got {_said(x)}")
+                raise TypeError(f"{self.name}: {argument} {_must_be(self.expected, x)}")
             is_exact = isinstance(x, (int, Fraction)) and (not is_compiling() or is_constant(x))
             if is_exact and not -_INFINITE < x < _INFINITE:
                 got = f"{type(x).__name__} of {int(x).bit_length()} bits"
@@ -212,11 +212,17 @@ class _Caller:
         for argument, place in self.integers.items():
             if not is_compiling():
                 self._check_integer(argument, args[place])
+        for argument, place in self.form.sizes.items():
+            sizes = args[place]
+            is_list = isinstance(sizes, (list, tuple)) and all(hasattr(type(x), "__index__") for x in sizes)
+            is_traced = is_compiling() or (_stands_for_a_tensor(sizes) and not isinstance(sizes, Tensor))
+            if not (is_list or is_traced):
+                raise TypeError(f"{self.name}: {argument} must be a list of ints, got {sizes!r}")
         for argument, x in (*((argument, args[place]) for argument, place in self.inputs.items()), ("out", out)):
             if not (isinstance(x, Tensor) or x is None or is_compiling() or _stands_for_a_tensor(x)):
                 expected = "a tensor or None" if self.form.kinds.get(argument) == "Tensor?" else "a tensor"
                 cure = "; make one with torch.full_like" if isinstance(x, _NUMBERS) else ""
-                raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}{cure}")
+                raise TypeError(f"{self.name}: {argument} {_must_be(expected, x)}{cure}")
         if out is None and self.form.kind != "writing":
             return self._call(self.form.kind, args)
         tensors = {argument: args[place] for argument, place in self.inputs.items()} | {"out": out}
@@ -247,8 +253,7 @@ class _Caller:
             return  # torch.fx traces it
         is_one = isinstance(x, bool) if kind == "bool" else hasattr(type(x), "__index__") and not isinstance(x, Tensor)
         if not is_one:
-            expected = "a bool" if kind == "bool" else "an int"
-            raise TypeError(f"{self.name}: {argument} must be {expected}, got {_said(x)}")
+            raise TypeError(f"{self.name}: {argument} {_must_be('a bool' if kind == 'bool' else 'an int', x)}")
         if isinstance(x, int) and not -(2**63) <= x < 2**63:
             raise OverflowError(f"{self.name}: {argument} must be an int of 64 bits, got one of {x.bit_length()}")
 
@@ -263,11 +268,14 @@ def _stands_for_a_number(x: Any) -> bool:
     return (is_number and getattr(x, "ndim", 0) == 0) or _stands_for_a_tensor(x)
 
 
-def _said(x: Any) -> str:
-    """Describe an object that is not a tensor, for an error message, with advice if a tensor can be made from it."""
-    if isinstance(x, (list, tuple)) or hasattr(type(x), "__array__"):
-        return f"a {type(x).__name__}; make a tensor of it with torch.as_tensor"
-    return "None" if x is None else f"{x!r}, of type {type(x).__name__}"
+def _must_be(expected: str, x: Any) -> str:
+    """Write the end of an error message, with advice if a tensor is expected and can be made from the object."""
+    of = type(x)
+    if isinstance(x, (list, tuple)) or hasattr(of, "__array__"):
+        cure = "; make a tensor of it with torch.as_tensor" if "a tensor" in expected else ""
+        kind = of.__name__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__name__}"
+        return f"must be {expected}, got a {kind}{cure}"
+    return f"must be {expected}, got {'None' if x is None else f'{x!r}, of type {of.__name__}'}"
 
 
 def _is_plain(number: Any) -> bool:

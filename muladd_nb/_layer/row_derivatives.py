@@ -181,7 +181,9 @@ def _of_forward(form: Form) -> _Rules:
         args, read = saved[: family.count], saved[family.count :]
         if torch.is_grad_enabled():
             read = [y.detach() for y in read]  # gradients are differentiated with respect to the arguments only
-        made = family.compute_gradients(*args, *(grads[i] for i in of_c), *read, family.wanted(needs))
+        # An embedding of the result, for example, has a sparse gradient.
+        given = [grads[i] if grads[i].layout is torch.strided else grads[i].to_dense() for i in of_c]
+        made = family.compute_gradients(*args, *given, *read, family.wanted(needs))
         return family.of_arguments(args, as_tuple(made))
 
     def jvp(args: Sequence[Any], *tangents: Any) -> Any:

@@ -496,8 +496,23 @@ def test_tensors_without_the_trailing_dimensions_are_refused(sizes, of_weight, s
 
 
 def test_sizes_are_a_list():
-    with pytest.raises(RuntimeError, match=r"Expected a value of type 'List\[int\]' for argument 'normalized_shape'"):
-        row_ops.layer_norm_stats(torch.ones(3, 4), torch.tensor([4]), torch.ones(4), torch.ones(4), EPS)
+    x, w = torch.ones(3, 4), torch.ones(4)
+    for sizes in (torch.tensor([4]), 4, [4.0], None):
+        sentence = f"layer_norm_stats: normalized_shape must be a list of ints, got {sizes}"
+        with pytest.raises(TypeError, match=f"^{re.escape(sentence)}$"):
+            row_ops.layer_norm_stats(x, sizes, w, w, EPS)
+    assert row_ops.layer_norm_stats(x, (4,), w, w, EPS)[0].equal(row_ops.layer_norm_stats(x, [4], w, w, EPS)[0])
+    with pytest.raises(TypeError, match="^layer_norm_stats: eps must be a real number, got a list$"):
+        row_ops.layer_norm_stats(x, [4], w, w, [EPS])
+
+
+def test_a_gradient_may_be_sparse():
+    x, index = normal(5, 4).requires_grad_(), torch.tensor([1, 3, 3])
+    gradients = [
+        torch.autograd.grad(F.embedding(index, ops.softmax(x, -1), sparse=sparse).square().sum(), x)[0]
+        for sparse in (False, True)
+    ]
+    close(*gradients)
 
 
 def test_a_compiled_derivative_of_a_size_that_depends_on_data():
@@ -587,6 +602,15 @@ def test_a_place_that_depends_on_elements(n):
 def test_derivatives_of_the_maximum_of_no_elements():
     x = normal(3, 0)
     assert not torch.func.jvp(lambda x: ops.max_with_place(x)[0].exp(), (x,), (x,))[1].any()
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_a_result_that_nobody_used_adds_nothing_even_if_its_derivative_is_infinite(backend):
+    x, w = torch.tensor([[3.0, 3, 3], [1, 2, 3]], requires_grad=True), torch.ones(3)
+    op = torch.compile(ops.layer_norm_stats, backend=backend) if backend else ops.layer_norm_stats
+    # For the first row, the other two results divide by a deviation of 0.
+    op(x, [3], w, w, 0.0)[1].sum().backward()
+    close(x.grad, torch.full_like(x, 1 / 3), 1e-6)
 
 
 def test_threads_change_no_bit():

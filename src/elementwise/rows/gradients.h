@@ -275,7 +275,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   ELEMENTWISE_INLINE void finish(const auto& returned) {
     for_each_result(List<R...>{}, returned, [&]<int place, class Result>(const auto& value) ELEMENTWISE_LAMBDA {
       if constexpr (std::is_same_v<Result, parameters::AnyC>)
-        gradient = gradient + scaled(C(value).derivative, grad(ResultPlaces<R...>::among_c(place), 0));
+        gradient = gradient + weighted(C(value).derivative, grad(ResultPlaces<R...>::among_c(place), 0));
     });
   }
 
@@ -342,19 +342,27 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
         x...);
   }
 
+  // The derivative times a gradient. If nobody used one of several results, its gradient is 0, and so are those of
+  // the reductions that only this result reads. They add nothing, even if a derivative is infinite.
+  ELEMENTWISE_INLINE static B weighted(const B& derivative, const B& gradient) {
+    if constexpr ((parameters::is_of_c<R> + ...) > 1)
+      return product_or_zero(derivative, gradient);
+    else
+      return scaled(derivative, gradient);
+  }
   // Adds weight(j) times the derivative of f(j), for all elements or for those of this run.
   ELEMENTWISE_INLINE void add(
       [[maybe_unused]] const auto& f, [[maybe_unused]] const auto& weight, [[maybe_unused]] auto... x) {
     if constexpr (kBy == By::number) {
       if (source.size == 0 || is_zero(f(int64_t{0}).derivative)) return;
-      const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return scaled(f(j).derivative, weight(j)); };
+      const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return weighted(f(j).derivative, weight(j)); };
       gradient = gradient + Sum{}(source.size, share);
     }
     if constexpr (kBy == By::elements)
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!((0 | ... | reads(x)) >> tensor<i>() & 1) || is_zero(f(Variable<i>{j}).derivative)) return;
         update(gradients.each[i], [&](B sum, int k) ELEMENTWISE_LAMBDA {
-          return sum + scaled(f(Variable<i>{j + k}).derivative, weight(j + k));
+          return sum + weighted(f(Variable<i>{j + k}).derivative, weight(j + k));
         });
       });
   }
