@@ -18,7 +18,7 @@ from torch import Tensor
 from . import contract, unsupported
 from . import torch_private as private
 from ._library import implement, library
-from .operator import Form, by_position, complete, tensors_in
+from .operator import Form, complete, tensors_in
 
 _DEVICES = ("cpu", "cuda")
 
@@ -52,7 +52,7 @@ def dtype_of(form: Form, inputs: Iterable[Tensor], targets: Iterable[Tensor], de
 
 
 def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
-    call, names = by_position(form.op, form.op), private.argument_names(form.op)
+    names = private.argument_names(form.op)
     kept = {*form.own, *form.numbers, *form.writes}  # a write into a copy would be lost
     read = [(place, name) for place, name in enumerate(names) if name not in kept]
 
@@ -67,7 +67,7 @@ def _kernel(form: Form, device_type: str) -> Callable[..., Any]:
             for place, name in read:
                 cast[place] = _cast(form, name, cast[place], dtype, device_type)
         with WithoutAutocast():
-            return call(*cast)
+            return form.call(*cast)
 
     return autocast
 

@@ -6,8 +6,8 @@ operators that return new tensors have a derivative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from . import derivative, recording, row_derivatives
 from ._library import implement, refusing
-from .fast_path import caller, direct_caller
-from .formula import checked_formula
+from .fast_path import caller
+from .formula import Formula
 from .forward_mode import dual_of, register_value_and_tangent
 from .operator import SECOND, SIXTEEN_BITS, TABLE, THIRD, VALUE_AND_TANGENT, Form
 from .partials import Derivative, Partial, Times, gradients_at
@@ -37,14 +37,11 @@ def register(form: Form) -> None:
             f"{form.name}: an operator that updates its arguments has no derivative, and compiled programs call its "
             "kernel; leave formula, derivative and fused out of its entry"
         )
-    if form.of_row:
-        row_derivatives.register(form)
-        return
-    if form.kind != "functional" or not any(_floats(form, form.own.get(x)) for x in form.inputs):
+    if form.kind != "functional" or not _have_floats(form, map(form.own.get, form.inputs)):
         return
     if promises.aten is not None and (form.own or form.of_results != (None,) or form.inputs != form.required):
         raise ValueError(f"{form.name}: aten is for one result, and tensors that share its dtype and are not optional")
-    if not any(_floats(form, dtype) for dtype in form.of_results):
+    if not _have_floats(form, form.of_results):
         implement(form.op, torch.library.fallthrough_kernel, "Autograd")
         return
     if not promises.differentiable:
@@ -53,20 +50,16 @@ def register(form: Form) -> None:
     if promises.derivative is not None:
         derivative.derivative(form.op, **dict[str, Any](promises.derivative), node=promises.node)
         return
+    if form.of_row:
+        row_derivatives.register(form)
+        return
     value_and_tangent = form.family.get(VALUE_AND_TANGENT)
-    several = next((one for one in form.family.values() if one.gradients_of), None)
     if form is value_and_tangent:
         register_value_and_tangent(form, _partials(form.family[()]))
         return
-    is_operator = not form.by
-    made = Derivative(
-        form,
-        _partials(form),
-        several=several if is_operator else None,
-        in_c=_in_c(form) if is_operator else {},
-    )
+    made = Derivative(form, _partials(form))
     dual = None
-    if is_operator and value_and_tangent:
+    if value_and_tangent and not form.by:
         dual = dual_of(form, value_and_tangent, compiled=not made.is_compiled)
     instead = promises.instead or (None if form.tensor_numbers else _INSTEAD)
     recording.register(form.op, made.rule(dual, promises.node, instead), form)
@@ -155,30 +148,17 @@ def _times(derivative: Form, inputs: Sequence[str], sources: Sequence[int | None
 def _sum_of(parts: Sequence[tuple[int, Partial]]) -> Partial:
     """Return the sum of partial derivatives, each of which multiplies the gradient of the result at its index."""
 
-    def summed(times_of: Callable[[Partial], Times | None]) -> Times:
-        def times(gradients: Sequence[Tensor | None], values: Mapping[str, Any]) -> Tensor | None:
-            products = [
-                of_one((gradient,), values)
-                for i, one in parts
-                if (of_one := times_of(one)) and (gradient := gradients[i]) is not None
-            ]
-            there = [x for x in products if x is not None]
-            return reduce(torch.add, there) if there else None
-
-        return times
+    def summed(gradients: Sequence[Any], values: Mapping[str, Any], *, in_forward_mode: bool = False) -> Any:
+        products = []
+        for i, one in parts:
+            times = (one.in_forward_mode if in_forward_mode else None) or one.times
+            if times and gradients[i] is not None:
+                products.append(times((gradients[i],), values))
+        there = [x for x in products if x is not None]
+        return reduce(torch.add, there) if there else None
 
     reads = [*dict.fromkeys(x for _, one in parts for x in one.reads)]
-    return Partial(reads, summed(lambda one: one.times), summed(lambda one: one.in_forward_mode or one.times))
-
-
-def _in_c(form: Form) -> dict[tuple[str, ...], Callable[..., Any]]:
-    """Return the fast path of each derivative, keyed by the arguments that it differentiates with respect to.
-
-    It takes one gradient for each result, so there is none if a result is never differentiated.
-    """
-    if form.tensor_numbers or len(form.of_c) != len(form.of_results):
-        return {}
-    return {by: direct_caller(one, lambda *_: None) for by, one in form.family.items() if by and "" not in by}
+    return Partial(reads, summed, partial(summed, in_forward_mode=True))
 
 
 def _next(form: Form, x: str, inputs: list[str], grads: list[str], by: list[str]) -> Partial:
@@ -225,15 +205,14 @@ def _by_formula(form: Form, inputs: list[str], grads: list[str], by: list[str], 
     operator = form.family[()]
     if operator.promises.formula is None:
         return _refuse(form, f"give the operator a formula in {TABLE}")
-    compute, reads = checked_formula(operator.op, operator.promises.formula)
+    formula = Formula(operator.op, operator.promises.formula)
     unchecked = [None] * len(operator.of_results)
-    places = [inputs.index(x) for x in reads]
 
     def product(gradients: Sequence[Any], values: Mapping[str, Any]) -> Tensor:
         (gradient,) = gradients
 
         def of(*given: Any) -> Tensor:
-            results = compute(unchecked, *(given[at] for at in places))
+            results = formula.compute(unchecked, dict(zip(inputs, given, strict=True)))
             return sum(values[grad] * results[i] for grad, i in zip(grads, operator.of_c, strict=True))
 
         for at in (*(values[y] for y in by), place):
@@ -250,6 +229,7 @@ def _refuse(form: Form, cure: str) -> Times:
     return refusing(form.family[()].name, of_order)
 
 
-def _floats(form: Form, own: torch.dtype | None) -> bool:
-    """Return whether an operand has floating-point numbers. ``own`` is its dtype, or None if it is the shared one."""
-    return any(dtype.is_floating_point for dtype in (form.dtypes if own is None else [own]))
+def _have_floats(form: Form, own_dtypes: Iterable[torch.dtype | None]) -> bool:
+    """Return whether one of these tensors has floating-point numbers. A dtype of None is the shared one."""
+    dtypes = [dtype for own in own_dtypes for dtype in (form.dtypes if own is None else [own])]
+    return any(dtype.is_floating_point for dtype in dtypes)

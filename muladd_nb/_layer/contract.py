@@ -192,11 +192,6 @@ def listed(word: str, each: Iterable[Any]) -> str:
     return f"{', '.join(most)} {word} {last}" if most else last
 
 
-def like(form: Form, args: tuple[Any, ...], shape: Sequence[Any]) -> Tensor | None:
-    """Return the first tensor that has the shape of the result. The result has the strides of its ``empty_like``."""
-    return next((x for x in form.given(args).values() if is_shape(x.shape, shape)), None)
-
-
 def is_shape(shape: Sequence[Any], other: Sequence[Any]) -> bool:
     """Return whether two shapes are known to be equal."""
     return len(shape) == len(other) and all(map(_is, shape, other))

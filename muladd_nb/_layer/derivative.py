@@ -12,43 +12,26 @@ from torch import Tensor
 
 from . import torch_private as private
 from ._library import implement, name
-from .formula import check_is, checked_formula, pull, push
+from .formula import Formula, check_is
 from .operator import as_tuple, named
-from .recording import (
-    Rule,
-    checked_arguments,
-    no_gradient,
-    refuse_gradients,
-    register,
-)
+from .recording import Rule, checked_arguments, no_gradient, refuse_gradients, register
 
 _SAVED = object()  # stands for a tensor that autograd keeps
-
-
-def _apart(saved: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
-    """Split what a node saves: return its tensors, which autograd keeps, and the rest, with marks in their places."""
-    return [x for x in saved if isinstance(x, Tensor)], [_SAVED if isinstance(x, Tensor) else x for x in saved]
-
-
-def _put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the saved values in their order, from the two lists of ``_apart``."""
-    each = iter(tensors)
-    return tuple([next(each) if x is _SAVED else x for x in others])  # a generator would take longer
 
 
 class _Kept(NamedTuple):
     """The data that a node stores in addition to the tensors that autograd saves."""
 
-    others: Sequence[Any]
+    others: Sequence[Any]  # what is saved, with _SAVED in place of each tensor
     needs: tuple[bool, ...]
     of_gradients: Sequence[tuple[Sequence[int], torch.dtype] | None]  # shape and dtype
     of_tangents: Sequence[tuple[Sequence[int], torch.dtype] | None]
-
     read: int  # how many arguments were saved for the formula: they come last
 
     def put_together(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return what ``save`` returned, and the arguments that the formula reads."""
-        both = _put_together(tensors, self.others)
+        each = iter(tensors)
+        both = tuple([next(each) if x is _SAVED else x for x in self.others])  # a generator would take longer
         end = len(both) - self.read
         return both[:end], both[end:]
 
@@ -127,10 +110,8 @@ def derivative(
         raise TypeError(
             f"{name(op)}: a derivative needs save, vjp and jvp, or a formula, which may also replace vjp or jvp"
         )
-    compute: Any = None
-    reads: list[str] = []
-    if formula:
-        compute, reads = checked_formula(op, formula)
+    checked_formula: Any = Formula(op, formula) if formula else None
+    reads: list[str] = checked_formula.reads if checked_formula else []
     _check_takes(op, "save", save, ["needs", "inputs", "results"])
     _check_takes(op, "vjp", vjp, ["needs", "saved", *results])
     _check_takes(op, "jvp", jvp, ["saved", *(f"tangent of {argument}" for argument in arguments)])
@@ -147,24 +128,23 @@ def derivative(
         floats = [_may_require_grad(y) and i not in constants for i, y in enumerate(results)]
         of_tangents = [(y.shape, y.dtype) if is_float else None for y, is_float in zip(results, floats, strict=True)]
         kept = (*saved, *(inputs[arguments.index(x)] for x in reads))
-        tensors, others = _apart(kept)
-        return tensors, _Kept(others, needs, of_gradients, of_tangents, len(reads))
+        others = [_SAVED if isinstance(x, Tensor) else x for x in kept]
+        return [x for x in kept if isinstance(x, Tensor)], _Kept(others, needs, of_gradients, of_tangents, len(reads))
 
     def by_formula(function: Any, *given: Any) -> bool:
         """Return whether the formula has to compute a derivative, because ``function`` cannot."""
         return function is None or (formula is not None and (private.transforms_active() or private.is_recorded(given)))
 
     def pulled(kept: _Kept, read: Sequence[Any], grads: Sequence[Tensor]) -> tuple[Any, ...]:
-        given = dict(zip(reads, read, strict=True))
         wanted = [x for x in reads if kept.of_gradients[arguments.index(x)]]
         of_floats = [grad if like else None for grad, like in zip(grads, kept.of_tangents, strict=True)]
-        made = dict(pull(compute, given, wanted, of_floats)) if wanted else {}
+        made = checked_formula.pull(dict(zip(reads, read, strict=True)), wanted, of_floats) if wanted else {}
         return tuple(made.get(x) for x in arguments)
 
     def pushed(kept: _Kept, read: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         given = dict(zip(reads, read, strict=True))
         floats = [x for x in reads if _may_require_grad(given[x])]
-        made = push(compute, given, {x: tangents[arguments.index(x)] for x in floats}, kept.of_tangents)
+        made = checked_formula.push(given, {x: tangents[arguments.index(x)] for x in floats}, kept.of_tangents)
         return tuple(y if like else None for y, like in zip(made, kept.of_tangents, strict=True))
 
     def gradients_of(needs: tuple[bool, ...], saved: tuple[Any, ...], *grads: Tensor) -> tuple[Any, ...]:
@@ -214,7 +194,7 @@ def derivative(
             needs = tuple(isinstance(x, Tensor) for x in inputs)
             gradients: Any = [None] * len(inputs)
             if vjp and save:
-                with torch.no_grad(), private.record_tangents(on=False), _without_torch_func(op, "vjp"):
+                with torch.no_grad(), private.record_tangents(False), _without_torch_func(op, "vjp"):
                     gradients = gradients_of(needs, save(needs, inputs, results), *map(torch.zeros_like, results))
             if gradients[place] is None:
                 raise no_gradient(name(op), arguments[place], instead)
@@ -282,8 +262,8 @@ def implement_without(op: Any) -> None:
         returned = op.redispatch(private.below_autograd(keyset), *args, **kwargs)
         results = as_tuple(returned)
         if any(map(_may_require_grad, results)):
-            tensors = {argument: x for argument, x in named(op, args, kwargs).items() if isinstance(x, Tensor)}
-            refuse_gradients(op_name, tensors, "the operator has no derivative", may_be_dual=private.may_be_dual())
+            arguments = named(op, args, kwargs)
+            refuse_gradients(op_name, arguments, "the operator has no derivative", may_be_dual=private.may_be_dual())
         return returned
 
     implement(op, kernel, "Autograd", with_keyset=True)

@@ -63,7 +63,6 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
     shapes = rows.aligned(form, args)
     shape = torch.broadcast_shapes(*shapes.values())
     reduced, of_row = rows.reduced(form, args, shape), rows.are_of_row(form, args)
-    of_results = rows.result_shapes(form, args, shape)
     others = [dim for dim in range(len(shape)) if dim not in reduced]
     for sharded in (None, *(others[:-1] if form.asks_for_index else others)):
 
@@ -79,9 +78,12 @@ def _over_rows(form: Form, args: Sequence[Any]) -> Iterator[tuple[list[Placement
         if form.gradients_of:
             results = _of_gradients(form, args, inputs, Replicate() if sharded is None else Shard(sharded))
         elif sharded is None:
-            results = [Replicate()] * len(of_results)
+            results = [Replicate()] * len(form.of_results)
         else:
-            results = [Shard(sharded - (len(own) < len(shape) and sharded > reduced.start)) for own in of_results]
+            results = [
+                Shard(sharded - (len(own) < len(shape) and sharded > reduced.start))
+                for own in rows.result_shapes(form, args, shape)
+            ]
         yield results, inputs
 
 

@@ -24,18 +24,21 @@ def register(form: Form) -> None:
             args = complete(form.op, args, kwargs)
         shape = contract.check(form, args, targets)
         if form.kind == "functional":
-            like = contract.like(form, args, shape)
+            # The result has the strides of this tensor's `empty_like`.
+            like = next((x for x in form.given(args).values() if contract.is_shape(x.shape, shape)), None)
             if like is None:
                 like = args[form.inputs[form.first]].new_empty(shape)
             dtypes = form.result_dtypes(args)
+            # Whether each result has the strides of `like`, or is contiguous.
             shapes, are_like = [shape] * len(dtypes), [True] * len(dtypes)
-            if form.of_row:
-                shapes, are_like = rows.result_shapes(form, args, shape), rows.are_like_tensors(form)
-            elif form.gradients_of:
+            if form.gradients_of:
                 wanted = form.wanted(args)
                 shapes = [wanted[x].shape if x in wanted else (0,) for x in form.gradients_of]
                 pairs = zip(form.gradients_of, shapes, strict=True)
-                are_like = [x in wanted and contract.is_shape(own, shape) for x, own in pairs]
+                are_like = [not form.of_row and x in wanted and contract.is_shape(own, shape) for x, own in pairs]
+            elif form.of_row:
+                shapes = rows.result_shapes(form, args, shape)
+                are_like = [not (form.sizes or is_of_row) for is_of_row in form.of_row[0]]
             results = tuple(
                 _empty_like(like, dtype) if is_like else like.new_empty(own, dtype=dtype)
                 for dtype, own, is_like in zip(dtypes, shapes, are_like, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,92 +16,92 @@ from ._library import name
 from .operator import as_tuple
 
 
-def checked_formula(
-    op: Any, formula: Callable[..., Any], count: int | None = None
-) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
-    """Return a function that calls the formula and checks its results, and the names of the arguments that it reads.
+class Formula:
+    """An author's function that computes the results of an operator in torch's operators.
 
-    There are ``count`` results, or as many as the operator returns. The function's first argument has, for each
-    result, an object with the expected shape and dtype, or None; the other arguments are those of the formula. It
-    returns a tuple.
+    There are ``count`` results, or as many as the operator returns. ``reads`` has the names of the arguments that the
+    function takes.
     """
-    n = len(private.results(op)) if count is None else count
-    has_tensor_numbers = "is_number" in private.argument_names(op)
 
-    def checked(likes: Sequence[Any], *read: Any) -> tuple[Tensor, ...]:
-        returned = formula(*read)
-        results = as_tuple(returned)
-        if len(results) != n:
-            raise RuntimeError(f"{name(op)}: the formula must return {n} results, got {len(results)}")
-        if has_tensor_numbers:
+    def __init__(self, op: Any, function: Callable[..., Any], count: int | None = None) -> None:
+        self.op, self.function = op, function
+        self.count = len(private.results(op)) if count is None else count
+        names = private.argument_names(op)
+        self.reads = reads_of(op, "the formula", function, names)
+        self.has_tensor_numbers = "is_number" in names
+
+    def compute(self, likes: Sequence[Any], values: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        """Call the function and check its results.
+
+        For each result, ``likes`` has an object with the expected shape and dtype, or None. ``values`` has the
+        arguments by their names.
+        """
+        results = as_tuple(self.function(*(values[x] for x in self.reads)))
+        if len(results) != self.count:
+            raise RuntimeError(f"{name(self.op)}: the formula must return {self.count} results, got {len(results)}")
+        if self.has_tensor_numbers:
             # If a number is a float64 tensor, torch's type promotion makes results without dimensions float64.
             pairs = zip(likes, results, strict=True)
             results = tuple(y.to(like.dtype) if like is not None and _is_number(y) else y for like, y in pairs)
         for i, (like, result) in enumerate(zip(likes, results, strict=True)):
             if like is not None:
-                what = f"the result{f' {i}' if n > 1 else ''} of the formula"
-                check_is(op, what, formula, (like.shape, like.dtype), result)
+                what = f"the result{f' {i}' if self.count > 1 else ''} of the formula"
+                check_is(self.op, what, self.function, (like.shape, like.dtype), result)
         return results
 
-    return checked, reads_of(op, "the formula", formula, private.argument_names(op))
+    def pull(
+        self, values: Mapping[str, Any], wanted: Sequence[str], grads: Sequence[Tensor | None]
+    ) -> dict[str, Tensor]:
+        """Return the gradients of the ``wanted`` tensors among the arguments of the function."""
+        given = {x: values[x] for x in self.reads}
+        # A tensor that was saved in a torch.func.vjp which has ended cannot be differentiated any more, but a view of
+        # it can.
+        alive = {argument: x.view_as(x) if isinstance(x, Tensor) else x for argument, x in given.items()}
+
+        def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
+            results = self.compute(grads, alive | dict(zip(wanted, xs, strict=True)))
+            return tuple(y for y, grad in zip(results, grads, strict=True) if grad is not None)
+
+        there = tuple(grad for grad in grads if grad is not None)
+        if (
+            torch.compiler.is_dynamo_compiling()
+            or private.transforms_active()
+            or (private.may_be_dual() and any(map(private.has_tangent, (*given.values(), *there))))
+        ):
+            pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
+            return dict(zip(wanted, pull(there), strict=True))
+        # Outside of these cases, autograd takes half the time of torch.func (measured), and also works under hooks for
+        # saved tensors.
+        again = private.is_recorded((*alive.values(), *there))
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [alive[argument] if again else alive[argument].detach() for argument in wanted]
+            leaves = [x if x.requires_grad else x.requires_grad_() for x in leaves]
+            pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
+            results, gradients = zip(*pairs, strict=True) if pairs else ((), ())
+            made = torch.autograd.grad(results, leaves, gradients, create_graph=again, materialize_grads=True)
+        return dict(zip(wanted, made, strict=True))
+
+    def push(
+        self,
+        values: Mapping[str, Any],
+        tangents: Mapping[str, Tensor],
+        results: Sequence[tuple[Sequence[int], torch.dtype] | None],
+    ) -> list[Tensor | None]:
+        """Return the tangent of each result. ``results`` has their shapes and dtypes."""
+        # Uses this level of forward mode: torch.func would open another one, which it cannot do while an operator runs.
+        duals = {x: forward_ad.make_dual(values[x], tangent, level=0) for x, tangent in tangents.items()}
+        likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in results]  # None for a result of integers
+        computed = self.compute(likes, {**values, **duals})
+        computed = tuple(y.clone() if any(y is x for x in duals.values()) else y for y in computed)
+        return [
+            # A result that depends on no tangent is a constant.
+            torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
+            for y in computed
+        ]
 
 
 def _is_number(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dim() == 0 and x.dtype == torch.float64
-
-
-def pull(
-    compute: Callable[..., tuple[Tensor, ...]],
-    given: Mapping[str, Any],
-    wanted: Sequence[str],
-    grads: Sequence[Tensor | None],
-) -> Iterable[tuple[str, Tensor]]:
-    """Return the gradients of the ``wanted`` tensors among those that a formula was given."""
-    # A tensor that was saved in a torch.func.vjp which has ended cannot be differentiated any more, but a view of it
-    # can.
-    alive = {argument: x.view_as(x) if isinstance(x, Tensor) else x for argument, x in given.items()}
-
-    def of_wanted(*xs: Tensor) -> tuple[Tensor, ...]:
-        results = compute(grads, *(alive | dict(zip(wanted, xs, strict=True))).values())
-        return tuple(y for y, grad in zip(results, grads, strict=True) if grad is not None)
-
-    there = tuple(grad for grad in grads if grad is not None)
-    if torch.compiler.is_dynamo_compiling() or private.transforms_active() or _has_tangents((*given.values(), *there)):
-        pull = torch.func.vjp(of_wanted, *map(alive.get, wanted))[1]
-        return zip(wanted, pull(there), strict=True)
-    # Outside of these cases, autograd takes half the time of torch.func (measured), and also works under hooks for
-    # saved tensors.
-    again = private.is_recorded((*alive.values(), *there))
-    with torch.inference_mode(False), torch.enable_grad():
-        leaves = [alive[argument] if again else alive[argument].detach() for argument in wanted]
-        leaves = [x if x.requires_grad else x.requires_grad_() for x in leaves]
-        pairs = [(y, grad) for y, grad in zip(of_wanted(*leaves), there, strict=True) if y.requires_grad]
-        results, gradients = zip(*pairs, strict=True) if pairs else ((), ())
-        made = torch.autograd.grad(results, leaves, gradients, create_graph=again, materialize_grads=True)
-    return zip(wanted, made, strict=True)
-
-
-def _has_tangents(values: Iterable[Any]) -> bool:
-    return private.may_be_dual() and any(map(private.has_tangent, values))
-
-
-def push(
-    compute: Callable[..., tuple[Tensor, ...]],
-    given: Mapping[str, Any],
-    tangents: Mapping[str, Tensor],
-    results: Sequence[tuple[Sequence[int], torch.dtype] | None],
-) -> list[Tensor | None]:
-    """Return the tangent of each result of a formula. ``results`` has their shapes and dtypes."""
-    # Uses this level of forward mode: torch.func would open another one, which it cannot do while an operator runs.
-    duals = {x: forward_ad.make_dual(given[x], tangent, level=0) for x, tangent in tangents.items()}
-    likes = [x and SimpleNamespace(shape=x[0], dtype=x[1]) for x in results]  # None for a result of integers
-    computed = compute(likes, *{**given, **duals}.values())
-    computed = tuple(y.clone() if any(y is x for x in duals.values()) else y for y in computed)
-    return [
-        # A result that depends on no tangent is a constant.
-        torch.zeros_like(y) if (tangent := forward_ad.unpack_dual(y, level=0).tangent) is None else tangent
-        for y in computed
-    ]
 
 
 def reads_of(op: Any, what: str, function: Any, names: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import torch_private as private
 from ._library import implement
 from .operator import Form, by_position
-from .partials import Partial
+from .partials import Partial, zeros_of
 
 
 def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[..., Tensor | None]:
@@ -46,9 +46,8 @@ def dual_of(form: Form, value_and_tangent: Form, *, compiled: bool) -> Callable[
             return without_tangents(private.below_autograd(keyset), *args)
         if not given or not given.keys() <= {*places}:
             return None
-        zero = [(place, primals[place]) for place in places if place not in given]
-        given |= {place: x.new_zeros(()).expand(x.shape) for place, x in zero}
-        tangents = tuple([given[place] for place in places])
+        of_each = [(given.get(place), primals[place]) for place in places]
+        tangents = tuple([zeros_of(x, x.shape) if tangent is None else tangent for tangent, x in of_each])
         if private.is_recorded(tangents) or not private.dispatch_alike((primals[places[0]], *tangents)):
             return None
         try:
@@ -68,7 +67,7 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
     depends on a tensor that does, and saves only what its own gradients read.
     """
     of = form.family[()]
-    call, redispatch = by_position(of.op, of.op), private.redispatch(form.op)
+    redispatch = private.redispatch(form.op)
     count = len(of.kinds)
     tensors = [x for x in of.inputs if (x,) in form.family]
     read = {y for partial in partials.values() for y in partial.reads}
@@ -78,7 +77,7 @@ def register_value_and_tangent(form: Form, partials: Mapping[str, Partial]) -> N
             value, tangent = redispatch(private.below_autograd(keyset), *args)
             return value, tangent
         inputs, tangents = args[:count], args[count:]
-        value = call(*inputs)
+        value = of.call(*inputs)
         values = {x: y for x, y in zip(of.kinds, inputs, strict=True) if x in read}
         shape = torch.broadcast_shapes(value.shape, *(x.shape for x in tangents))  # vmap may batch only the tangents
         products = []

@@ -22,7 +22,7 @@ from . import torch_private as private
 from ._library import implement, library
 from .autocast import WithoutAutocast
 from .operator import Form, as_tuple, by_position, complete, named, tensors_in
-from .recording import refuse_gradients
+from .recording import THROUGH_OUT, refuse_gradients
 
 
 def register(form: Form) -> None:
@@ -30,7 +30,6 @@ def register(form: Form) -> None:
     op, places = form.op, form.writes.values()
     if not places:
         return
-    call = by_position(op, op)
     only_writes = form.kind in ("writing", "out")
 
     def computed(*args: Any, **kwargs: Any) -> Any:
@@ -44,17 +43,16 @@ def register(form: Form) -> None:
         for place in places:
             given[place] = fresh(given[place])
         with WithoutAutocast():  # the arguments were cast before
-            returned = call(*given)
+            returned = form.call(*given)
         return form.with_written(returned, tensors_in(given[place] for place in places))
 
     def recorded(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         # If a gradient is asked for, the operator that updates raises the error. Every other call is redispatched,
         # because a program may functionalize tensors that have autograd's keys.
-        if private.needs_recording(tuple(tensors_in((*args, *kwargs.values())))):
+        if private.is_recorded(tuple(tensors_in((*args, *kwargs.values())))) or private.may_be_dual():
             if only_writes:  # the operator that writes would only warn
-                tensors = {name: x for name, x in named(functional, args, kwargs).items() if isinstance(x, Tensor)}
-                why, instead = "no gradient is recorded through out", "call it under torch.no_grad()"
-                refuse_gradients(form.name, tensors, why, instead, may_be_dual=private.differentiating())
+                arguments = named(functional, args, kwargs)
+                refuse_gradients(form.name, arguments, *THROUGH_OUT, may_be_dual=private.differentiating())
             return computed(*args, **kwargs)
         return functional.redispatch(private.below_autograd(keyset), *args, **kwargs)
 
@@ -84,7 +82,7 @@ def register(form: Form) -> None:
     implement(functional, recorded, "Autograd", with_keyset=True)
     torch.library.register_fake(functional.name(), fake)
     implement(op, functionalized, "Functionalize")
-    lowering.register_functional(functional, form)
+    lowering.register(form, functional)
 
 
 def _check_apart(form: Form, arguments: Mapping[str, Any]) -> None:

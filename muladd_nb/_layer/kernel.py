@@ -12,7 +12,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,12 +27,6 @@ from .vmap import implement_rule, without_batch
 _KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "Optional[float]": "float"}
 _TENSORS = ("Tensor", "Tensor?", "Tensor[]")
 _SUBSYSTEMS = (autocast, unsupported, lowering, mutation, negative, functional)
-
-
-class _Argument(NamedTuple):
-    name: str
-    kind: str  # as in the schema, except that `float` also stands for `float?`
-    is_written: bool
 
 
 def product(*factors: Any) -> Any:
@@ -76,22 +70,25 @@ class Kernel(Form):
             packet.register(form)
         return form
 
-    @cached_property
-    def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:
-        return str(self.op.name()).partition("::")[2], [(x.name, x.kind) for x in self.arguments]
+    @property
+    def operator(self) -> str:
+        """The name of the overload."""
+        return str(self.op.name()).partition("::")[2]
 
     @cached_property
-    def arguments(self) -> list[_Argument]:
-        """The arguments of the schema."""
-        return [
-            _Argument(x.name, _KINDS.get(str(x.type), str(x.type)), x.alias_info is not None and x.alias_info.is_write)
-            for x in private.arguments(self.op)
-        ]
+    def kinds(self) -> dict[str, str]:
+        """The type of each argument, as in the schema, except that ``float`` also stands for ``float?``."""
+        return {x.name: _KINDS.get(str(x.type), str(x.type)) for x in private.arguments(self.op)}
+
+    @cached_property
+    def lists(self) -> dict[str, int]:
+        """The lists of tensors, and their indices."""
+        return self._places("Tensor[]")
 
     @cached_property
     def first(self) -> str:
         """The name of the first tensor that is not optional."""
-        return next(iter(self.required), "") or next(f"{x.name}[0]" for x in self.arguments if x.kind == "Tensor[]")
+        return next(iter(self.required), "") or f"{next(iter(self.lists))}[0]"
 
     def tensors(self, args: Sequence[Any], *, written: bool = False) -> dict[str, Tensor]:
         """Return the tensors of a call, or those that it writes to, by name. An element of a list is called ``xs[0]``.
@@ -99,12 +96,12 @@ class Kernel(Form):
         Raise ``RuntimeError`` if a tensor that is not optional is None.
         """
         found: dict[str, Tensor] = {}
-        for argument, x in zip(self.arguments, args, strict=True):
-            if argument.kind in _TENSORS and (argument.is_written or not written):
-                if argument.kind == "Tensor[]":
-                    found |= {f"{argument.name}[{i}]": y for i, y in enumerate(x)}
-                elif argument.kind == "Tensor" or x is not None:
-                    found[argument.name] = x
+        for (name, kind), x in zip(self.kinds.items(), args, strict=True):
+            if kind in _TENSORS and (not written or name in self.writes):
+                if kind == "Tensor[]":
+                    found |= {f"{name}[{i}]": y for i, y in enumerate(x)}
+                elif kind == "Tensor" or x is not None:
+                    found[name] = x
         contract.refuse_none(self.name, found.items())
         return found
 
@@ -117,9 +114,10 @@ class Kernel(Form):
 
         Tensors that are written to must not overlap themselves.
         """
-        lists = [place for place, x in enumerate(self.arguments) if x.kind == "Tensor[]"]
-        if not self.required and not args[lists[0]]:
-            raise RuntimeError(f"{self.name}: {self.arguments[lists[0]].name} must have a tensor, got none")
+        if not self.required:
+            name, place = next(iter(self.lists.items()))
+            if not args[place]:
+                raise RuntimeError(f"{self.name}: {name} must have a tensor, got none")
         contract.check_alike(self.name, self.dtypes, self.tensors(args))
         for name, x in self.tensors(args, written=True).items():
             contract.check_not_self_overlapping(self.name, name, x)
@@ -160,29 +158,27 @@ class Kernel(Form):
             whole = complete(self.op, args, kwargs)
             return function(info, (*in_dims, *(None for _ in whole[len(in_dims) :])), *whole)
 
-        implement_rule(self, rule, self.call)
+        implement_rule(self, rule)
         return function
 
     def batch_first(self, info: Any, in_dims: tuple[Any, ...], args: Sequence[Any]) -> list[Any]:
         """Return the arguments of a batching rule, with the batch dimension first in every tensor."""
 
-        def moved(argument: _Argument, name: str, x: Tensor, dim: int | None) -> Tensor:
+        def moved(argument: str, name: str, x: Tensor, dim: int | None) -> Tensor:
             if dim is not None:
                 return x.movedim(dim, 0)
-            if argument.is_written:
+            if argument in self.writes:
                 raise without_batch(self, name, x)
             return x.expand(info.batch_size, *x.shape)
 
         first: list[Any] = []
-        for argument, x, dim in zip(self.arguments, args, in_dims, strict=True):
-            if argument.kind == "Tensor[]":
+        for (argument, kind), x, dim in zip(self.kinds.items(), args, in_dims, strict=True):
+            if kind == "Tensor[]":
                 dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(x)
                 pairs = enumerate(zip(x, dims, strict=True))
-                first.append([moved(argument, f"{argument.name}[{i}]", y, of_y) for i, (y, of_y) in pairs])
+                first.append([moved(argument, f"{argument}[{i}]", y, of_y) for i, (y, of_y) in pairs])
             else:
-                first.append(
-                    moved(argument, argument.name, x, dim) if argument.kind in _TENSORS and x is not None else x
-                )
+                first.append(moved(argument, argument, x, dim) if kind in _TENSORS and x is not None else x)
         return first
 
     def without_derivative(self) -> None:

@@ -31,7 +31,7 @@ from torch.fx import Node
 from . import contract, in_place
 from . import torch_private as private
 from ._library import namespace
-from .formula import checked_formula
+from .formula import Formula
 from .operator import SIXTEEN_BITS, TABLE, Form, complete
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
@@ -41,15 +41,10 @@ _waiting: list[tuple[Any, Form]] = []  # operators that return their results, un
 _lowered_ops: set[Any] = set()
 
 
-def register(form: Form) -> None:
-    """Remember to lower an operator."""
-    if not form.writes:
-        _waiting.append((form.op, form))
-
-
-def register_functional(op: Any, form: Form) -> None:
-    """Remember to lower an operator that returns the new values of the tensors that ``form`` writes to."""
-    _waiting.append((op, form))
+def register(form: Form, functional: Any = None) -> None:
+    """Remember to lower an operator. Pass one that returns the new values if ``form`` writes."""
+    if functional is not None or not form.writes:
+        _waiting.append((functional or form.op, form))
 
 
 def register_waiting() -> None:
@@ -95,15 +90,14 @@ def tag_caches(package: Path, operators: Any, schemas: Sequence[str]) -> None:
 
 
 def _decomposed(op: Any, form: Form) -> Callable[..., Any]:
-    formula: Any = form.promises.formula
-    compute, reads = checked_formula(form.op, formula, len(form.of_results))
-    names = private.argument_names(op)
+    function: Any = form.promises.formula
+    formula, names = Formula(form.op, function, len(form.of_results)), private.argument_names(op)
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         shape = contract.check(form, args)
         likes = [SimpleNamespace(shape=shape, dtype=dtype) for dtype in form.result_dtypes(args)]
         given = dict(zip(names, complete(op, args, kwargs), strict=True))
-        return _returned(form, compute(likes, *(given[x] for x in reads)))
+        return _returned(form, formula.compute(likes, given))
 
     return decomposed
 

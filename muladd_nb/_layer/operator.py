@@ -178,19 +178,15 @@ class Form:
         """The name that its error messages begin with."""
         return name(self.called.op)
 
-    @cached_property
-    def _read(self) -> tuple[str, Sequence[tuple[str, str]]]:
-        return _C.read(self.declaration)
-
     @property
     def operator(self) -> str:
         """The name of the operator in the declaration that this form belongs to."""
-        return self._read[0]
+        return _C.read(self.declaration)[0]
 
     @cached_property
     def kinds(self) -> dict[str, str]:
         """The type of each argument, without ``out``: Tensor, Tensor?, float, int, bool or int[]."""
-        return dict(self._read[1])
+        return dict(_C.read(self.declaration)[1])
 
     @cached_property
     def inputs(self) -> dict[str, int]:
@@ -347,10 +343,13 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
     for x in operators:
         declaration, kind, tensor_numbers, of = x["declaration"], x["kind"], x["tensor_numbers"], x["of"]
         family = families.setdefault((of or declaration, kind, tensor_numbers), {})
+        promises = _OF_A_DERIVATIVE if of else table[declaration]
+        if promises.autocast is None:  # as in torch, where norms, softmaxes and losses compute in float32
+            promises = dataclasses.replace(promises, autocast="float32" if x["of_row"] else "cast")
         form = Form(
             op=ops[declaration, kind, tensor_numbers],
             dtypes=tuple(getattr(torch, dtype) for dtype in x["dtypes"]),
-            promises=_OF_A_DERIVATIVE if of else _promises(table[declaration], over_rows=x["of_row"] is not None),
+            promises=promises,
             functional=ops.get((declaration, "functional", tensor_numbers)),
             of_results=_own(x["of_results"]),
             of_inputs=_own(x["of_inputs"]),
@@ -362,11 +361,6 @@ def declared(operators: Sequence[Mapping[str, Any]], table: Mapping[str, Element
         family[form.by] = form
         forms.append(form)
     return forms
-
-
-def _promises(entry: Elementwise, *, over_rows: bool) -> Elementwise:
-    # As in torch, where norms, softmaxes and losses compute in float32.
-    return dataclasses.replace(entry, autocast=entry.autocast or ("float32" if over_rows else "cast"))
 
 
 def _own(dtypes: list[str]) -> tuple[torch.dtype | None, ...]:

@@ -3,7 +3,7 @@
 For y = f(a, b), reverse mode returns ``grad * df/da`` and ``grad * df/db``, and forward mode
 ``tangent_a * df/da + tangent_b * df/db``. Only arguments that the wanted partial derivatives read are saved.
 
-A plan says how each gradient is computed. autograd.py finds the kernels:
+A plan says how each gradient is computed. autograd.py finds the kernel of each partial derivative:
 
 - One kernel computes several gradients in one pass, and sums those of tensors that were broadcast.
 - One kernel for each gradient multiplies the gradient of the result by the partial derivative. If this is a constant,
@@ -14,7 +14,7 @@ A plan says how each gradient is computed. autograd.py finds the kernels:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import eq
 from typing import Any, NamedTuple
@@ -26,8 +26,8 @@ from . import contract
 from . import torch_private as private
 from ._library import name
 from .aten_node import order_of
-from .fast_path import caller
-from .formula import checked_formula, pull, push
+from .fast_path import caller, direct_caller
+from .formula import Formula
 from .operator import Form
 from .recording import TENSOR, Cache, Rule, checked_arguments, picker
 
@@ -59,9 +59,18 @@ def gradients_at(sources: Sequence[int | None], gradients: Sequence[Any]) -> Seq
     if sources == [0]:
         return gradients[:1]
     given = [None if i is None else gradients[i] for i in sources]
-    some: Any = next(x for x in gradients if x is not None)
-    zeros = some.new_zeros(()).expand_as(some) if some.layout is torch.strided else torch.zeros_like(some)
+    some = next(x for x in gradients if x is not None)
+    zeros = zeros_of(some, some.shape)
     return [zeros if x is None else x for x in given]
+
+
+def zeros_of(like: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return zeros that take no memory, unless ``like`` is jagged: then they have its shape."""
+    if like.layout is torch.jagged:
+        return torch.zeros_like(like)
+    is_strided = like.layout is torch.strided
+    zero = like.new_zeros(()) if is_strided else torch.zeros((), dtype=like.dtype, device=like.device)
+    return zero.expand(shape)
 
 
 def _layout(x: Tensor) -> Layout:
@@ -116,27 +125,24 @@ class Derivative:
     partials
         The partial derivatives that kernels compute, keyed by tensor. They decide what is saved: only the arguments
         that the wanted gradients read.
-    several
-        The operator that computes several gradients in one pass. On the CPU it sums those of tensors that were
-        broadcast. Its last argument says which gradients the caller asks for: bit i stands for the i-th. It returns the
-        others too, without elements.
-    in_c
-        The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
-        arguments and the gradient of each result. It returns gradients, or None if the fast path declines the call.
     """
 
-    def __init__(
-        self,
-        form: Form,
-        partials: Mapping[str, Partial],
-        *,
-        several: Form | None = None,
-        in_c: Mapping[tuple[str, ...], Callable[..., Any]] = _NOTHING,
-    ) -> None:
-        self.op, self.partials, self.in_c = form.op, partials, in_c
+    def __init__(self, form: Form, partials: Mapping[str, Partial]) -> None:
+        self.op, self.partials = form.op, partials
+        self.of_c = form.of_c
+        family = {} if form.by else form.family
+        # The operator that computes several gradients in one pass. On the CPU it sums those of tensors that were
+        # broadcast. Its last argument says which gradients the caller asks for: bit i stands for the i-th. It returns
+        # the others too, without elements.
+        several = next((one for one in family.values() if one.gradients_of), None)
         self.by_pass = several.by if several else ()
         self.one_pass: Any = several and caller(several)
-        self.of_c = form.of_c
+        # The fast paths of these kernels, keyed by the tensors with respect to which they differentiate. Each takes all
+        # arguments and the gradient of each result, so there is none if a result is never differentiated. It returns
+        # gradients, or None if the fast path declines the call.
+        self.in_c: Mapping[tuple[str, ...], Callable[..., Any]] = _NOTHING
+        if not form.tensor_numbers and len(form.of_c) == len(form.of_results):
+            self.in_c = {by: direct_caller(one, lambda *_: None) for by, one in family.items() if by and "" not in by}
         self.broadcasts = form.broadcasts
         # Set if the operator returns gradients. The gradient of a tensor that was broadcast is a sum.
         self.gradient_form = form if form.gradients_of else None
@@ -145,12 +151,12 @@ class Derivative:
         self.tensors = [x.name for x in private.arguments(form.op) if str(x.type) in TENSOR]
         self.has_optional = form.inputs != form.required
         lacks_some = not form.inputs.keys() <= partials.keys()
-        formula, self.fused = form.promises.formula, form.promises.fused
-        self.is_compiled = formula is not None and self.fused is not None  # whether programs may contain the formula
-        self.compute: Any = None
-        self.formula_reads: list[str] = []
-        if formula is not None and (self.is_compiled or lacks_some):
-            self.compute, self.formula_reads = checked_formula(form.op, formula)
+        function, self.fused = form.promises.formula, form.promises.fused
+        self.is_compiled = function is not None and self.fused is not None  # whether programs may contain the formula
+        self.formula: Any = None
+        if function is not None and (self.is_compiled or lacks_some):
+            self.formula = Formula(form.op, function)
+        self.formula_reads: list[str] = self.formula.reads if self.formula else []
         # A number that is passed as a tensor has no gradient, though a formula may read it.
         numbers = form.numbers if form.tensor_numbers and not lacks_some else ()
         has_derivative = {*self.partials, *self.formula_reads}.difference(numbers)
@@ -322,11 +328,16 @@ class Derivative:
                 gradient = self.through(of_x.times, grads, read) if of_x.times else None
                 if gradient is None:
                     # Zeros, as in ATen: torch.autograd.grad raises an error for an undefined gradient.
-                    gradient = _zeros(some, layouts[x][0] if x in layouts else values[x].shape)
+                    gradient = zeros_of(some, layouts[x][0] if x in layouts else values[x].shape)
                 gradients[x] = gradient
             self.lay_out(gradients, layouts, values, sums=sums)
             if plan.by_formula:
-                gradients.update(self.pulled(plan, values, grads))
+                if any(map(_is_jagged, grads)):
+                    raise RuntimeError(
+                        f"{name(self.op)}: on jagged nested tensors the formula has no derivative; call the operator "
+                        "on their values()"
+                    )
+                gradients |= self.formula.pull(values, plan.by_formula, grads)
         return [gradients.get(x) for x in self.arguments]
 
     def has_sums(self, by: Sequence[str], given: Sequence[Any], layouts: Mapping[str, Layout], grad: Tensor) -> bool:
@@ -373,17 +384,6 @@ class Derivative:
         factor = times([torch.ones(x.shape, dtype=x.dtype, device=x.device)], values)
         return None if factor is None else x * factor
 
-    def pulled(
-        self, plan: _Plan, values: Mapping[str, Any], grads: Sequence[Tensor | None]
-    ) -> Iterable[tuple[str, Tensor]]:
-        """Return gradients computed by differentiating the formula."""
-        if any(map(_is_jagged, grads)):
-            raise RuntimeError(
-                f"{name(self.op)}: on jagged nested tensors the formula has no derivative; call the operator on their "
-                "values()"
-            )
-        return pull(self.compute, {x: values[x] for x in self.formula_reads}, plan.by_formula, grads)
-
     def jvp(self, tensors: Sequence[Tensor], saved_for_jvp: Any, *of_arguments: Tensor | None) -> Any:
         (saved, numbers, _, (are_wanted, shape)), likes = saved_for_jvp
         tangents = {x: t for x, t in zip(self.arguments, of_arguments, strict=True) if t is not None}
@@ -404,8 +404,7 @@ class Derivative:
                         products[i].append(made)
         sums: list[Any] = [reduce(torch.add, of_result) if of_result else None for of_result in products]
         if plan.by_formula:
-            given, by = {x: values[x] for x in self.formula_reads}, {x: tangents[x] for x in plan.by_formula}
-            of_results = push(self.compute, given, by, likes)
+            of_results = self.formula.push(values, {x: tangents[x] for x in plan.by_formula}, likes)
             sums = [x if y is None else y if x is None else x + y for x, y in zip(sums, of_results, strict=True)]
         some = next(iter(tangents.values()))
         # A tangent has the shape and the dtype of its result, from which those of the arguments may differ.
@@ -435,14 +434,6 @@ def _values(plan: _Plan, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> d
 
 def _is_jagged(x: Any) -> bool:
     return isinstance(x, Tensor) and x.layout is torch.jagged
-
-
-def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
-    if like.layout is torch.jagged:
-        return torch.zeros_like(like)
-    is_strided = like.layout is torch.strided
-    zero = like.new_zeros(()) if is_strided else torch.zeros((), dtype=like.dtype, device=like.device)
-    return zero.expand(shape)
 
 
 def _stand_in(grad: Tensor, layout: Layout, given: Sequence[Any]) -> Tensor:

@@ -27,7 +27,7 @@ from . import contract
 from .fast_path import FastPath, fast_paths
 from .kernel import Kernel
 from .operator import Form
-from .recording import refuse_gradients, refuse_gradients_of_numbers
+from .recording import THROUGH_OUT, refuse_gradients, refuse_gradients_of_numbers
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -160,8 +160,8 @@ def _made(
 def _caller_of_kernel(kernel: Kernel, declared: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls an operator with a kernel of its own, with all arguments by position."""
     parameters = inspect.signature(declared).parameters
-    if [*parameters] != [x.name for x in kernel.arguments]:
-        raise ValueError(f"{kernel.name}: its arguments are {[x.name for x in kernel.arguments]}, got {[*parameters]}")
+    if [*parameters] != [*kernel.kinds]:
+        raise ValueError(f"{kernel.name}: its arguments are {[*kernel.kinds]}, got {[*parameters]}")
     call = kernel.call
 
     def checked(*args: Any) -> Any:
@@ -225,11 +225,9 @@ class _Caller:
                 raise TypeError(f"{self.name}: {argument} {_must_be(expected, x)}{cure}")
         if out is None and self.form.kind != "writing":
             return self._call(self.form.kind, args)
+        # This leaves objects that torch.fx traces, or that duck-type a tensor, to the operator.
         tensors = {argument: args[place] for argument, place in self.inputs.items()} | {"out": out}
-        # Objects that torch.fx traces, or that duck-type a tensor, are left to the operator.
-        tensors = {argument: x for argument, x in tensors.items() if isinstance(x, Tensor)}
-        why, instead = "no gradient is recorded through out", "call it under torch.no_grad()"
-        refuse_gradients(self.name, tensors, why, instead, may_be_dual=False)
+        refuse_gradients(self.name, tensors, *THROUGH_OUT, may_be_dual=False)
         self._call("writing", [*args, out])
         return out if "functional" in self.by_kind else None
 

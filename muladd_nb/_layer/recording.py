@@ -26,6 +26,7 @@ from .fast_path import with_fast_path
 from .operator import Form, by_position, complete
 
 TENSOR = ("Tensor", "Optional[Tensor]")
+THROUGH_OUT = ("no gradient is recorded through out", "call it under torch.no_grad()")  # for refuse_gradients
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
         form.made.recorder, form.made.without_autocast = apply, without_autocast
     redispatch = by_position(private.redispatch(op), op, leading=1)
     uncast, compute = by_position(without_autocast, op), redispatch
-    if rule.recorded:
-        of = rule.recorded.op
-        uncast, compute = _uncast(rule.recorded), by_position(private.redispatch(of), of, leading=1)
+    if recorded := rule.recorded:
+        compute = by_position(private.redispatch(recorded.op), recorded.op, leading=1)
+        # Looked up in each call, because this form is registered later than the operator whose calls it computes.
+        uncast = by_position(lambda *args, **kwargs: recorded.made.without_autocast(*args, **kwargs), recorded.op)
 
     def kernel(keyset: Any, *args: Any) -> Any:
         dual = private.may_be_dual()
@@ -101,11 +103,6 @@ def register(op: Any, rule: Rule, form: Form | None = None) -> None:
     n = len(checked_arguments(op))
     is_plain = not any(argument.kwarg_only or argument.has_default_value() for argument in private.arguments(op))
     implement(op, with_fast_path(kernel if is_plain else kernel_with_defaults, form), "Autograd", with_keyset=True)
-
-
-def _uncast(form: Form) -> Callable[..., Any]:
-    # Looked up in each call, because this form is registered later than the operator whose calls it computes.
-    return by_position(lambda *args, **kwargs: form.made.without_autocast(*args, **kwargs), form.op)
 
 
 def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
@@ -175,7 +172,7 @@ def _function(op: Any, rule: Rule, op_name: str) -> Callable[..., Any]:
         # torch has turned the recording of tangents off. We turn it on, or a derivative of this one (jvp of jvp) would
         # lack the terms computed here. private.primal removes this level's tangents, or they would be differentiated
         # twice.
-        with private.record_tangents(on=True), autocast.AsInForward():
+        with private.record_tangents(True), autocast.AsInForward():
             saved = [x if x is None else private.primal(x) for x in ctx.saved_tensors]
             made = jvp(saved, ctx.others_of_jvp, *tangents)
             return tuple(map(own, made)) if isinstance(made, tuple) else own(made)
@@ -264,11 +261,11 @@ def no_gradient(
 
 
 def refuse_gradients(
-    op: str, tensors: Mapping[str, Tensor], why: str, instead: str | None = None, *, may_be_dual: bool
+    op: str, arguments: Mapping[str, Any], why: str, instead: str | None = None, *, may_be_dual: bool
 ) -> None:
-    """Raise an error if a derivative by one of these tensors would be lost."""
-    for argument, x in tensors.items():
-        if torch.is_grad_enabled() and x.requires_grad:
+    """Raise an error if a derivative by one of these arguments would be lost."""
+    for argument, x in arguments.items():
+        if isinstance(x, Tensor) and torch.is_grad_enabled() and x.requires_grad:
             raise no_gradient(op, argument, instead, f"{why}, but {{}} requires grad")
         if may_be_dual and private.has_tangent(x):
             raise no_gradient(op, argument, what=f"{why}, but {{}} has a tangent")

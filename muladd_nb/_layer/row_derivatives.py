@@ -12,62 +12,49 @@ import torch
 from torch import Tensor
 
 from . import derivative, recording
-from . import torch_private as private
-from ._library import implement, refusing
+from ._library import refusing
 from .fast_path import direct_caller
 from .operator import Form, as_tuple
-from .recording import TENSOR, Cache, Rule, picker
-from .rows import are_of_row, dims_of_rows
+from .partials import zeros_of
+from .recording import Cache, Rule, picker
+from .rows import are_of_row, count_reduced, most_dims
 
 
 def register(form: Form) -> None:
     """Register the derivative of an operator over rows that returns its results, or register that it has none."""
-    if form.kind != "functional":
-        return
-    if not any(dtype.is_floating_point for dtype in form.dtypes):
-        implement(form.op, torch.library.fallthrough_kernel, "Autograd")
-        return
-    operator = form.family[()]
-    by_hand = form.promises.derivative
-    if by_hand is not None:
-        derivative.derivative(form.op, **dict[str, Any](by_hand), node=form.promises.node)
-        return
+    operator, by = form.family[()], form.by[0] if form.by else ""
     if ("gradients",) not in form.family or ("tangent",) not in form.family or not operator.promises.differentiable:
         derivative.none(form.op)
         return
-    by = form.by[0] if form.by else ""
-    rules = {"gradients": _of_gradients, "tangent": _of_tangent, "second": _of_second}
-    vjp, jvp = rules[by](operator) if by in rules else _of_forward(form)
+    rules = _Rules(form)
+    vjp, jvp = rules.choose(by)
     count = len(form.kinds)
     is_forward = by in ("", "recorded")
-    read = _read_results(operator) if is_forward else ()
+    read = rules.read_results if is_forward else ()
     # Autograd keeps the tensors, and the node keeps the other arguments.
-    are_tensors = [str(argument.type) in TENSOR for argument in private.arguments(form.op)[:count]]
-    tensors_at = [place for place, is_tensor in enumerate(are_tensors) if is_tensor] + [count + i for i in read]
-    others_at = [place for place, is_tensor in enumerate(are_tensors) if not is_tensor]
+    arguments_at = sorted([*form.inputs.values(), *(form.numbers.values() if form.tensor_numbers else ())])
+    tensors_at = arguments_at + [count + i for i in read]
+    others_at = [place for place in range(count) if place not in arguments_at]
     kept_at = tensors_at + others_at
     to_tensors, to_others = picker(tensors_at), picker(others_at)
+    to_given = picker([kept_at.index(place) for place in sorted(kept_at)])
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
         given = (*inputs, *results)
         return to_tensors(given), (needs, to_others(given))
 
-    def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> list[Any]:
-        given = (*tensors, *others)
-        return [given[kept_at.index(place)] for place in sorted(kept_at)]
-
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return vjp(needs, put_together(tensors, others), *grads)
+        return vjp(needs, to_given((*tensors, *others)), *grads)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(put_together(tensors, kept[1])[:count], *tangents)
+        return jvp(to_given((*tensors, *kept[1]))[:count], *tangents)
 
     rule = Rule(
         save,
         of_saved_vjp,
         of_saved_jvp,
-        vjp_by_fast_path=_by_fast_path(form, kept_at) if is_forward else None,
+        vjp_by_fast_path=_by_fast_path(rules, kept_at) if is_forward else None,
         without=[x for x, dtype in operator.own.items() if dtype.is_floating_point],
         constants=[i for i in range(len(form.of_results)) if i not in form.of_c] if is_forward else (),
         recorded=None if by else operator.family.get(("recorded",)),
@@ -77,22 +64,21 @@ def register(form: Form) -> None:
     recording.register(form.op, rule, form)
 
 
-def _by_fast_path(form: Form, kept_at: Sequence[int]) -> Callable[..., Any]:
+def _by_fast_path(rules: _Rules, kept_at: Sequence[int]) -> Callable[..., Any]:
     """Return the function that computes the gradients of a small call, or returns None.
 
     ``kept_at`` has, for each value that a node keeps, its index among the arguments and the results. In a small call
     each step takes noticeable time, so the function puts the arguments together in C.
     """
-    family = _Family(form.family[()])
-    compute = direct_caller(family.operator.family["gradients",], lambda *_: None)
-    count, kept = family.count, len(kept_at)
+    compute = direct_caller(rules.gradients, lambda *_: None)
+    count, kept = rules.count, len(kept_at)
     args, read = ([kept_at.index(x) for x in sorted(kept_at) if (x < count) is is_arg] for is_arg in (True, False))
-    to_kernel = picker([*args, *(kept + i for i in form.of_c), *read])
+    to_kernel = picker([*args, *(kept + i for i in rules.form.of_c), *read])
 
     def wanted(*needs: bool) -> tuple[int, Callable[[Any], Any]]:
         """Return which gradients are asked for, and a function that picks them from None and all gradients."""
-        order = [1 + family.places.index(place) if need else 0 for place, need in enumerate(needs)]
-        return family.wanted(needs), picker([0, *order])
+        order = [1 + rules.places.index(place) if need else 0 for place, need in enumerate(needs)]
+        return rules.wanted(needs), picker([0, *order])
 
     all_wanted = Cache(wanted)
 
@@ -105,50 +91,108 @@ def _by_fast_path(form: Form, kept_at: Sequence[int]) -> Callable[..., Any]:
     return vjp_by_fast_path
 
 
-def _read_results(operator: Form) -> list[int]:
-    """Return which results of a recorded call the kernel of the gradients reads."""
-    first = {"softmax__": 0, "reduced__": len(operator.of_results)}  # the reductions follow the results
-    names = [(x[: len("softmax__")], x) for x in operator.family["gradients",].kinds]
-    return [first[kind] + int(x.removeprefix(kind)) for kind, x in names if kind in first]
+class _Rules:
+    """The derivative of a form, which is an operator or one of its derivatives.
 
+    A rule for reverse mode takes which gradients are needed, what was saved, and the gradient of each result. A rule
+    for forward mode takes the arguments, and the tangent of each.
+    """
 
-class _Family:
-    """The operators that are made from one functor, and the order of their arguments."""
+    def __init__(self, form: Form) -> None:
+        self.form, self.operator = form, form.family[()]
+        self.gradients, self.tangents = form.family["gradients",], form.family["tangent",]
+        self.tensors = self.gradients.reads
+        self.count = len(self.operator.kinds)
+        self.end = self.count + len(self.operator.of_c)  # the arguments from `count` to `end` are gradients
+        self.places = [[*self.operator.kinds].index(x) for x in self.tensors]
+        # The results of a recorded call that the kernel of the gradients reads. The reductions follow the results.
+        first = {"softmax__": 0, "reduced__": len(self.operator.of_results)}
+        names = [(x[: len("softmax__")], x) for x in self.gradients.kinds]
+        self.read_results = [first[kind] + int(x.removeprefix(kind)) for kind, x in names if kind in first]
 
-    def __init__(self, operator: Form) -> None:
-        self.operator, self.family = operator, operator.family
-        self.tensors = operator.family["gradients",].reads
-        self.count = len(operator.kinds)
-        self.places = [[*operator.kinds].index(x) for x in self.tensors]
-        self.compute_gradients = operator.family["gradients",].op
+    def choose(self, by: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Return the rules for reverse mode and forward mode."""
+        name = self.operator.name
+        if by == "gradients":
+            return self.vjp_of_gradients, self.jvp_of_gradients
+        if by == "tangent":
+            sentence = "an operator over rows has no tangent of a tangent: take reverse mode for one of the two"
+            return self.vjp_of_tangent, refusing(name, sentence)
+        if by == "second":
+            refuse = refusing(name, "the functor gives derivatives up to order 2, and one of order 3 is asked for")
+            return refuse, refuse
+        return self.vjp, self.jvp
+
+    def vjp(self, needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
+        args, read = saved[: self.count], saved[self.count :]
+        if torch.is_grad_enabled():
+            read = [y.detach() for y in read]  # gradients are differentiated with respect to the arguments only
+        # An embedding of the result, for example, has a sparse gradient.
+        given = [grads[i] if grads[i].layout is torch.strided else grads[i].to_dense() for i in self.form.of_c]
+        made = self.gradients.op(*args, *given, *read, self.wanted(needs))
+        return self.of_arguments(args, as_tuple(made))
+
+    def jvp(self, args: Sequence[Any], *tangents: Any) -> Any:
+        made = dict(zip(self.form.of_c, self.tangent(args, self.of_tensors(tangents)), strict=True))
+        results = tuple(made.get(i) for i in range(len(self.form.of_results)))
+        return results if len(results) > 1 else results[0]
+
+    def vjp_of_gradients(self, needs: Any, saved: Sequence[Any], *cotangents: Tensor) -> Any:
+        args, grads, by = saved[: self.count], saved[self.count : self.end], self.asked_for(saved, cotangents)
+        by_arguments = self.of_arguments(args, self.second(args, grads, by, [None] * len(grads)))
+        return *by_arguments, *self.tangent(args, by), *(None for _ in saved[self.end :])
+
+    def jvp_of_gradients(self, saved: Sequence[Any], *tangents: Any) -> Any:
+        args, grads, grad_tangents = saved[: self.count], saved[self.count : self.end], tangents[self.count : self.end]
+        made = self.second(args, grads, self.of_tensors(tangents), grad_tangents)
+        pairs = zip(self.asked_for(saved, made), made, strict=True)
+        made = tuple(y.new_zeros(0) if x is None else x for x, y in pairs)
+        return made if len(made) > 1 else made[0]
+
+    def vjp_of_tangent(self, needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
+        args, tangents = saved[: self.count], saved[self.count :]
+        by_arguments = self.of_arguments(args, self.second(args, grads, tangents, [None] * len(grads)))
+        read: Sequence[Tensor] = ()
+        if self.read_results:
+            results = as_tuple(self.form.family.get(("recorded",), self.operator).op(*args))
+            read = [results[i] for i in self.read_results]
+        made = self.gradients.op(*args, *grads, *read, self.wanted([True] * self.count))
+        return *by_arguments, *as_tuple(made)
 
     def wanted(self, needs: Sequence[bool]) -> int:
         """Return which gradients are asked for, a bit for each, as the operator that computes them takes it."""
         return sum(1 << i for i, place in enumerate(self.places) if needs[place])
 
+    def asked_for(self, saved: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return what belongs to the gradients that a call of the operator ``gradients`` asks for."""
+        return [x if saved[-1] >> i & 1 else None for i, x in enumerate(of_each)]
+
     def tangent(self, args: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tensor, ...]:
-        return as_tuple(self.family["tangent",].op(*args, *self._there(args, tangents)))
+        return as_tuple(self.tangents.op(*args, *self.with_zeros(args, tangents)))
 
     def second(
         self, args: Sequence[Any], grads: Sequence[Tensor], tangents: Sequence[Any], grad_tangents: Sequence[Any]
     ) -> tuple[Tensor, ...]:
-        if ("second",) not in self.family:
+        second = self.form.family.get(("second",))
+        if second is None:
             # 12 is kMaxOperands of operator.h.
             count = len(self.operator.inputs) + 2 * len(self.tensors) + 2 * len(self.operator.of_c)
             raise RuntimeError(
                 f"{self.operator.name}: a derivative of the second order is asked for, and there is none: its kernel "
                 f"would have {count} tensors, and over rows there may be at most 12"
             )
-        given = [zeros_of(grad) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
-        return as_tuple(self.family["second",].op(*args, *grads, *self._there(args, tangents), *given))
+        given = [zeros_of(grad, grad.shape) if x is None else x for grad, x in zip(grads, grad_tangents, strict=True)]
+        return as_tuple(second.op(*args, *grads, *self.with_zeros(args, tangents), *given))
 
-    def _there(self, args: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
+    def with_zeros(self, args: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
+        """Return a tangent for each tensor, with zeros in place of those that are missing."""
         form = self.operator
         first, of_row = args[form.inputs[form.first]], are_of_row(form, args)
 
         def zeros(name: str) -> Tensor:
             # If `dim` is not the last dimension, a tensor with one value for each row needs the dimensions after it.
-            made: Tensor = first.new_zeros((1,) * dims_of_rows(form, args) if of_row[name] else ())
+            dims = most_dims(form, args) - count_reduced(form, args) if of_row[name] else 0
+            made: Tensor = first.new_zeros((1,) * dims)
             return made
 
         each = zip(self.tensors, self.places, tangents, strict=True)
@@ -164,73 +208,3 @@ class _Family:
 
     def of_tensors(self, tangents: Sequence[Any]) -> list[Any]:
         return [tangents[place] for place in self.places]
-
-
-def zeros_of(x: Tensor) -> Tensor:
-    """Return zeros of a shape that take no memory."""
-    return x.new_zeros(()).expand_as(x)
-
-
-_Rules = tuple[Callable[..., Any], Callable[..., Any]]
-
-
-def _of_forward(form: Form) -> _Rules:
-    family, of_c = _Family(form.family[()]), form.of_c
-
-    def vjp(needs: Any, saved: Sequence[Any], *grads: Tensor) -> Any:
-        args, read = saved[: family.count], saved[family.count :]
-        if torch.is_grad_enabled():
-            read = [y.detach() for y in read]  # gradients are differentiated with respect to the arguments only
-        # An embedding of the result, for example, has a sparse gradient.
-        given = [grads[i] if grads[i].layout is torch.strided else grads[i].to_dense() for i in of_c]
-        made = family.compute_gradients(*args, *given, *read, family.wanted(needs))
-        return family.of_arguments(args, as_tuple(made))
-
-    def jvp(args: Sequence[Any], *tangents: Any) -> Any:
-        made = dict(zip(of_c, family.tangent(args, family.of_tensors(tangents)), strict=True))
-        results = tuple(made.get(i) for i in range(len(form.of_results)))
-        return results if len(results) > 1 else results[0]
-
-    return vjp, jvp
-
-
-def _of_gradients(operator: Form) -> _Rules:
-    family = _Family(operator)
-    n, end = family.count, family.count + len(operator.of_c)  # the arguments from n to end are gradients
-
-    def wanted(args: Sequence[Any], of_each: Sequence[Tensor]) -> list[Tensor | None]:
-        return [x if args[-1] >> i & 1 else None for i, x in enumerate(of_each)]
-
-    def vjp(needs: Any, args: Sequence[Any], *cotangents: Tensor) -> Any:
-        grads, by = args[n:end], wanted(args, cotangents)
-        by_arguments = family.of_arguments(args, family.second(args[:n], grads, by, [None] * len(grads)))
-        return *by_arguments, *family.tangent(args[:n], by), *(None for _ in args[end:])
-
-    def jvp(args: Sequence[Any], *tangents: Any) -> Any:
-        made = family.second(args[:n], args[n:end], family.of_tensors(tangents), tangents[n:end])
-        pairs = zip(wanted(args, made), made, strict=True)
-        made = tuple(y.new_zeros(0) if x is None else x for x, y in pairs)
-        return made if len(made) > 1 else made[0]
-
-    return vjp, jvp
-
-
-def _of_tangent(operator: Form) -> _Rules:
-    family, read = _Family(operator), _read_results(operator)
-    n, forward = family.count, operator.family.get(("recorded",), operator).op
-
-    def vjp(needs: Any, args: Sequence[Any], *grads: Tensor) -> Any:
-        by_arguments = family.of_arguments(args, family.second(args[:n], grads, args[n:], [None] * len(grads)))
-        results = as_tuple(forward(*args[:n])) if read else ()
-        made = family.compute_gradients(*args[:n], *grads, *(results[i] for i in read), family.wanted([True] * n))
-        return *by_arguments, *as_tuple(made)
-
-    return vjp, refusing(
-        operator.name,
-        "an operator over rows has no tangent of a tangent: take reverse mode for one of the two",
-    )
-
-
-def _of_second(operator: Form) -> _Rules:
-    refuse = refusing(operator.name, "the functor gives derivatives up to order 2, and one of order 3 is asked for")
-    return refuse, refuse

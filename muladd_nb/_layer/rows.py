@@ -36,11 +36,6 @@ def most_dims(form: Form, args: Sequence[Any]) -> int:
     return max(len(x.shape) for name, x in form.given(args).items() if not of_row[name])
 
 
-def dims_of_rows(form: Form, args: Sequence[Any]) -> int:
-    """Return how many dimensions are not reduced."""
-    return most_dims(form, args) - count_reduced(form, args)
-
-
 def first_reduced(form: Form, args: Sequence[Any]) -> int:
     """Return which dimension is the first that is reduced, counted from the end: 1 is the last one."""
     dims = most_dims(form, args)
@@ -99,17 +94,8 @@ def reduced(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> range:
 
 
 def result_shapes(form: Form, args: Sequence[Any], shape: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return the shape of each result, if the tensors are broadcast to ``shape``."""
+    """Return the shape of each result that is not a gradient, if the tensors are broadcast to ``shape``."""
     assert form.of_row
-    if form.gradients_of:
-        wanted = form.wanted(args)
-        return [wanted[x].shape if x in wanted else [0] for x in form.reads]
     dims = reduced(form, args, shape)
     of_row = [*shape[: dims.start], *([1] * len(dims) if _keeps(form, args) else []), *shape[dims.stop :]]
     return [of_row if is_of_row else shape for is_of_row in form.of_row[0]]
-
-
-def are_like_tensors(form: Form) -> list[bool]:
-    """Return, for each result, whether it has the strides of the first tensor of its shape. Others are contiguous."""
-    assert form.of_row
-    return [not (form.gradients_of or form.sizes) and not is_of_row for is_of_row in form.of_row[0]]

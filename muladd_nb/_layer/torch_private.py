@@ -167,7 +167,8 @@ SingleLevelFunction = _find(
 _node_of = _getter("torch.autograd.function:Function", "_backward_cls", CALLS)
 record_at_this_level = _find("torch._functorch.utils:enable_single_level_autograd_function", TRANSFORMS)
 _is_fwd_grad_enabled = _find("torch._C:_is_fwd_grad_enabled", TRANSFORMS)
-_set_fwd_grad_enabled = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
+# A context that turns forward-mode AD on or off.
+record_tangents = _find("torch.autograd.forward_ad:_set_fwd_grad_enabled", TRANSFORMS, FORWARD_MODE)
 
 # The dispatch keys of a tensor, which tell whether it is plain.
 dispatch_keys_of = _find("torch._C:_dispatch_keys", CALLS, FORWARD_MODE)
@@ -350,11 +351,6 @@ def call_directly(function: Any) -> None:
         _node_of(function).apply = function.backward
 
 
-def needs_recording(args: tuple[Any, ...]) -> bool:
-    """Return whether autograd or a transform may have to record an operator on ``args``."""
-    return is_recorded(args) or may_be_dual()
-
-
 def is_recorded(args: tuple[Any, ...]) -> bool:
     """Return whether autograd records an operator on ``args``."""
     if torch.is_grad_enabled():
@@ -394,7 +390,7 @@ def with_current_grad_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     modes = torch.is_grad_enabled(), _is_fwd_grad_enabled()
 
     def call(*args: Any) -> Any:
-        with torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
+        with torch.set_grad_enabled(modes[0]), record_tangents(modes[1]):
             return function(*args)
 
     return call
@@ -408,11 +404,6 @@ def is_of_torch_func(error: Exception) -> bool:
             return True
         trace = trace.tb_next
     return False
-
-
-def record_tangents(*, on: bool) -> Any:
-    """Turn forward-mode AD on or off."""
-    return _set_fwd_grad_enabled(on)
 
 
 def overload(namespace: str, name: str) -> Any:

@@ -15,17 +15,15 @@ from torch import Tensor
 from . import contract, rows
 from . import torch_private as private
 from ._library import implement
-from .operator import VALUE_AND_TANGENT, Form, as_tuple, by_position, complete
+from .operator import VALUE_AND_TANGENT, Form, as_tuple, complete
 
 
 def register(form: Form) -> None:
     """Register the batching rule of an operator."""
-    call = form.call
-    operator = form.family.get((), form)
-
     if form.of_row:
-        implement_rule(form, _over_rows(form, call), call)
+        implement_rule(form, _over_rows(form))
         return
+    operator = form.family.get((), form)
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
         contract.check_defined(form, args, {x: args[place] for x, place in form.writes.items()})
@@ -42,18 +40,18 @@ def register(form: Form) -> None:
                 moved[place] = x.unsqueeze(0) if once else x.expand(info.batch_size, *x.shape)
             for _ in range(dims + 1 - moved[place].dim() if form.broadcasts else 0):
                 moved[place] = moved[place].unsqueeze(1)  # new dimensions come after the batch dimension
-        result = call(*moved, **numbers)
+        result = form.call(*moved, **numbers)
         if form.gradients_of:
             return _gradients(info, form, in_dims, args, result)
         if form.by == VALUE_AND_TANGENT and all(in_dims[place] is None for place in operator.inputs.values()):
             # Only the tangents have a batch dimension, as in jacfwd. Then the value has no batch dimension.
-            return (by_position(operator.op, operator.op)(*args[: len(operator.kinds)]), result[1]), (None, 0)
+            return (operator.call(*args[: len(operator.kinds)]), result[1]), (None, 0)
         return result, (0,) * len(result) if isinstance(result, tuple) else None if result is None else 0
 
-    implement_rule(form, rule, call)
+    implement_rule(form, rule)
 
 
-def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
+def _over_rows(form: Form) -> Callable[..., Any]:
     """Return the batching rule of an operator over rows: the batch comes first, and each sample has its own rows."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], /, *args: Any, **numbers: Any) -> tuple[Any, Any]:
@@ -85,7 +83,7 @@ def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
             if x not in form.inputs:  # out
                 out = args[place].movedim(in_dims[place], 0)
                 moved[place] = out.unsqueeze(1) if rank > dims else out
-        result = call(*moved)
+        result = form.call(*moved)
         if result is None:
             return None, None
         results = as_tuple(result)
@@ -98,14 +96,14 @@ def _over_rows(form: Form, call: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def implement_rule(form: Form, rule: Callable[..., Any], call: Callable[..., Any]) -> None:
+def implement_rule(form: Form, rule: Callable[..., Any]) -> None:
     """Register a batching rule. torch.library.register_vmap cannot, if an operator has a keyword-only tensor."""
     has_keyword = any(x.kwarg_only and "Tensor" in str(x.type) for x in private.arguments(form.op))
     refuse = private.VMAP_OF_OUT.refusal(form.name)
     if refuse and not has_keyword:
         torch.library.register_vmap(form.op.name(), private.skip_in_dynamo(rule))
         return
-    kernel = refuse or private.vmap_kernel(form.name, private.skip_in_dynamo(rule), call)
+    kernel = refuse or private.vmap_kernel(form.name, private.skip_in_dynamo(rule), form.call)
 
     def by_place(*args: Any, **kwargs: Any) -> Any:
         return kernel(*complete(form.op, args, kwargs))
