@@ -191,7 +191,8 @@ class _Caller:
         self.calls = {kind: form.call for kind, form in by_kind.items()}
         self.changing = {kind: form.call for kind, form in changing.items()}
         self.form = by_kind.get("functional") or by_kind.get("updating") or by_kind["writing"]
-        self.inputs, self.numbers, self.integers = self.form.inputs, self.form.numbers, self.form.integers
+        form = self.form
+        self.inputs, self.numbers, self.integers, self.sizes = form.inputs, form.numbers, form.integers, form.sizes
         # Read now, because before Python 3.12 Dynamo cannot trace the first read of a cached_property.
         _ = self.form.required, self.form.name
         self.expected = "a real number or a tensor" if is_one_of_several else "a real number"
@@ -212,7 +213,7 @@ class _Caller:
         for argument, place in self.integers.items():
             if not is_compiling():
                 self._check_integer(argument, args[place])
-        for argument, place in self.form.sizes.items():
+        for argument, place in self.sizes.items():
             sizes = args[place]
             is_list = isinstance(sizes, (list, tuple)) and all(hasattr(type(x), "__index__") for x in sizes)
             is_traced = is_compiling() or (_stands_for_a_tensor(sizes) and not isinstance(sizes, Tensor))
