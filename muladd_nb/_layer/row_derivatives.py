@@ -37,18 +37,22 @@ def register(form: Form) -> None:
     others_at = [place for place in range(count) if place not in arguments_at]
     kept_at = tensors_at + others_at
     to_tensors, to_others = picker(tensors_at), picker(others_at)
-    to_given = picker([kept_at.index(place) for place in sorted(kept_at)])
+    given_at = [kept_at.index(place) for place in sorted(kept_at)]
 
     def save(needs: Sequence[bool], inputs: Sequence[Any], results: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
         given = (*inputs, *results)
         return to_tensors(given), (needs, to_others(given))
 
+    def put_together(tensors: Sequence[Tensor], others: Sequence[Any]) -> list[Any]:
+        kept = (*tensors, *others)
+        return [kept[i] for i in given_at]  # a picker, in C, cannot be traced by compiled autograd
+
     def of_saved_vjp(tensors: Sequence[Tensor], kept: Any, *grads: Tensor) -> Any:
         needs, others = kept
-        return vjp(needs, to_given((*tensors, *others)), *grads)
+        return vjp(needs, put_together(tensors, others), *grads)
 
     def of_saved_jvp(tensors: Sequence[Tensor], kept: Any, *tangents: Tensor | None) -> Any:
-        return jvp(to_given((*tensors, *kept[1]))[:count], *tangents)
+        return jvp(put_together(tensors, kept[1])[:count], *tangents)
 
     rule = Rule(
         save,
