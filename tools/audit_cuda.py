@@ -53,8 +53,8 @@ NAME = re.compile(
 # The kernels of an operator over rows: its own, those of its derivatives, and those that add up the rows of a gradient.
 ROLES = ["recorded", "gradients", "tangent", "second"]  # in the order of rows/family.h
 NAME_OF_ROWS = re.compile(
-    r"cuda::rows_kernel<elementwise::\w+::passes::RowLoop<(?:[\w:<]+::Parts<)?[\w:]*::(\w+)"
-    r"(?:, \d+u>, \([\w:]+\)(\d)>)?, (\w+), ([\w:(), ]+)>"
+    r"cuda::rows_kernel<elementwise::\w+::passes::RowLoop<elementwise::Kernel<(?:[\w:<]+::Original<)?[\w:]*::(\w+)"
+    r"(?:, \d+u>, \([\w:]+\)(\d)>)?, ([\w:(), ]+)>, (\w+)>"
 )
 NAME_OF_SUMS = re.compile(r"cuda::(add_rows|add_parts)<(\w+)>")
 
@@ -181,7 +181,7 @@ def _named(name: str) -> tuple[str, str, int, int, str]:
         form, dtype = found.groups()
         return SUMS[form], "", 1, 0, dtype
     if found := NAME_OF_ROWS.search(name):
-        functor, role, dtype, kinds = found.groups()
+        functor, role, kinds, dtype = found.groups()
         form = f"a row, {ROLES[int(role)]}" if role else "a row"
     else:
         found = NAME.search(name)
