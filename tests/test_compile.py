@@ -716,7 +716,7 @@ def test_an_operator_without_the_layer_has_the_trap_of_torch():
 
 @pytest.mark.parametrize("function", [ops.mymul, muladd_nb.mymul])
 def test_nothing_of_the_package_is_compiled_where_a_program_is_compiled_in_part(device, function):
-    """For example, a compiled training step calls backward. That runs in eager mode, but Dynamo sees every frame."""
+    """A compiled training step calls backward, which runs in eager mode. But Dynamo sees every frame."""
 
     def compiled_frames(function):
         torch.compiler.reset()

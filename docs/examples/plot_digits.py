@@ -82,8 +82,9 @@ print(f"right on the test scans: which digit {accuracy[0]:.1%}, ", end="")
 print(f"even or odd {accuracy[1]:.1%}")
 
 # %%
-# What the network has learned. Above, the modulations, with the features in the order of their use: those to the right
-# matter more to the first task than to the second. Below, test scans with both answers; a wrong one is red.
+# The figure shows the result of the training. The upper plots have the modulations. The features are sorted: those to
+# the right matter more to the first task than to the second. The lower plots show test scans with both answers; a wrong
+# one is red.
 
 gamma, beta = model.modulation.gamma.detach(), model.modulation.beta.detach()
 figure, axes = plt.subplot_mosaic(

@@ -109,7 +109,7 @@ class Call {
     });
     if constexpr (form & (writing | out)) tensors_[0] = Tensor(stack[signature_.count]);
     if constexpr (form & tensor_numbers && Backend::kDeviceType != 0) {
-      // torch chose this kernel because one of the tensors is on its device. That tensor may be the number.
+      // torch chose this kernel because one of the tensors is on its device. The number may be that tensor.
       const Operand a = operand(kResults + static_cast<int>(op_->first));
       if (a.device_type != Backend::kDeviceType)
         contract::fail(
