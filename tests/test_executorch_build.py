@@ -185,7 +185,7 @@ def test_the_operators_of_a_project_run_in_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schemas = ["scale(Tensor x, float by) -> Tensor", "gated(Tensor? weight, Tensor x, Tensor gate) -> Tensor"]
     of_rows = [
-        "norm(Tensor x, int[] normalized_shape, Tensor? weight) -> Tensor",
+        "norm(Tensor x, SymInt[] normalized_shape, Tensor? weight) -> Tensor",
         "mean(Tensor x, int dim=-1, bool keepdim=False) -> Tensor",
     ]
     assert main(["new", "my_ops", *schemas]) == 0

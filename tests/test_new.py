@@ -30,7 +30,7 @@ ROWS = [
     "spread(Tensor x, int[] normalized_shape, Tensor? of_the_columns, float eps=1e-5) -> Tensor",
     "mean_square(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
     "twice(Tensor x, int n, bool b) -> (Tensor, Tensor)",
-    "fade_rows_(Tensor! x, int[] normalized_shape, Tensor! y, Tensor w, float by) -> ()",
+    "fade_rows_(Tensor! x, SymInt[] normalized_shape, Tensor! y, Tensor w, float by) -> ()",
     "spread_into_out(Tensor x, float c, Tensor(a!) out) -> ()",
 ]
 OTHERS = [POPCOUNT, BLEND, REFLECT]
@@ -443,10 +443,9 @@ def test_what_was_understood_of_an_operator_over_rows_is_said(folder, capsys):
         ("f(Tensor x, float dim) -> Tensor", "dim of an operator over rows must be int, got float"),
         ("f(Tensor x, int keepdim) -> Tensor", "keepdim of an operator over rows must be bool, got int"),
         ("f(Tensor row) -> Tensor", "a functor over rows uses the name row itself"),
-        ("f(Tensor x, int[] dim) -> Tensor", "dim of an operator over rows must be int, got int[]"),
+        ("f(Tensor x, int[] dim) -> Tensor", "dim is a list"),
         ("f(Tensor x, int[] shape) -> Tensor", "shape is a list"),
-        ("f(Tensor x, SymInt[] normalized_shape) -> Tensor", "normalized_shape is a list"),
-        ("f(Tensor x, int normalized_shape) -> Tensor", "normalized_shape of an operator over rows must be int[]"),
+        ("f(Tensor x, int normalized_shape) -> Tensor", "normalized_shape of an operator over rows must be SymInt[]"),
         ("f(Tensor x, int[] normalized_shape, int dim) -> Tensor", "normalized_shape must have no default, and"),
         ("f(Tensor x, int[1] normalized_shape=1) -> Tensor", "normalized_shape must have no default, and the"),
     ],

@@ -185,7 +185,7 @@ class Form:
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """The type of each argument, without ``out``: Tensor, Tensor?, float, int, bool or int[]."""
+        """The type of each argument, without ``out``: Tensor, Tensor?, float, int, bool or SymInt[]."""
         return dict(_C.read(self.declaration)[1])
 
     @cached_property
@@ -245,8 +245,8 @@ class Form:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The int[] that has the sizes of a row, if there is one, and its index."""
-        return self._places("int[]")
+        """The SymInt[] that has the sizes of a row, if there is one, and its index."""
+        return self._places("SymInt[]")
 
     def _places(self, *kinds: str) -> dict[str, int]:
         return {name: place for place, (name, kind) in enumerate(self.kinds.items()) if kind in kinds}

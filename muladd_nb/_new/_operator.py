@@ -35,7 +35,7 @@ _REDUCES = {
 _ELEMENTS = {"Tensor": "tensor(), tensor()", "float": "1.5, 0.5", "int": "2, 3", "bool": "True, False"}
 
 # The types of a functor's parameters. A Tensor and a float become C.
-_CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "int[]": "int64_t", "bool": "bool"}
+_CPP = {"Tensor?": "elementwise::Optional<C>", "int": "int64_t", "SymInt[]": "int64_t", "bool": "bool"}
 
 Files = dict[str, str]
 ROW_H = '#include "elementwise/rows/row.h"\n'  # functors.h needs it for functors over rows

@@ -35,9 +35,10 @@ _USED = {
     },
 }  # fmt: skip
 # Arguments that say how an operator over rows reduces, and their types.
-_REDUCES = {"dim": "int", "normalized_shape": "int[]", "keepdim": "bool"}
+_REDUCES = {"dim": "int", "normalized_shape": "SymInt[]", "keepdim": "bool"}
 REQUIRED = inspect.Parameter.empty  # the default of an argument that has none
 _IN_PYTHON = {
+    "SymInt": "int",
     "ScalarType": "torch.dtype",
     "Device": "torch.device",
     "Layout": "torch.layout",
@@ -205,7 +206,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     if writes_out:
         arguments.pop()
     for argument in arguments:
-        if not (rows and argument.name in _REDUCES and _is_int_list(argument.real_type)):
+        if not (rows and argument.name == "normalized_shape" and str(argument.type) == "List[int]"):
             _check_argument(argument, refuse, writes_out=writes_out, updates=bool(written) and not writes_out)
     optional = sum(str(argument.type) == "Optional[Tensor]" for argument in arguments)
     tensors = optional + sum(str(argument.type) == "Tensor" for argument in arguments)
@@ -219,7 +220,7 @@ def read(text: str, *, kernel: bool, rows: bool = False) -> Schema:
     for x in schema.arguments if rows else ():
         if x.type != _REDUCES.get(x.name, x.type):
             raise refuse(f"{x.name} of an operator over rows must be {_REDUCES[x.name]}, got {x.type}")
-        if x.type == "int[]" and (x.default is not REQUIRED or "dim" in schema.reduces):
+        if x.type == "SymInt[]" and (x.default is not REQUIRED or "dim" in schema.reduces):
             raise refuse(f"{x.name} must have no default, and the schema no dim")
         if x.name in ("Row", "row"):
             raise refuse(f"a functor over rows uses the name {x.name} itself; choose another name")
@@ -231,10 +232,6 @@ def _fits(default: Any, type_: str) -> bool:
     type_, marks = re.subn(r"^Optional\[(.*)\]$", r"\1", type_)
     types = {"int": int, "float": float, "bool": bool, "str": str}
     return (marks and default is None) or type(default) is types.get(type_, type(default))
-
-
-def _is_int_list(type_: Any) -> bool:
-    return type_.kind() == "ListType" and type_.getElementType().kind() == "IntType"  # and not SymInt[]
 
 
 # The type to write in a schema, for types that authors write by mistake.
@@ -257,7 +254,8 @@ _SLIPS = {
     r"^\s*def\b|\w\s*:\s*\w+\s*[,=)]": "write the type before the name, as in 'float limit'",
     r"\bconst\b|&|::|<|\b(Optional|List)\[": "write Tensor, Tensor?, Tensor[], float, int, bool or str",
 }
-_TYPES = {"Optional[Tensor]": "Tensor?", "List[int]": "int[]"}  # torch's name for a type, and a schema's
+# torch's names for types, and a schema's. An int[] is read as SymInt[], so that compiled programs may change the sizes.
+_TYPES = {"Optional[Tensor]": "Tensor?", "List[int]": "SymInt[]"}
 
 
 def _number_or_tensor(x: Any) -> Argument:

@@ -56,7 +56,7 @@ constexpr Kind chosen(size_t place) {
   return static_cast<Kind>(static_cast<size_t>(Kind::chosen) + place);
 }
 
-constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool", "Tensor?", "int[]"}; // in a schema
+constexpr std::string_view kKinds[] = {"Tensor", "float", "int", "bool", "Tensor?", "SymInt[]"}; // in a schema
 
 constexpr bool is_tensor(Kind kind) {
   return kind == Kind::tensor || kind == Kind::optional || kind == Kind::absent;
@@ -92,15 +92,15 @@ union Number {
 
 // The faults that a declaration may have, each with its error message. They are in a macro because a static_assert
 // needs a literal, and the compiler's error begins with it.
-#define ELEMENTWISE_FAULTS(FAULT)                                                                                      \
-  FAULT(form, "a declaration looks like \"f(Tensor x, float c)\"")                                                     \
-  FAULT(                                                                                                               \
-      argument, "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"int[] sizes\"") \
-  FAULT(place, "a tensor cannot be keyword-only, and only an optional one may have a default, None")                   \
-  FAULT(count, "too many arguments")                                                                                   \
-  FAULT(required, "there must be a tensor among the arguments that is not optional")                                   \
-  FAULT(optional, "there may be at most three optional tensors")                                                       \
-  FAULT(sizes, "there may be one int[], and no `int dim` beside it")
+#define ELEMENTWISE_FAULTS(FAULT)                                                                                     \
+  FAULT(form, "a declaration looks like \"f(Tensor x, float c)\"")                                                    \
+  FAULT(                                                                                                              \
+      argument, "an argument is a \"Tensor x\", \"Tensor? x\", \"float c\", \"int n\", \"bool b\" or \"SymInt[] n\"") \
+  FAULT(place, "a tensor cannot be keyword-only, and only an optional one may have a default, None")                  \
+  FAULT(count, "too many arguments")                                                                                  \
+  FAULT(required, "there must be a tensor among the arguments that is not optional")                                  \
+  FAULT(optional, "there may be at most three optional tensors")                                                      \
+  FAULT(sizes, "there may be one SymInt[], and no `int dim` beside it")
 #define ELEMENTWISE_FAULT(name, sentence) name,
 enum class Fault { ELEMENTWISE_FAULTS(ELEMENTWISE_FAULT) none };
 #undef ELEMENTWISE_FAULT
@@ -322,7 +322,7 @@ struct Kernel {
       "a tensor that is not optional must be a C; if all have the same fixed dtype, name that in `using dtypes`");
   ELEMENTWISE_REQUIRE(
       F, (parameters::is_of_rows<F> || ((kKind != Kind::sizes) && ...)),
-      "an int[] has the sizes of the dimensions that are one row: its functor must take a Row&");
+      "a SymInt[] has the sizes of the dimensions that are one row: its functor must take a Row&");
   ELEMENTWISE_REQUIRE(
       F, (!parameters::is_of_rows<F> || first_with(false, OfInputs::of_row) < kInputs),
       "a functor over rows must take the elements of a tensor that is not optional, as elementwise::Elements<C>");

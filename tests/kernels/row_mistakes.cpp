@@ -14,9 +14,9 @@ namespace {
 
 using namespace elementwise;
 
-static_assert(Signature("f(Tensor x, int[] sizes)").fault == Fault::none);
-static_assert(Signature("f(Tensor x, int[] sizes, int[] others)").fault == Fault::sizes);
-static_assert(Signature("f(Tensor x, int dim, int[] sizes)").fault == Fault::sizes);
+static_assert(Signature("f(Tensor x, SymInt[] sizes)").fault == Fault::none);
+static_assert(Signature("f(Tensor x, SymInt[] sizes, SymInt[] others)").fault == Fault::sizes);
+static_assert(Signature("f(Tensor x, int dim, SymInt[] sizes)").fault == Fault::sizes);
 
 // The result overwrites the kept row, so an element of that row cannot be read.
 struct ReadsKept {

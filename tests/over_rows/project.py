@@ -15,7 +15,7 @@ SCHEMAS = [
     "logsumexp(Tensor x, int dim=-1, *, bool keepdim=False) -> Tensor",
     "rms_norm(Tensor x, Tensor weight, float eps=1e-5) -> Tensor",
     "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps=1e-5) -> Tensor",
-    "layer_norm_stats(Tensor x, int[] normalized_shape, Tensor weight, Tensor bias, float eps) "
+    "layer_norm_stats(Tensor x, SymInt[] normalized_shape, Tensor weight, Tensor bias, float eps) "
     "-> (Tensor, Tensor, Tensor)",
     "l2_normalize(Tensor x, int dim=-1, float eps=1e-12) -> Tensor",
     "cross_entropy(Tensor logits, Tensor label, int ignore_index=-100, float smoothing=0.0) -> Tensor",

@@ -18,7 +18,7 @@ struct Shape {
 class Layout {
  public:
   // `operands` are the results, which are not read here, and the inputs, which are the `arguments`. `row_sizes` are the
-  // sizes of an int[] of the schema, if it has one.
+  // sizes of a SymInt[] of the schema, if it has one.
   Layout(
       const contract::Caller& caller, const Description& op, const Argument* const* arguments, Operand* operands,
       int results, const Number* numbers, std::optional<std::span<const int64_t>> row_sizes)
@@ -176,7 +176,7 @@ class Layout {
     }
   }
 
-  // A row may be several trailing dimensions, if an int[] of the schema has their sizes. A tensor has these, or one
+  // A row may be several trailing dimensions, if a SymInt[] of the schema has their sizes. A tensor has these, or one
   // element in their place.
   void find_trailing_dimensions(std::span<const int64_t> sizes) {
     count_ = static_cast<int64_t>(sizes.size());

@@ -1,5 +1,5 @@
 // How to write an operator over rows. A row is all elements of a tensor along one dimension: the last one, or the one
-// that an `int dim` of the schema names. With `int[] normalized_shape` it is all elements along the last dimensions,
+// that an `int dim` of the schema names. With `SymInt[] normalized_shape` it is all elements along the last dimensions,
 // which must have these sizes. The operator's entry in the table looks like that of an element-wise operator.
 // The functor's first parameter, a Row&, says that it works on rows:
 //
