@@ -126,8 +126,8 @@ inline std::string dtype_name(int32_t dtype) {
       " on ", device_name(like));
 }
 
-[[noreturn]] inline void fail_place(const Caller& op, int64_t size) {
-  fail(op, "a place that is read lies outside of its row, which has ", size, " elements");
+[[noreturn]] inline void fail_place(const Caller& op, int64_t place, int64_t size) {
+  fail(op, "a place that is read lies outside of its row, which has ", size, " elements, got ", place);
 }
 
 // The argument was None, which torch's parser accepts wherever a schema says Tensor.

@@ -52,7 +52,11 @@ struct Backend {
   }
 
   static void launch_rows(const contract::Caller& op, const rows::Task& task, int32_t) {
-    if (!cpu::launch_rows(task, parallel_for)) contract::fail_place(op, task.size);
+    try {
+      cpu::launch_rows(task, parallel_for);
+    } catch (const cpu::OutsideOfRow& found) {
+      contract::fail_place(op, found.place, task.size);
+    }
   }
 
  private:

@@ -48,8 +48,8 @@ ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t 
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
   throw cpu::Share::EndOfPhase();
 }
-[[noreturn, gnu::noinline, gnu::cold]] inline void fail_outside() {
-  throw cpu::OutsideOfRow();
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_outside(int64_t place) {
+  throw cpu::OutsideOfRow{place};
 }
 
 // The number of elements of a row, and the row itself if several threads share it.

@@ -77,9 +77,9 @@ class RowsRun {
       if (task_.is_summed(k)) add_few(k, end_ - begin, sums[k]);
   }
 
-  // Whether every place that the functor reads with row.at lies in its row. This reads only the operands that have one
-  // value for each row.
-  bool are_inside() {
+  // Throws OutsideOfRow if the functor reads a place outside of its row, unless the elements decide which. This reads
+  // only the operands that have one value for each row.
+  void check_places() {
     for (int k = task_.results; k < task_.operands; k++)
       if (task_.is_of_row(k)) prepare(k);
     void* data[kMaxOperands] = {};
@@ -87,9 +87,8 @@ class RowsRun {
       count = together();
       for (int k = task_.results; k < task_.operands; k++)
         if (task_.is_of_row(k)) data[k] = fetch(k, count);
-      if (!computer_.are_inside(rows(data, count))) return false;
+      computer_.check_places(rows(data, count));
     }
-    return true;
   }
 
  private:
@@ -164,6 +163,7 @@ class RowsRun {
     std::vector<std::unique_ptr<std::byte[]>> memory;
     std::vector<void*> blocks;
     std::atomic<bool> goes_on = true, is_outside = false;
+    std::atomic<int64_t> outside = 0;
     for (int phase = 0; goes_on; phase++) {
       goes_on = false;
       memory.push_back(allocated(count_of_blocks(task_.size) * kBytesOfBlock));
@@ -176,11 +176,12 @@ class RowsRun {
           computer_.rows(one);
         } catch (const Share::EndOfPhase&) {
           goes_on = true;
-        } catch (const OutsideOfRow&) {
+        } catch (const OutsideOfRow& found) {
+          outside = found.place;
           is_outside = true;
         }
       });
-      if (is_outside) throw OutsideOfRow();
+      if (is_outside) throw OutsideOfRow{outside};
     }
   }
 
@@ -317,10 +318,10 @@ class RowsRun {
   std::mutex mutex_;                                  // guards scratch_ if several threads share a row
 };
 
-// Returns false if a place that the functor reads is outside of its row. Nothing is written then, unless the place
+// Throws OutsideOfRow if the functor reads a place outside of its row. Nothing is written then, unless the place
 // depends on elements. Threads share out the rows, or each row if there are a few long ones. Sums over rows are
 // computed in parts, whose number depends only on the shapes, and the parts are then added pairwise.
-bool launch_rows(const rows::Task& task, const auto& parallel_for) {
+void launch_rows(const rows::Task& task, const auto& parallel_for) {
   constexpr int64_t kGrain = 32 * 1024; // elements for which it pays to use another thread
   constexpr int64_t kLongRow = 128 * 1024, kFewRows = 8;
   const Computer computer = isa().computer(task.index)(task.dtype);
@@ -332,12 +333,14 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
   };
   const DefaultFloatEnvironment environment; // of this thread, which also adds up sums
   std::atomic<bool> is_outside = false;
+  std::atomic<int64_t> outside = 0;
   const auto for_rows = [&](int64_t end, int64_t rows_of_one, const auto& body) {
     const auto part = [&](int64_t from, int64_t to) {
       const DefaultFloatEnvironment environment;
       try {
         body(from, to);
-      } catch (const OutsideOfRow&) {
+      } catch (const OutsideOfRow& found) {
+        outside = found.place;
         is_outside = true;
       }
     };
@@ -345,14 +348,12 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
       part(0, end);
     else
       parallel_for(end, std::max<int64_t>(1, grain / rows_of_one), part);
+    if (is_outside) throw OutsideOfRow{outside};
   };
-  if (!computer.reads_no_place(AnyRow(std::max<int64_t>(1, task.size), task.numbers)) &&
-      !run(0, task.count).are_inside())
-    return false;
-  if (!task.summed) {
-    for_rows(task.count, 1, [&](int64_t begin, int64_t end) { run(begin, end).compute(nullptr); });
-    return !is_outside;
-  }
+  if (!computer.reads_no_place(AnyRow(std::max<int64_t>(1, task.size), task.numbers)))
+    run(0, task.count).check_places();
+  if (!task.summed)
+    return for_rows(task.count, 1, [&](int64_t begin, int64_t end) { run(begin, end).compute(nullptr); });
   const int64_t parts = task.parts();
   std::vector<SumsOf> sums(parts * task.results);
   for_rows(parts, (task.count + parts - 1) / parts, [&](int64_t from, int64_t to) {
@@ -367,7 +368,6 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
       for (int k = 0; k < task.results; k++) own[k].few.reset();
     }
   });
-  if (is_outside) return false;
   for (int k = 0; k < task.results; k++) {
     if (!task.is_summed(k)) continue;
     const auto total = [&](int64_t part) { return sums[part * task.results + k].all.get(); };
@@ -376,7 +376,6 @@ bool launch_rows(const rows::Task& task, const auto& parallel_for) {
         mover.add[true](total(part + width), task.numel[k], total(part));
     isa().summer(task.dtypes[k]).round(total(0), task.numel[k], 1, task.data[k]);
   }
-  return true;
 }
 
 } // namespace elementwise::cpu

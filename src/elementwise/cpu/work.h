@@ -56,8 +56,10 @@ struct Share {
   struct EndOfPhase {}; // thrown to stop the functor
 };
 
-// Thrown where a functor reads a place outside of its row, which it has computed from elements.
-struct OutsideOfRow {};
+// Thrown where a functor reads a place outside of its row.
+struct OutsideOfRow {
+  int64_t place;
+};
 
 // One row of an operator over rows: where the elements of each operand are, side by side, the results first.
 struct OneRow {
@@ -99,10 +101,10 @@ struct Computer {
   int results;
   const int* bytes; // the size of an element of each operand
   int shortest = 0; // shorter rows are packed even if there is a short_rows
-  // For a functor over rows: rows computes them; are_inside tells whether every place that a row reads lies in it;
-  // reads_no_place, whether the compiler knows that it reads no place.
+  // For a functor over rows: rows computes them; check_places throws OutsideOfRow if a row reads a place outside of
+  // it, unless elements decide which; reads_no_place tells whether the compiler knows that no place is read.
   void (*rows)(const SeveralRows&) = nullptr;
-  bool (*are_inside)(const SeveralRows&) = nullptr;
+  void (*check_places)(const SeveralRows&) = nullptr;
   bool (*reads_no_place)(const OneRow& any) = nullptr;
 };
 

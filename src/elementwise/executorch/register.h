@@ -123,7 +123,11 @@ class Call {
       is_apart &= x.data != operands_[0].data;
     }
     const rows::Task task = layout.task(whole, is_apart);
-    if (!cpu::launch_rows(task, ParallelFor{caller_})) contract::fail_place(caller_, task.size);
+    try {
+      cpu::launch_rows(task, ParallelFor{caller_});
+    } catch (const cpu::OutsideOfRow& found) {
+      contract::fail_place(caller_, found.place, task.size);
+    }
   }
 
  private:

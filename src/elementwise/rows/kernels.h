@@ -127,32 +127,31 @@ struct RowLoop<Kernel<rows::Derived<Original, role>, kKind...>, C> {
 namespace elementwise::cpu::ELEMENTWISE_ISA {
 namespace {
 
-// Calls the function for one row after the other, while it returns true.
+// Calls the function for one row after the other.
 template <int kOperands, class F>
-bool for_rows(const SeveralRows& rows, const F& f) {
+void for_rows(const SeveralRows& rows, const F& f) {
   OneRow row = rows.first;
   void* data[kOperands];
   for (int k = 0; k < kOperands; k++) data[k] = row.data[k];
   row.data = data;
   for (int64_t i = 0; i < rows.count; i++) {
-    if (!f(row)) return false;
+    f(row);
     for (int k = 0; k < kOperands; k++) data[k] = static_cast<std::byte*>(data[k]) + rows.pitch[k];
     row.index = row.index == rows.last ? 0 : row.index + 1;
   }
-  return true;
 }
 
-// Whether row.at reads no place outside of the row, apart from places that depend on its elements.
+// Returns the first place outside of the row that row.at reads, unless that depends on the elements.
 template <class Loop>
-ELEMENTWISE_FLATTEN bool is_inside(const OneRow& row) {
-  const auto outside = Loop::checked(row, 1).outside;
-  return outside == passes::Outside() || outside != Loop::checked(row, 2).outside;
+ELEMENTWISE_FLATTEN passes::Outside outside_of(const OneRow& row) {
+  const passes::Outside outside = Loop::checked(row, 1).outside;
+  return outside == Loop::checked(row, 2).outside ? outside : passes::Outside();
 }
 
-// Whether the compiler knows that. Without optimisation it does not, and the places of all rows are checked.
+// Whether the compiler knows that there is none. Without optimisation it does not, and all rows are checked.
 template <class Loop>
 ELEMENTWISE_FLATTEN bool reads_no_place(const OneRow& any) {
-  const bool is_inside = cpu::ELEMENTWISE_ISA::is_inside<Loop>(any);
+  const bool is_inside = outside_of<Loop>(any).number == 0;
   return __builtin_constant_p(is_inside) && is_inside;
 }
 
@@ -164,13 +163,12 @@ Computer row_computer(int32_t dtype) {
     using Loop = passes::RowLoop<Kernel, compute_t<decltype(storage)>>;
     chosen.results = Kernel::kResults;
     constexpr int kOperands = Kernel::kResults + Kernel::kInputs;
-    chosen.rows = [](const SeveralRows& rows) {
+    chosen.rows = [](const SeveralRows& rows) { for_rows<kOperands>(rows, Loop::compute); };
+    chosen.check_places = [](const SeveralRows& rows) {
       for_rows<kOperands>(rows, [](const OneRow& row) {
-        Loop::compute(row);
-        return true;
+        if (const passes::Outside outside = outside_of<Loop>(row); outside.number) throw OutsideOfRow{outside.place};
       });
     };
-    chosen.are_inside = [](const SeveralRows& rows) { return for_rows<kOperands>(rows, is_inside<Loop>); };
     chosen.reads_no_place = reads_no_place<Loop>;
   });
   return chosen;

@@ -170,7 +170,7 @@ constexpr int kMost = 6; // reductions, and kept rows, of a functor with derivat
 ELEMENTWISE_INLINE void check_computed_place(int64_t place, int64_t size) {
   check_place(place, size);
 #if !defined(ELEMENTWISE_IS_CUDA)
-  if (place < 0 || place >= size) fail_outside();
+  if (place < 0 || place >= size) fail_outside(place);
 #endif
 }
 
