@@ -28,22 +28,25 @@ namespace passes {
 // bytes.
 using RowBool = int32_t;
 
-// A thread computes the elements of a row from `begin` to `end`. If several threads share the row, a reduction has
-// memory for the result of each block. Once these results are known, there are no elements to compute.
+// A run of the functor computes the elements of a row from `begin` to `end`. If several threads share the row, a
+// reduction has memory for the result of each block.
 struct Part {
   int64_t begin, end;
   void* blocks = nullptr;
-  ELEMENTWISE_INLINE bool is_known() const {
-    return blocks && begin == end;
-  }
+  bool is_known = false;      // whether the results of all blocks are there
+  bool is_last_known = false; // whether they are since the last phase
 };
 
 // These are not inlined, so that they take no registers where one thread computes the row. `pure` says that they change
 // no memory that a functor reads: after another function, the compiler would load all numbers again and, for example,
 // take a second square root.
 #define ELEMENTWISE_OF_SHARE [[gnu::noinline, gnu::cold, gnu::pure]]
-ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t size) {
-  return share.reductions == share.phase ? Part{share.begin, share.end} : Part{size, size};
+ELEMENTWISE_OF_SHARE inline Part part_of_share(const cpu::Share& share, int64_t size, bool is_computed) {
+  return is_computed ? Part{share.begin, share.end} : Part{size, size};
+}
+ELEMENTWISE_OF_SHARE inline Part reduction_of_share(const cpu::Share& share) {
+  const int k = share.reductions;
+  return {share.begin, share.end, share.blocks[k], k < share.phase, k == share.phase - 1};
 }
 [[noreturn, gnu::noinline, gnu::cold]] inline void end_phase() {
   throw cpu::Share::EndOfPhase();
@@ -60,19 +63,31 @@ struct Extent {
   ELEMENTWISE_INLINE operator int64_t() const {
     return size;
   }
-  // Returns the elements that this thread writes, of a row that is kept or of a result.
-  ELEMENTWISE_INLINE Part part() const {
+  // Returns an element that can be read.
+  ELEMENTWISE_INLINE int64_t first() const {
+    return shared ? shared->share->begin : 0;
+  }
+  ELEMENTWISE_INLINE bool has_whole_result() const {
+    return !shared || shared->share->has_whole_result;
+  }
+  // Returns the elements of a row that is kept.
+  ELEMENTWISE_INLINE Part kept() const {
     if (shared) [[unlikely]]
-      return part_of_share(*shared->share, size);
+      return part_of_share(*shared->share, size, shared->share->reductions == shared->share->phase);
+    return {0, size};
+  }
+  // Returns the elements of a result.
+  ELEMENTWISE_INLINE Part written() const {
+    if (shared) [[unlikely]]
+      return part_of_share(*shared->share, size, shared->share->is_last);
     return {0, size};
   }
   // Begins a reduction.
   ELEMENTWISE_INLINE Part reduction() const {
     Part part{0, size};
     if (shared) [[unlikely]] {
-      cpu::Share& share = *shared->share;
-      part = part_of_share(share, size);
-      part.blocks = share.blocks[share.reductions++];
+      part = reduction_of_share(*shared->share);
+      shared->share->reductions++;
     }
     return part;
   }
@@ -80,17 +95,17 @@ struct Extent {
 
 // For the numbers that are written once for a row.
 ELEMENTWISE_INLINE void once(const Extent& n, const auto& f) {
-  if (n.part().begin == 0) f();
+  if (n.written().begin == 0) f();
 }
 
-// Reads an element of a row that is kept. If threads share the row, it is a reduction, because another thread writes
-// the element, and may then write a result over it.
+// Reads an element of a tensor, or of a row that is kept. If threads share the row, it is a reduction, because only one
+// of them has the element.
 template <class C>
-ELEMENTWISE_INLINE C read_kept(const Extent& n, int64_t place, const auto& read) {
+ELEMENTWISE_INLINE C read_one(const Extent& n, int64_t place, bool /*is_kept*/, const auto& read) {
   const Part part = n.reduction();
   C* const one = static_cast<C*>(part.blocks);
   if (!one) return read(place);
-  if (part.is_known()) return *one;
+  if (part.is_known) return *one;
   if (place >= part.begin && place < part.end) *one = read(place);
   end_phase();
 }
@@ -288,11 +303,17 @@ struct Tree {
     return static_cast<C>(all);
   }
 };
+// Returns the result of a reduction whose blocks are known. It is computed once, and then stands in the place of the
+// first block.
 template <class C>
-ELEMENTWISE_OF_SHARE C joined_blocks(const C* blocks, int64_t count, C identity, const auto& join) {
-  Tree<C> tree;
-  for (int64_t i = 0; i < count; i++) tree.add(blocks[i], join);
-  return tree.total(identity, join);
+ELEMENTWISE_OF_SHARE C joined_blocks(const Part& part, int64_t size, C identity, const auto& join) {
+  C* const blocks = static_cast<C*>(part.blocks);
+  if (part.begin == part.end && part.is_last_known) {
+    Tree<C> tree;
+    for (int64_t i = 0; i < cpu::count_of_blocks(size); i++) tree.add(blocks[i], join);
+    blocks[0] = tree.total(identity, join);
+  }
+  return blocks[0];
 }
 
 // Joins f(0), ... f(n - 1) in the order that the head of this file describes.
@@ -303,7 +324,8 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   static_assert(sizeof(C) <= cpu::kBytesOfBlock);
   const Part part = n.reduction();
   C* const blocks = static_cast<C*>(part.blocks);
-  if (part.is_known()) return joined_blocks(blocks, cpu::count_of_blocks(n), identity, join);
+  if (part.is_known) return joined_blocks(part, n, identity, join);
+  if (blocks && part.begin == part.end) end_phase();
   Tree<C> tree;
   for (int64_t j = part.begin; j == 0 || j < part.end; j += kBlock) {
     const C one = block(j, std::min<int64_t>(n, j + kBlock), identity, join, f, parts);
@@ -317,15 +339,14 @@ ELEMENTWISE_INLINE C joined(const Extent& n, C identity, const auto& join, const
   return tree.total(identity, join);
 }
 
-// The first j for which is(j) is true, or 0. Threads that share the row search their own elements, once: the row may be
-// one that is kept, and then a result is written over it.
+// The first j for which is(j) is true, or 0. Threads that share the row search their own elements.
 ELEMENTWISE_INLINE int64_t first_of(const Extent& n, const auto& is) {
   const Part part = n.reduction();
   int64_t* const blocks = static_cast<int64_t*>(part.blocks);
   int64_t first = part.begin;
-  if (part.is_known()) {
+  if (part.is_known) {
     const auto least = [](int64_t a, int64_t b) ELEMENTWISE_LAMBDA { return b < a ? b : a; };
-    first = joined_blocks(blocks, cpu::count_of_blocks(n), int64_t{n}, least);
+    first = joined_blocks(part, n, int64_t{n}, least);
   } else {
     while (first < part.end && !is(first)) first++;
     if (blocks) {
@@ -337,12 +358,13 @@ ELEMENTWISE_INLINE int64_t first_of(const Extent& n, const auto& is) {
   return first < n ? first : 0;
 }
 
-// to[j] = f(j) for all j. It computes two vectors at a time, whose steps the compiler interleaves (cpu/kernels.h).
-// clang interleaves the plain loop by itself.
-ELEMENTWISE_INLINE void write_row(const auto& to, const Extent& n, const auto& f) {
+// to[j] = f(j) for the elements of a part. It computes two vectors at a time, whose steps the compiler interleaves
+// (cpu/kernels.h). clang interleaves the plain loop by itself.
+ELEMENTWISE_INLINE void write_part(const auto& to, const Part& part, const auto& f) {
   using T = std::decay_t<decltype(f(int64_t{0}))>;
   constexpr int kSize = kRowVector / sizeof(math::primal_t<T>);
-  auto [j, end, none] = n.part();
+  int64_t j = part.begin;
+  const int64_t end = part.end;
 #if !defined(__clang__)
   for (; j + 2 * kSize <= end; j += 2 * kSize) {
     Numbers<T, kSize> first, second;
@@ -356,6 +378,13 @@ ELEMENTWISE_INLINE void write_row(const auto& to, const Extent& n, const auto& f
 #endif
   ELEMENTWISE_VECTORS(kSize, 2)
   for (; j < end; j++) set(to + j, f(j));
+}
+// to[j] = f(j) for all j.
+ELEMENTWISE_INLINE void keep_row(const auto& to, const Extent& n, const auto& f) {
+  write_part(to, n.kept(), f);
+}
+ELEMENTWISE_INLINE void write_row(const auto& to, const Extent& n, const auto& f) {
+  write_part(to, n.written(), f);
 }
 
 // Computes row i of several rows as to[i][j] = f(j)[i], for all j. A row that is null is left out. If bit i of `added`
@@ -371,7 +400,9 @@ ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t added, const Exte
         numbers.each[i].write_to(to[i] + j);
     }
   };
-  auto [j, end, none] = size.part();
+  const Part part = size.written();
+  int64_t j = part.begin;
+  const int64_t end = part.end;
   constexpr int kSize = Vector<T>::kSize;
   if constexpr (n == 1) // there are enough registers for two vectors, whose steps the compiler interleaves
     for (; j + 2 * kSize <= end; j += 2 * kSize) {

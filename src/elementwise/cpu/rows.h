@@ -6,9 +6,12 @@
 //
 //   x, bfloat16                 buffer, float                  buffer, float                  out, bfloat16
 //   32 rows     -- widened -->  32 rows       -- computed -->  32 rows       -- rounded -->   32 rows
+//
+// If threads share a row, each copies its own elements, a part of them at a time.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -52,20 +55,18 @@ class RowsRun {
   // Computes the rows. `sums` belongs to each result that is summed.
   void compute(const SumsOf* sums) {
     for (int k = 0; k < task_.operands; k++) prepare(k);
-    void* data[kMaxOperands];
     const int64_t begin = row_;
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
       if (task_.summed) count = std::min(count, rows::kAtOnce - (row_ - begin) % rows::kAtOnce);
-      for (int k = 0; k < task_.operands; k++) data[k] = k < task_.results ? target(k, sums) : fetch(k, count);
-      run(data, count);
-      for (int k = 0; k < task_.results; k++) {
-        if (places_[k].is_direct) continue;
-        if (task_.is_summed(k))
-          add(k, count, sums[k].few.get());
-        else
-          put(k, count);
+      if (parallel_for_) {
+        share_row(sums);
+      } else {
+        computer_.rows(rows(fetch_all(buffers_, count, sums), count));
+        put_all(buffers_, count);
       }
+      for (int k = 0; k < task_.results; k++)
+        if (task_.is_summed(k) && !places_[k].is_direct) add(k, count, sums[k].few.get());
       const int64_t done = row_ + count - begin;
       for (int k = 0; k < task_.results && row_ + count < end_; k++)
         if (task_.is_summed(k) && done % task_.rows_at_once(k) == 0) {
@@ -82,25 +83,30 @@ class RowsRun {
   void check_places() {
     for (int k = task_.results; k < task_.operands; k++)
       if (task_.is_of_row(k)) prepare(k);
-    void* data[kMaxOperands] = {};
     for (int64_t count; row_ < end_; advance(count)) {
       count = together();
+      Data data{};
       for (int k = task_.results; k < task_.operands; k++)
-        if (task_.is_of_row(k)) data[k] = fetch(k, count);
+        if (task_.is_of_row(k)) data[k] = fetch(buffers_, k, count);
       computer_.check_places(rows(data, count));
     }
   }
 
  private:
+  using Data = std::array<void*, kMaxOperands>;
   // Where the kernel finds the rows of an operand: in its memory, or in a buffer.
   struct Place {
     bool is_direct = true, is_converted = false, is_mask = false;
-    int64_t elements = 0, step = 1; // of a row
-    int64_t next = 0;               // bytes from a row in memory to the next one
-    int64_t width = 0;              // bytes of an element in the buffer
-    std::unique_ptr<std::byte[]> buffer, side_by_side;
+    int64_t elements = 0, step = 1;     // of a row
+    int64_t next = 0;                   // bytes from a row in memory to the next one
+    int64_t width = 0;                  // bytes of an element in the buffer
     const std::byte* fetched = nullptr; // the rows that the buffer has, and their number
     int64_t fetched_rows = 0;
+  };
+  // The buffers for the elements from `begin` to `end` of rows. If threads share a row, each has its own.
+  struct Buffers {
+    int64_t begin, end;
+    std::unique_ptr<std::byte[]> of[kMaxOperands] = {}, side_by_side[kMaxOperands] = {};
   };
 
   bool is_float16(int k) const {
@@ -130,8 +136,12 @@ class RowsRun {
     if (x.is_direct) return;
     constexpr int64_t kFew = 2048; // elements that stay in the nearest cache
     most_ = std::clamp<int64_t>(kFew / std::max<int64_t>(1, task_.size), 1, most_);
-    x.buffer = allocated(most_ * x.elements * x.width);
-    if (x.is_converted && x.step != 1) x.side_by_side = allocated(x.elements * task_.bytes[k]);
+    if (is_summed || task_.is_of_row(k) || !parallel_for_) allocate(buffers_, k, most_, x.elements);
+  }
+  void allocate(Buffers& buffers, int k, int64_t rows, int64_t elements) const {
+    const Place& x = places_[k];
+    buffers.of[k] = allocated(rows * elements * x.width);
+    if (x.is_converted && x.step != 1) buffers.side_by_side[k] = allocated(elements * task_.bytes[k]);
   }
   static std::unique_ptr<std::byte[]> allocated(int64_t bytes) {
     std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
@@ -148,41 +158,56 @@ class RowsRun {
     return memory[k].get();
   }
 
-  // Calls f(begin, end) for all elements of a row, or each thread calls it for its own.
-  void split(int64_t elements, const auto& f) const {
-    constexpr int64_t kGrain = 32; // blocks
-    if (!parallel_for_) return f(0, elements);
-    (*parallel_for_)(count_of_blocks(elements), kGrain, [&](int64_t first, int64_t last) {
-      const DefaultFloatEnvironment environment;
-      f(first * kRowBlock, std::min(elements, last * kRowBlock));
-    });
+  // Whether an operand has a buffer of some of a row's elements.
+  bool is_buffered(int k) const {
+    return !places_[k].is_direct && !task_.is_summed(k);
   }
 
-  void run(void* const* data, int64_t count) {
-    if (!parallel_for_) return computer_.rows(rows(data, count));
+  // Computes one row with all threads. Each goes over its elements in steps, because its buffers for all of them would
+  // not stay in the cache. The steps are not smaller, because the exception that ends one takes several microseconds.
+  void share_row(const SumsOf* sums) {
+    constexpr int64_t kGrain = 32, kStep = 256; // blocks
     std::vector<std::unique_ptr<std::byte[]>> memory;
     std::vector<void*> blocks;
-    std::atomic<bool> goes_on = true, is_outside = false;
-    std::atomic<int64_t> outside = 0;
-    for (int phase = 0; goes_on; phase++) {
-      goes_on = false;
+    bool has_buffers = false, is_last = false;
+    for (int k = 0; k < task_.operands; k++) has_buffers |= is_buffered(k) && !task_.is_of_row(k);
+    // Returns whether the functor has run to its end.
+    const auto run = [&](const Buffers& buffers) {
+      const auto data = fetch_all(buffers, 1, sums);
+      const int phase = static_cast<int>(blocks.size()) - 1;
+      Share share{buffers.begin, buffers.end, phase, is_last, places_[0].is_direct, blocks.data()};
+      SeveralRows one = rows(data, 1);
+      one.first.share = &share;
+      try {
+        computer_.rows(one);
+      } catch (const Share::EndOfPhase&) {
+        return false;
+      }
+      return true;
+    };
+    const Buffers none = buffers_of(1);
+    while (!is_last) {
       memory.push_back(allocated(count_of_blocks(task_.size) * kBytesOfBlock));
       blocks.push_back(memory.back().get());
-      split(task_.size, [&](int64_t begin, int64_t end) {
-        Share share{begin, end, phase, blocks.data()};
-        SeveralRows one = rows(data, 1);
-        one.first.share = &share;
-        try {
-          computer_.rows(one);
-        } catch (const Share::EndOfPhase&) {
-          goes_on = true;
-        } catch (const OutsideOfRow& found) {
-          outside = found.place;
-          is_outside = true;
+      is_last = run(none);
+      (*parallel_for_)(count_of_blocks(task_.size), kGrain, [&](int64_t first, int64_t last) {
+        const DefaultFloatEnvironment environment;
+        const int64_t step = has_buffers ? kStep : last - first;
+        Buffers buffers = buffers_of(std::min(step, last - first) * kRowBlock);
+        for (; first < last; first += step) {
+          buffers.begin = first * kRowBlock;
+          buffers.end = std::min(task_.size, std::min(last, first + step) * kRowBlock);
+          run(buffers);
+          if (is_last) put_all(buffers, 1);
         }
       });
-      if (is_outside) throw OutsideOfRow{outside};
     }
+  }
+  Buffers buffers_of(int64_t elements) const {
+    Buffers buffers{0, 0};
+    for (int k = 0; k < task_.operands; k++)
+      if (is_buffered(k)) allocate(buffers, k, 1, task_.is_of_row(k) ? 1 : elements);
+    return buffers;
   }
 
   // Returns how many rows the kernel can compute at once: they lie the same distance apart, and buffers are small.
@@ -190,15 +215,23 @@ class RowsRun {
     const int inner = task_.dims - 1;
     return inner < 0 ? 1 : std::min({most_, end_ - row_, task_.sizes[inner] - digit_[inner]});
   }
-  SeveralRows rows(void* const* data, int64_t count) {
-    return {{task_.size, row_ % task_.last, data, task_.numbers, scratch, this, added_}, count, task_.last - 1, pitch_};
+  SeveralRows rows(const Data& data, int64_t count) {
+    return {
+        {task_.size, row_ % task_.last, data.data(), task_.numbers, scratch, this, added_},
+        count,
+        task_.last - 1,
+        pitch_};
   }
   std::byte* memory(int k) const {
     return static_cast<std::byte*>(task_.data[k]) + offset_[k] * task_.bytes[k];
   }
-  std::byte* target(int k, const SumsOf* sums) const {
+  void* buffer(const Buffers& buffers, int k) const {
+    if (task_.is_summed(k)) return buffers_.of[k].get();
+    return buffers.of[k].get() - (task_.is_of_row(k) ? 0 : buffers.begin * places_[k].width);
+  }
+  void* target(const Buffers& buffers, int k, const SumsOf* sums) const {
     if (added_ >> k & 1) return sums[k].few.get() + offset_[k] * places_[k].width;
-    return places_[k].is_direct ? memory(k) : places_[k].buffer.get();
+    return places_[k].is_direct ? memory(k) : buffer(buffers, k);
   }
   const Mover& of_bytes(int k) const {
     return isa().movers[std::countr_zero(static_cast<uint64_t>(task_.bytes[k]))];
@@ -206,26 +239,34 @@ class RowsRun {
 
   // Calls move(address in memory, number of elements, address in the buffer, and in `side_by_side`) for each row, or
   // once if rows are adjacent.
-  void for_each(int k, int64_t count, const auto& move) const {
+  void for_each(const Buffers& buffers, int k, int64_t count, const auto& move) const {
     const Place& x = places_[k];
-    const bool is_one = x.step == 1 && x.next == x.elements * task_.bytes[k];
-    const int64_t elements = is_one ? x.elements * count : x.elements;
+    const int64_t begin = task_.is_of_row(k) ? 0 : buffers.begin;
+    const int64_t elements = task_.is_of_row(k) ? 1 : buffers.end - begin;
+    const bool is_one = x.step == 1 && x.next == elements * task_.bytes[k];
     for (int64_t i = 0; i < (is_one ? 1 : count); i++)
-      split(elements, [&](int64_t begin, int64_t end) {
-        move(
-            memory(k) + i * x.next + begin * x.step * task_.bytes[k], end - begin,
-            x.buffer.get() + (i * x.elements + begin) * x.width, x.side_by_side.get() + begin * task_.bytes[k]);
-      });
+      move(
+          memory(k) + i * x.next + begin * x.step * task_.bytes[k], is_one ? elements * count : elements,
+          buffers.of[k].get() + i * elements * x.width, buffers.side_by_side[k].get());
   }
 
-  void* fetch(int k, int64_t count) {
+  // Returns the addresses of the operands for the kernel.
+  Data fetch_all(const Buffers& buffers, int64_t count, const SumsOf* sums) {
+    Data data;
+    for (int k = 0; k < task_.operands; k++)
+      data[k] = k < task_.results ? target(buffers, k, sums) : fetch(buffers, k, count);
+    return data;
+  }
+  void* fetch(const Buffers& buffers, int k, int64_t count) {
     Place& x = places_[k];
     if (x.is_direct) return memory(k);
     if (x.next == 0) count = 1;
-    if (task_.is_apart && x.fetched == memory(k) && x.fetched_rows == count) return x.buffer.get();
-    x.fetched = memory(k);
-    x.fetched_rows = count;
-    for_each(k, count, [&](const std::byte* from, int64_t n, std::byte* to, std::byte* side_by_side) {
+    if (!parallel_for_) {
+      if (task_.is_apart && x.fetched == memory(k) && x.fetched_rows == count) return buffer(buffers, k);
+      x.fetched = memory(k);
+      x.fetched_rows = count;
+    }
+    for_each(buffers, k, count, [&](const std::byte* from, int64_t n, std::byte* to, std::byte* side_by_side) {
       if (x.step != 1) {
         std::byte* const adjacent = x.is_converted ? side_by_side : to;
         of_bytes(k).gather(from, x.step, n, adjacent);
@@ -238,12 +279,16 @@ class RowsRun {
       else if (from != to)
         std::memcpy(to, from, n * task_.bytes[k]);
     });
-    return x.buffer.get();
+    return buffer(buffers, k);
   }
 
-  void put(int k, int64_t count) {
+  void put_all(const Buffers& buffers, int64_t count) {
+    for (int k = 0; k < task_.results; k++)
+      if (is_buffered(k) && !(task_.is_of_row(k) && buffers.begin > 0)) put(buffers, k, count);
+  }
+  void put(const Buffers& buffers, int k, int64_t count) {
     const Place& x = places_[k];
-    for_each(k, count, [&](std::byte* to, int64_t n, const std::byte* from, std::byte* side_by_side) {
+    for_each(buffers, k, count, [&](std::byte* to, int64_t n, const std::byte* from, std::byte* side_by_side) {
       if (x.is_converted) {
         std::byte* const adjacent = x.step == 1 ? to : side_by_side;
         mover_.narrow[is_float16(k)](reinterpret_cast<const float*>(from), n, adjacent);
@@ -260,7 +305,7 @@ class RowsRun {
     const Place& x = places_[k];
     const bool is_double = x.width == 8;
     for (int64_t i = 0; i < count; i++) {
-      const std::byte* const from = x.buffer.get() + i * x.elements * x.width;
+      const std::byte* const from = buffers_.of[k].get() + i * x.elements * x.width;
       std::byte* const to = sums + (offset_[k] + i * x.next / task_.bytes[k]) * x.width;
       if (x.step == 0 || x.step == 1)
         (x.step == 0 ? mover_.sum : mover_.add)[is_double](from, x.elements, to);
@@ -311,6 +356,7 @@ class RowsRun {
   const int64_t end_;
   int64_t digit_[kMaxDims] = {}, offset_[kMaxOperands] = {};
   Place places_[kMaxOperands];
+  Buffers buffers_{0, task_.size};
   uint32_t added_ = 0;                                // the results that the kernel adds to `sums`
   int64_t most_;                                      // rows at once
   int64_t pitch_[kMaxOperands] = {};                  // from a row of an operand to its next one, for the kernel

@@ -44,16 +44,19 @@ constexpr int64_t kBytesOfBlock = 2 * sizeof(double); // enough for the result o
   return (elements + kRowBlock - 1) / kRowBlock;
 }
 
-// Several threads compute a long row together, and this is the share of one. Every thread runs the functor once for
-// each of its reductions, and once more. In phase k, the results of the first k reductions are known. The thread
-// computes the elements from `begin` to `end` for the next reduction, and for the rows that the functor writes before
-// it. Then the functor stops. In the last phase it runs to its end.
+// Several threads compute a long row together, a few blocks at a time, and this is one such share. In phase k, the
+// results of the first k reductions are known. The functor runs for each share: it computes the elements from `begin`
+// to `end` for the next reduction, and for the rows that it keeps before that, and stops. In the last phase it runs to
+// its end, and writes the results. Each phase begins with a run for no elements, which joins the blocks of the
+// reduction of the phase before.
 struct Share {
   int64_t begin, end; // whole blocks
   int phase;
-  void* const* blocks;  // for each reduction until this phase, the memory for the results of its blocks
-  int reductions = 0;   // how many of them this run of the functor has begun
-  struct EndOfPhase {}; // thrown to stop the functor
+  bool is_last;          // whether it is the last phase
+  bool has_whole_result; // whether the memory of the result is that of the whole row, so that it can hold a kept row
+  void* const* blocks;   // for each reduction until this phase, the memory for the results of its blocks
+  int reductions = 0;    // how many of them this run of the functor has begun
+  struct EndOfPhase {};  // thrown to stop the functor
 };
 
 // Thrown where a functor reads a place outside of its row.

@@ -23,6 +23,12 @@ struct Extent {
   ELEMENTWISE_INLINE operator int64_t() const {
     return size;
   }
+  ELEMENTWISE_INLINE static constexpr int64_t first() {
+    return 0;
+  }
+  ELEMENTWISE_INLINE static constexpr bool has_whole_result() {
+    return true;
+  }
 };
 
 ELEMENTWISE_INLINE int threads() {
@@ -107,16 +113,19 @@ ELEMENTWISE_INLINE void write_rows(T* const (&to)[n], uint32_t /*added*/, int64_
   sync();
 }
 
+ELEMENTWISE_INLINE void keep_row(const auto& to, int64_t n, const auto& f) {
+  write_row(to, n, f);
+}
 ELEMENTWISE_INLINE void once(int64_t /*size*/, const auto& f) {
   if (rank() == 0) f();
   sync();
 }
 
-// Reads an element of a row that is kept. A result may then be written over it.
+// Reads an element of a tensor, or of a row that is kept. A result may then be written over that row.
 template <class C>
-ELEMENTWISE_INLINE C read_kept(int64_t /*size*/, int64_t place, const auto& read) {
+ELEMENTWISE_INLINE C read_one(int64_t /*size*/, int64_t place, bool is_kept, const auto& read) {
   const C x = read(place);
-  sync();
+  if (is_kept) sync();
   return x;
 }
 

@@ -178,10 +178,10 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
       for_tensors([&]<int i>() ELEMENTWISE_LAMBDA {
         if (!(read >> tensor<i>() & 1)) return;
         const DualRow<B> to{at.value, at.derivative[i]};
-        write_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(Variable<i>{j}); });
+        keep_row(to, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(Variable<i>{j}); });
         is_found = true;
       });
-      if (!is_found) write_row(at.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
+      if (!is_found) keep_row(at.value, source.size, [&](int64_t j) ELEMENTWISE_LAMBDA { return element(j).value; });
     }
     kept_rows++;
     return KeptRow<B, kTensors, std::remove_cvref_t<decltype(element)>>{element, read, at};
@@ -245,7 +245,8 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     if constexpr (kBy == By::nothing) {
       check_computed_place(place, source.size);
-      known.value[at_most(reductions)] = load(x, place).value;
+      known.value[at_most(reductions)] =
+          read_one<B>(source.size, place, false, [&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j).value; });
     }
     if constexpr (kBy == By::elements) {
       const int64_t lane = place - j;
@@ -354,7 +355,7 @@ struct Pass<B, List<R...>, List<TensorAt<kTensor>...>, kBy, Lanes>
   ELEMENTWISE_INLINE void add(
       [[maybe_unused]] const auto& f, [[maybe_unused]] const auto& weight, [[maybe_unused]] auto... x) {
     if constexpr (kBy == By::number) {
-      if (source.size == 0 || is_zero(f(int64_t{0}).derivative)) return;
+      if (source.size == 0 || is_zero(f(int64_t{source.size.first()}).derivative)) return;
       const auto share = [&](int64_t j) ELEMENTWISE_LAMBDA { return weighted(f(j).derivative, weight(j)); };
       gradient = gradient + Sum{}(source.size, share);
     }

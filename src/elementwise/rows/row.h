@@ -616,14 +616,17 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   }
 
   // If the functor has a single result, the first row that is kept lies in the memory of that result: row.each
-  // overwrites it element by element, after all reductions. So the cache has to hold one row less.
+  // overwrites it element by element, after all reductions. So the cache has to hold one row less. If threads share the
+  // row, the memory of the result may be that of a few elements.
   static constexpr bool keeps_in_result =
       !kIsDual<B> && sizeof...(R) == 1 && ((!parameters::is_of_row<R> && parameters::is_of_c<R>) && ...);
   ELEMENTWISE_INLINE Elements<C> keep_terms(const auto& f, auto...) {
     const int k = kept_rows++;
-    const auto memory =
-        keeps_in_result && k == 0 ? results[0] : row->scratch(row->run, k - keeps_in_result, source.size * sizeof(B));
-    write_row(static_cast<B*>(memory), source.size, computed(f));
+    const bool is_first_in_result = keeps_in_result && source.size.has_whole_result();
+    const auto memory = is_first_in_result && k == 0
+                            ? results[0]
+                            : row->scratch(row->run, k - is_first_in_result, source.size * sizeof(B));
+    keep_row(static_cast<B*>(memory), source.size, computed(f));
     return {memory, -1};
   }
   ELEMENTWISE_INLINE auto reduce_terms(const auto& reduction, const auto& f, auto...) {
@@ -632,7 +635,7 @@ struct Values<B, List<R...>, C> : Row<Values<B, List<R...>, C>, C, R...> {
   ELEMENTWISE_INLINE C element(Elements<C> x, int64_t place) {
     check_computed_place(place, source.size);
     const auto read = computed([&](int64_t j) ELEMENTWISE_LAMBDA { return this->load(x, j); });
-    return x.place < 0 ? read_kept<B>(source.size, place, read) : read(place);
+    return read_one<B>(source.size, place, x.place < 0, read);
   }
   ELEMENTWISE_INLINE int64_t argmax_of(const auto& f) {
     return place_of_max(source.size, f);
